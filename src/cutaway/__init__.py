@@ -1,0 +1,43 @@
+"""cutaway: generate text with a transformer, one token at a time, and see inside.
+
+``from cutaway import LLM`` is the whole beginning. Names are imported when first
+used, so that ``import cutaway`` (and ``cutaway --help``) costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cutaway.errors import CutawayError, FetchError, FormatError, InputError
+
+if TYPE_CHECKING:
+    from cutaway.engine import TokenStep
+    from cutaway.llm import LLM, Completion, Stream
+    from cutaway.sampling import SamplingParams
+
+__version__ = "0.1.0"
+__all__ = [
+    "LLM",
+    "Completion",
+    "CutawayError",
+    "FetchError",
+    "FormatError",
+    "InputError",
+    "SamplingParams",
+    "Stream",
+    "TokenStep",
+    "__version__",
+]
+
+_HOME = {
+    "LLM": "cutaway.llm",
+    "Completion": "cutaway.llm",
+    "Stream": "cutaway.llm",
+    "SamplingParams": "cutaway.sampling",
+    "TokenStep": "cutaway.engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cutaway' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

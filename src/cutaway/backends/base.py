@@ -1,0 +1,55 @@
+"""What every backend takes and gives: a Batch of rows in, logits out.
+
+A backend computes the ops of a graph. It knows tensors, weights and where a KV block
+lies in memory; it refuses to know sequences, requests and sampling: rows are rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+KV_BLOCK = 32
+"""Tokens per KV block."""
+
+Ints = NDArray[np.int32]
+Logits = NDArray[np.float32]
+Watch = Callable[[str, NDArray[Any]], None]
+"""Sees every op's output by name while the reference interpreter runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of one step. All arrays are int32.
+
+    tokens, positions  (M,)    the token of each row and its absolute position
+    sequences          (M,)    which row of ``block_tables`` holds the row's history; rows of
+                               one sequence are neighbours, in the order of their positions
+    block_tables       (S, B)  KV block ids by position // KV_BLOCK; -1 where unused
+    logit_rows         (L,)    the rows whose logits are wanted
+    """
+
+    tokens: Ints
+    positions: Ints
+    sequences: Ints
+    block_tables: Ints
+    logit_rows: Ints
+
+
+class Backend(Protocol):
+    """A loaded model, ready to run."""
+
+    name: str
+    kv_blocks: int
+    """How many KV blocks the backend has room for; ids are 0 … kv_blocks - 1."""
+
+    def run(self, batch: Batch) -> Logits:
+        """Compute the rows, store their keys and values, return logits (L, vocab).
+
+        A row attends to positions 0 … its own in its sequence's blocks: those of earlier
+        runs and those of this batch. Nothing else is read, so a block's old content is harmless.
+        The result may be reused by the next call: copy what you keep.
+        """
+        ...

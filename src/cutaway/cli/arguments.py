@@ -1,0 +1,126 @@
+"""Arguments that several commands share, and what they mean for LLM and its requests.
+
+Knows argparse. An option that was not given is absent from the namespace, so that a
+default is written down once, in the room it belongs to.
+"""
+
+import sys
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
+
+from cutaway.errors import InputError
+
+_MODEL = ("model", "backend", "threads", "context")
+_REQUEST = (
+    "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+    "presence_penalty", "frequency_penalty", "logit_bias", "seed", "preset", "stop",
+    "stop_token_ids", "ignore_eos", "kv_cache", "special",
+)  # fmt: skip
+
+_SAMPLING = (
+    ("--temperature", float, "T", "0 is greedy, otherwise 0.01 to 100; default 0.7"),
+    ("--top-k", int, "K", "keep the K likeliest; 0, the default, keeps all"),
+    ("--top-p", float, "P", "keep the likeliest that reach P together, above 0 to 1; default 0.9"),
+    ("--min-p", float, "P", "keep those P times as likely as the best, 0 to below 1; default 0"),
+    ("--repetition-penalty", float, "R", "divide the logits of tokens seen before; 1 is off"),
+    ("--presence-penalty", float, "X", "subtract X if it was written before, -2 to 2; default 0"),
+    ("--frequency-penalty", float, "X", "subtract X each time it was written, -2 to 2; default 0"),
+    ("--preset", str, "NAME", "whose order of stages: cutaway, hf, vllm, llama.cpp, mlx-lm"),
+    ("--seed", int, "S", "same seed, same text; without it one is chosen and shown"),
+)
+_BIAS = "add X, -100 to 100, to a token's logit; may be repeated"
+_MAX_TOKENS = "at most N new tokens, 1 or more; default 256"
+_STOP = "end before this text, of any length; may be repeated"
+_STOP_IDS = "end before any of these tokens"
+_IGNORE_EOS = "go on past the model's end token"
+_NO_CACHE = "compute the whole text again at every step: same tokens, quadratic cost"
+
+
+def add_model_arguments(parser: ArgumentParser) -> None:
+    """-m and how the model runs."""
+    group = parser.add_argument_group("model", argument_default=SUPPRESS)
+    group.add_argument(
+        "-m", "--model", metavar="NAME|PATH",
+        help="an alias ('cutaway models' lists them), a .gguf file, or hf:org/repo[:file]; "
+        "default smollm2",
+    )  # fmt: skip
+    group.add_argument("--backend", metavar="NAME", help="how ops are computed: reference")
+    group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
+    group.add_argument(
+        "--context", type=int, metavar="N",
+        help="tokens of prompt and answer together, 2 or more; default: all the model has",
+    )  # fmt: skip
+
+
+def add_request_arguments(parser: ArgumentParser) -> None:
+    """How tokens are chosen, and when to stop."""
+    group = parser.add_argument_group("sampling", argument_default=SUPPRESS)
+    for flag, kind, metavar, text in _SAMPLING:
+        group.add_argument(flag, type=kind, metavar=metavar, help=text)
+    group.add_argument("--logit-bias", type=_bias, action="append", metavar="ID=X", help=_BIAS)
+    group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
+    group.add_argument("--max-tokens", type=int, metavar="N", help=_MAX_TOKENS)
+    group.add_argument("--stop", action="append", metavar="STR", help=_STOP)
+    group.add_argument("--stop-token-ids", type=_ids, metavar="ID,ID", help=_STOP_IDS)
+    group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
+    group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
+
+
+def add_output_arguments(parser: ArgumentParser) -> None:
+    """What is shown beside the text."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--price", type=_price, metavar="IN,OUT",
+        help="price of a million tokens in and out; shows the cost, split",
+    )  # fmt: skip
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
+
+
+def model_options(args: Namespace) -> dict[str, Any]:
+    """The keywords for LLM that were given."""
+    return {name: getattr(args, name) for name in _MODEL if hasattr(args, name)}
+
+
+def request_options(args: Namespace) -> dict[str, Any]:
+    """The keywords of the request that were given."""
+    options = {name: getattr(args, name) for name in _REQUEST if hasattr(args, name)}
+    if "logit_bias" in options:
+        options["logit_bias"] = dict(options["logit_bias"])
+    return options
+
+
+def read_text(text: str) -> str:
+    """The argument itself, or standard input for "-", less one final newline."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error
+
+
+def _price(text: str) -> tuple[float, float]:
+    try:
+        price_in, price_out = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(
+            f"write two numbers, IN,OUT, for example 0.15,0.60: {text!r}"
+        ) from None
+    if not (0 <= price_in < float("inf") and 0 <= price_out < float("inf")):
+        raise ArgumentTypeError(f"prices must be finite and not negative: {text!r}")
+    return price_in, price_out
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise ArgumentTypeError(f"write ID=X, for example 42=-100: {text!r}") from None
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(f"write token ids with commas, for example 2,7: {text!r}") from None

@@ -1,0 +1,104 @@
+"""``cutaway chat``: a conversation in the terminal, in the model's own template."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from cutaway.cli import arguments, console
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.llm import LLM
+
+_EPILOG = """
+examples:
+  cutaway chat
+  cutaway chat --system "Answer in one sentence." --temperature 0
+  printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message a line
+
+while chatting:
+  /system TEXT   set the system message (and start over)
+  /reset         forget the conversation
+  /help          show these
+  /exit          leave; so does Ctrl-D
+  Ctrl-C         stop the answer; what was written stays in the conversation
+"""
+_COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D leaves"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway chat``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("--system", metavar="TEXT", help="the system message to begin with")
+    arguments.add_model_arguments(parser)
+    arguments.add_request_arguments(parser)
+    arguments.add_output_arguments(parser)
+
+
+def run(args: Namespace) -> int:
+    """Talk until the input ends."""
+    llm = console.load(args)
+    if llm.template is None:
+        raise InputError("this model has no chat template; use 'cutaway generate'")
+    conversation = Conversation(llm, args)
+    if sys.stdin.isatty():
+        import readline  # noqa: F401  line editing and history for input()
+
+        console.tell(f"{llm.name} · {_COMMANDS}")
+    while (line := _read_line()) is not None:
+        if not conversation.take(line.strip()):
+            break
+    return 0
+
+
+def _read_line() -> str | None:
+    """One line, or None at the end of the input. Ctrl-C gives up the line, not the program."""
+    try:
+        return input("> " if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        console.tell("")
+        return ""
+
+
+class Conversation:
+    """The messages so far, and how the next is answered."""
+
+    def __init__(self, llm: "LLM", args: Namespace) -> None:
+        self._llm, self._args = llm, args
+        self._options = arguments.request_options(args)
+        self._system: str | None = args.system
+        self._messages: list[dict[str, str]] = []
+
+    def take(self, line: str) -> bool:
+        """Obey a command or answer a message; False when it is time to leave."""
+        command, _, rest = line.partition(" ")
+        if command in ("/exit", "/quit"):
+            return False
+        if command == "/reset" or (command == "/system" and rest.strip()):
+            self._system = rest.strip() if command == "/system" else self._system
+            self._messages.clear()
+            console.tell("(a new conversation)")
+        elif command == "/system":
+            console.tell(f"(system: {self._system or 'the model’s own'})")
+        elif command.startswith("/"):
+            known = "" if command == "/help" else f"unknown command {command}; "
+            console.tell(f"({known}{_COMMANDS})")
+        elif line:
+            self._answer(line)
+        return True
+
+    def _answer(self, line: str) -> None:
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        asked: dict[str, str] = {"role": "user", "content": line}
+        try:
+            prompt: Any = self._llm.chat_prompt([*system, *self._messages, asked])
+            done = console.write_stream(self._llm, prompt, self._options, show=True)
+        except InputError as error:  # too long, most likely: the conversation is as it was
+            console.tell(f"cutaway: error: {error} (/reset starts over)")
+            return
+        print(flush=True)
+        self._messages += [asked, {"role": "assistant", "content": done.text}]
+        if not self._args.quiet:
+            console.tell(console.statistics(done, self._args.price))

@@ -1,0 +1,126 @@
+"""The command ``cutaway``.
+
+Knows the names of the commands, exit codes, and how a failure is shown. Refuses to know what
+a command does: its module is imported when it is chosen, so that ``cutaway --help`` is instant.
+
+Exit codes: 0 done, 1 could not be done, 2 bad input, 130 interrupted, 141 the reader went away.
+"""
+
+import io
+import os
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from importlib import import_module
+from typing import NamedTuple
+
+from cutaway.errors import CutawayError, InputError
+
+
+class _Command(NamedTuple):
+    help: str
+    module: str
+    add_arguments: str = "add_arguments"
+    run: str = "run"
+
+
+_COMMANDS = {
+    "generate": _Command("continue a text", "cutaway.cli.generate"),
+    "chat": _Command("hold a conversation", "cutaway.cli.chat"),
+    "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
+    "models": _Command("list the models and where they are", "cutaway.cli.models"),
+    "pull": _Command(
+        "fetch a model and check it", "cutaway.cli.models", "add_pull_arguments", "run_pull"
+    ),
+}
+
+_EXAMPLES = """
+examples:
+  cutaway generate "The sky is"      the default model is fetched on first use
+  cutaway chat -m model.gguf
+  cutaway models
+
+'cutaway COMMAND --help' explains a command.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; ``argv`` is without the program's name.
+
+    Failures that cutaway explains end as one line on standard error. Anything else is a bug,
+    and keeps its traceback.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows ?
+    try:
+        code = _dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()  # here, where a reader that went away can still be handled
+        return code
+    except CutawayError as error:
+        print(f"cutaway: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _forget_stdout()
+        return 141
+
+
+def _dispatch(argv: list[str]) -> int:
+    try:
+        if not argv or argv[0].startswith("-"):
+            return _no_command(argv)
+        return _run(argv[0], argv[1:])
+    except SystemExit as leaving:  # argparse: --help and --version are 0, bad usage is 2
+        return leaving.code if isinstance(leaving.code, int) else 2
+
+
+def _run(name: str, argv: list[str]) -> int:
+    command = _COMMANDS.get(name)
+    if command is None:
+        raise InputError(_unknown(name))
+    module = import_module(command.module)
+    parser = ArgumentParser(
+        prog=f"cutaway {name}",
+        description=f"{command.help[0].upper()}{command.help[1:]}.",
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    getattr(module, command.add_arguments)(parser)
+    code: int = getattr(module, command.run)(parser.parse_args(argv))
+    return code
+
+
+def _no_command(argv: list[str]) -> int:
+    parser = _top_level()
+    parser.parse_args(argv)  # leaves for --help, --version and whatever it does not know
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _top_level() -> ArgumentParser:
+    from cutaway import __version__
+
+    listing = "\n".join(f"  {name:<10} {command.help}" for name, command in _COMMANDS.items())
+    parser = ArgumentParser(
+        prog="cutaway",
+        usage="cutaway COMMAND ...",
+        description="Generate text, one token at a time, and see the whole machine while it runs.",
+        epilog=f"commands:\n{listing}\n{_EXAMPLES}",
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"cutaway {__version__}")
+    return parser
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name.lower(), _COMMANDS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(_COMMANDS)}"
+    return f"unknown command {name!r}; {hint}"
+
+
+def _forget_stdout() -> None:
+    # What is still buffered would raise once more when Python flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

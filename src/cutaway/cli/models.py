@@ -1,0 +1,80 @@
+"""``cutaway models`` lists the models; ``cutaway pull`` fetches one and checks it.
+
+Knows a table, a JSON list and a path on standard output. Refuses to know where models come
+from: that is the hub's.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from cutaway import hub
+from cutaway.hub.catalog import find
+from cutaway.hub.progress import megabytes, say
+
+_EPILOG = """
+examples:
+  cutaway models
+  cutaway models --json
+
+A .gguf file that is put into the cache's 'models' folder is listed too, and can be named with -m.
+CUTAWAY_HOME moves the cache; without it the cache is ~/.cache/cutaway.
+"""
+
+_PULL_EPILOG = """
+examples:
+  cutaway pull                                       the default model
+  cutaway pull gemma3-270m
+  cutaway pull hf:org/repo:file.gguf                 needs: pip install 'cutaway[hf]'
+  cutaway generate -m "$(cutaway pull -q smollm2)" "The sky is"
+
+A model that is here already is not fetched again; its checksum is always checked.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of ``cutaway models``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("--json", action="store_true", help="print one JSON list; sizes in bytes")
+
+
+def run(args: Namespace) -> int:
+    """Print the models to standard output."""
+    models = hub.available()
+    if args.json:
+        print(json.dumps([asdict(model) for model in models], indent=2, default=str))
+    else:
+        print(_table(models))
+    return 0
+
+
+def _table(models: list[hub.ModelStatus]) -> str:
+    rows = [("NAME", "SIZE", "LICENSE", "STATE", "PATH")]
+    rows += [
+        (m.name, megabytes(m.size), m.license or "unknown", m.state, str(m.path or "-"))
+        for m in models
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def add_pull_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway pull``."""
+    parser.epilog = _PULL_EPILOG
+    parser.add_argument(
+        "name", nargs="?", default=hub.DEFAULT_MODEL, help="alias or hf:org/repo[:file]"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only the path")
+
+
+def run_pull(args: Namespace) -> int:
+    """Fetch the model if it is not here, check it, and print its path to standard output."""
+    path = hub.resolve(args.name, progress=not args.quiet)
+    checked = find(args.name) is not None
+    if checked:
+        hub.verify(args.name)
+    if not args.quiet:
+        say("The checksum is right." if checked else "No checksum is known for this model.")
+    print(path)
+    return 0

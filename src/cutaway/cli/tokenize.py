@@ -1,0 +1,46 @@
+"""``cutaway tokenize``: the tokens of a text. Reads the tokenizer only, not the weights."""
+
+import json
+from argparse import ArgumentParser, Namespace
+
+from cutaway.cli import arguments
+
+_EPILOG = """
+examples:
+  cutaway tokenize "The sky is blue"
+  cutaway tokenize --special "<|im_start|>user"
+  cutaway tokenize --json - < story.txt
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway tokenize``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("text", help="the text; - reads standard input")
+    parser.add_argument(
+        "-m", "--model", metavar="NAME|PATH", help="whose tokenizer; default smollm2"
+    )
+    parser.add_argument(
+        "--special", action="store_true",
+        help="read special tokens such as <|im_start|> as tokens, not as text",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: Namespace) -> int:
+    """Print a line per token: its id and its name."""
+    from cutaway import hub
+    from cutaway.text import Tokenizer
+    from cutaway.weights import GGUFFile
+
+    text = arguments.read_text(args.text)
+    with GGUFFile(hub.resolve(args.model)) as file:
+        tokenizer = Tokenizer.from_gguf(file.metadata)
+    ids = tokenizer.encode(text, special=args.special)
+    names = [tokenizer.token_name(i) for i in ids]
+    if args.json:
+        print(json.dumps({"ids": ids, "tokens": names}, ensure_ascii=False))
+    else:
+        for token_id, name in zip(ids, names, strict=True):
+            print(f"{token_id:>7}  {name!r}")
+    return 0

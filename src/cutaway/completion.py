@@ -1,0 +1,91 @@
+"""Completion: the finished text of one sequence, and all that can be said about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from time import perf_counter
+from typing import Any
+
+from cutaway.engine import Sequence as EngineSequence
+from cutaway.engine import TokenStep
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens in and out. ``cached_tokens`` of the prompt were not computed again."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds and rates; a rate is None where nothing was measured."""
+
+    load_s: float
+    ttft_s: float | None
+    prefill_tokens_per_s: float | None
+    decode_tokens_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What came of one prompt. ``token_ids`` includes the token that ended the text.
+
+    matched        the stop string, or the id of the end or stop token, that ended it
+    params         every setting in force, and ``params_source`` where each came from
+    chain          the stages applied, in order, with their rules
+    fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
+    steps          the TokenSteps, one per token
+    """
+
+    model: str
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: str
+    matched: str | int | None
+    usage: Usage
+    params: Mapping[str, Any]
+    params_source: Mapping[str, str]
+    chain: Sequence[Mapping[str, Any]]
+    seed: int
+    timing: Timing
+    fingerprint: str
+    steps: tuple[TokenStep, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that ``--json`` prints: every field but ``steps``."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
+        return shown | {"usage": asdict(self.usage), "timing": asdict(self.timing)}
+
+
+class Stopwatch:
+    """When a request came, when its first token did, and when its last did so far."""
+
+    def __init__(self) -> None:
+        self.start = perf_counter()
+        self.first: float | None = None
+        self.last = self.start
+
+    def token(self) -> None:
+        """Call when a token arrives."""
+        self.last = perf_counter()
+        self.first = self.first or self.last
+
+    def timing(self, load_s: float, prompt_tokens: int, tokens: int) -> Timing:
+        """The figures; the first token belongs to the prefill, the others to decoding."""
+        if self.first is None:
+            return Timing(load_s, None, None, None)
+        ttft, decode = self.first - self.start, self.last - self.first
+        return Timing(
+            load_s, ttft, prompt_tokens / ttft, (tokens - 1) / decode if tokens > 1 else None
+        )
+
+
+def chain_as_data(sequence: EngineSequence) -> list[dict[str, Any]]:
+    """The stages of a sequence's chain as JSON-ready dictionaries."""
+    return [
+        {"stage": s.name, **{k: v for k, v in s.rule.items() if k != "processors"}}
+        for s in sequence.chain
+    ]

@@ -1,0 +1,110 @@
+"""When a sequence ends, and how much of its text may be shown before that is known.
+
+Knows token ids, bytes and the stop conditions. Refuses to know how tokens are chosen.
+"""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cutaway.errors import InputError
+from cutaway.sampling import check_int
+
+
+class FinishReason(StrEnum):
+    """Which condition ended a sequence."""
+
+    END_TOKEN = "end_token"
+    STOP_STRING = "stop_string"
+    STOP_TOKEN = "stop_token"
+    MAX_TOKENS = "max_tokens"
+    CONTEXT_FULL = "context_full"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopParams:
+    """What ends a sequence, besides a full context.
+
+    max_tokens      at most this many new tokens, 1 or more
+    stop            strings; the text ends before the first that is completed
+    stop_token_ids  token ids; the text ends before such a token
+    ignore_eos      go on past the model's own end tokens
+
+    Raises InputError naming the field.
+    """
+
+    max_tokens: int = 256
+    stop: str | tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        check_int("max_tokens", self.max_tokens, 1)
+        stop: Any = (self.stop,) if isinstance(self.stop, str) else self.stop
+        if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
+            raise InputError(f"stop must be a string or a list of strings, not {self.stop!r}")
+        if "" in stop:
+            raise InputError("stop must not hold an empty string; leave it out instead")
+        object.__setattr__(self, "stop", tuple(stop))
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        for token_id in self.stop_token_ids:
+            check_int("stop_token_ids: a token id", token_id, 0)
+
+
+class StopMatcher:
+    """Finds the first completed stop string in a stream of bytes, holding back as little as can be.
+
+    One Knuth-Morris-Pratt automaton per stop string: its state is the length of the longest
+    prefix of that string that the stream ends with. What may still become a stop string is
+    exactly the longest such state. Cost: amortised O(1) per byte and string, whatever its
+    length. Of strings completed by the same byte, the longest wins.
+    """
+
+    def __init__(self, stops: Items[str]) -> None:
+        self.stops = sorted(dict.fromkeys(stops), key=lambda s: -len(s.encode()))
+        self._needles = [s.encode() for s in self.stops]
+        self._borders = [_borders(needle) for needle in self._needles]
+        self._states = [0] * len(self.stops)
+        self._held = bytearray()
+        self.matched: str | None = None
+
+    def push(self, data: bytes) -> bytes:
+        """Take the bytes of one token; return those that are certainly text, before any stop."""
+        if not self.stops:
+            return data
+        for byte in data:
+            self._held.append(byte)
+            for i, needle in enumerate(self._needles):
+                self._states[i] = _advance(needle, self._borders[i], self._states[i], byte)
+                if self._states[i] == len(needle):
+                    self.matched = self.stops[i]
+                    text = bytes(self._held[: -len(needle)])
+                    self._held.clear()
+                    return text
+        return self._release(max(self._states))
+
+    def flush(self) -> bytes:
+        """What was held back, once it is known that nothing follows."""
+        return self._release(0)
+
+    def _release(self, keep: int) -> bytes:
+        cut = len(self._held) - keep
+        text = bytes(self._held[:cut])
+        del self._held[:cut]
+        return text
+
+
+def _advance(needle: bytes, borders: list[int], state: int, byte: int) -> int:
+    while state and needle[state] != byte:
+        state = borders[state - 1]
+    return state + 1 if needle[state] == byte else state
+
+
+def _borders(needle: bytes) -> list[int]:
+    """borders[i]: the longest proper prefix of needle[: i + 1] that is also its suffix."""
+    borders = [0]
+    for byte in needle[1:]:
+        borders.append(_advance(needle, borders, borders[-1], byte))
+    return borders

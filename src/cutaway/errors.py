@@ -1,0 +1,22 @@
+"""What can go wrong and be explained in one sentence.
+
+Knows the kinds of failure that a person can act on. Every message names the
+field or file and the fix; faces print the message alone, without a traceback.
+Refuses to know how a face reports it: an exit code, an HTTP status, a box.
+"""
+
+
+class CutawayError(Exception):
+    """Base of every failure that cutaway explains itself."""
+
+
+class InputError(CutawayError, ValueError):
+    """The caller asked for something that cannot be: a value out of range, an unknown name."""
+
+
+class FormatError(InputError):
+    """A file is truncated, corrupt, hostile or of a kind that is not supported."""
+
+
+class FetchError(CutawayError):
+    """A model could not be fetched; nothing half-finished was left in the cache."""

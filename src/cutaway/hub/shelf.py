@@ -1,0 +1,86 @@
+"""What stands on the shelf: which models there are, where, and whether they are whole.
+
+Knows the state of each model on this machine and how to hash a file again.
+Refuses to know how to fetch one.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cutaway.errors import FormatError, InputError
+from cutaway.hub import cache
+from cutaway.hub.catalog import CATALOG, DEFAULT_MODEL, Model, find
+from cutaway.hub.names import located
+
+State = Literal["cached", "in package", "not fetched"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A model and its state here. ``size`` is the file's, in bytes; ``license`` None: unknown."""
+
+    name: str
+    title: str
+    license: str | None
+    size: int
+    state: State
+    path: Path | None
+
+
+def available() -> list[ModelStatus]:
+    """Return the models of the catalog, then the other .gguf files of the cache, by name."""
+    return [_status(model) for model in CATALOG.values()] + _others()
+
+
+def _status(model: Model) -> ModelStatus:
+    path = located(model)
+    state: State = "not fetched"
+    if path:
+        state = "cached" if path == cache.cached(model) else "in package"
+    elif cache.is_installed(model):
+        state = "in package"  # in parts, which the first use puts together
+    return ModelStatus(model.alias, model.title, model.license, model.size, state, path)
+
+
+def _others() -> list[ModelStatus]:
+    known = {model.file for model in CATALOG.values()}
+    files = sorted(cache.models_dir().glob("*.gguf"))
+    return [
+        ModelStatus(file.name, file.stem, None, cache.file_size(file), "cached", file)
+        for file in files
+        if file.name not in known
+    ]
+
+
+def verify(name: str | None = None) -> Path:
+    """Hash the model's file again and return its path; ``name`` is an alias, None the default.
+
+    Raises InputError for a name without a pinned checksum or a model that is not here, and
+    FormatError for a file whose bytes have changed.
+    """
+    name = name or DEFAULT_MODEL
+    model = find(name)
+    if model is None:
+        raise InputError(
+            f"no checksum is known for model {name!r}; name one of {', '.join(CATALOG)}"
+        )
+    path = located(model)
+    if path is None:
+        raise InputError(f"model {name!r} is not on this machine; run: cutaway pull {model.alias}")
+    if _digest(path) != model.sha256:
+        raise FormatError(
+            f"{path} is damaged: its sha256 is not the pinned one; "
+            f"delete it and run: cutaway pull {model.alias}"
+        )
+    return path
+
+
+def _digest(path: Path) -> str:
+    from hashlib import file_digest
+
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"model file {str(path)!r} cannot be read ({error.strerror})") from error

@@ -1,0 +1,90 @@
+"""ModelConfig: the sizes and constants of one model, read from its file's metadata.
+
+Knows the metadata keys that the architectures share and refuses, by name, what is
+not supported. Refuses to know how the layers are wired (architectures/).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The numbers that a graph is built from. Sizes are in elements, context in tokens."""
+
+    architecture: str
+    context_length: int
+    layers: int
+    hidden: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_dim: int
+    rope_base: float
+    norm_eps: float
+
+
+class _Reader:
+    """Typed look-ups with one clear sentence where a key is missing or absurd."""
+
+    def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
+        self.metadata, self.prefix = metadata, prefix
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self.metadata.get(f"{self.prefix}.{key}", default)
+        if value is None:
+            raise FormatError(f"the model file lacks the metadata key {self.prefix}.{key}")
+        if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
+            value = value.flat[0].item()  # one value per layer, all the same
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise FormatError(f"metadata key {self.prefix}.{key} must be a positive number")
+        return value
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value = self.number(key, default)
+        if value != int(value) or value > 2**31:
+            raise FormatError(f"metadata key {self.prefix}.{key} must be a whole number")
+        return int(value)
+
+
+def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
+    """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
+
+    Raises FormatError naming the key that is missing, absurd or not supported.
+    """
+    architecture: str = metadata["general.architecture"]
+    read = _Reader(metadata, architecture)
+    scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
+    if scaling != "none":
+        raise FormatError(f"rope scaling {scaling!r} is not supported; supported: none")
+    if metadata.get(f"{architecture}.expert_count", 0):
+        raise FormatError("mixtures of experts are not supported yet")
+    hidden, heads = read.size("embedding_length"), read.size("attention.head_count")
+    head_dim = read.size("attention.key_length", max(hidden // heads, 1))
+    kv_heads = read.size("attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
+    if read.size("attention.value_length", head_dim) != head_dim:
+        raise FormatError("values whose head size differs from the keys' are not supported")
+    rope_dim = read.size("rope.dimension_count", head_dim)
+    if rope_dim > head_dim or rope_dim % 2:
+        raise FormatError(f"rope dimension {rope_dim} does not fit a head of {head_dim}")
+    return ModelConfig(
+        architecture=architecture,
+        context_length=read.size("context_length"),
+        layers=read.size("block_count"),
+        hidden=hidden,
+        feed_forward=read.size("feed_forward_length"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rope_dim=rope_dim,
+        rope_base=read.number("rope.freq_base", 10000.0),
+        norm_eps=read.number("attention.layer_norm_rms_epsilon"),
+    )

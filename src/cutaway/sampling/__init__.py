@@ -1,0 +1,34 @@
+"""From a row of logits to a token: settings, the chain of stages, luck, the draw.
+
+Knows probabilities. Refuses to know where logits come from.
+"""
+
+from cutaway.sampling.chain import (
+    Draw,
+    History,
+    Stage,
+    StageReport,
+    apply,
+    build_chain,
+    draw,
+    logprob,
+)
+from cutaway.sampling.luck import derive_seed
+from cutaway.sampling.params import Processor, SamplingParams, check_int
+from cutaway.sampling.presets import PRESETS
+
+__all__ = [
+    "PRESETS",
+    "Draw",
+    "History",
+    "Processor",
+    "SamplingParams",
+    "Stage",
+    "StageReport",
+    "apply",
+    "build_chain",
+    "check_int",
+    "derive_seed",
+    "draw",
+    "logprob",
+]

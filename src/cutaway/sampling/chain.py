@@ -1,0 +1,231 @@
+"""The chain: an ordered list of named stages, declared as data, applied to one row of logits.
+
+Knows what each stage keeps, and can tell how many survived, how much probability
+mass a stage removed and whom. Works on a copy: the model's logits are never touched.
+This NumPy text is the definition; a faster twin must give the same token.
+Refuses to know where logits come from, and what happens to the token.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import InputError
+from cutaway.sampling.fixed_math import exp, log_sum_exp, ordered_sum, scalar_log
+from cutaway.sampling.luck import gumbel
+from cutaway.sampling.params import Processor, Row, SamplingParams
+from cutaway.sampling.presets import PRESETS
+
+VICTIMS = 8  # how many removed tokens a report names
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One named step of the chain and the rule it applies, e.g. ``top_k {"k": 40}``."""
+
+    name: str
+    rule: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The tokens that penalties look at."""
+
+    prompt_token_ids: Sequence[int] = ()
+    output_token_ids: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Who is still in: token ids, ascending, (n,) and their processed logits, (n,)."""
+
+    ids: NDArray[np.int64]
+    logits: Row
+
+    def best_first(self) -> NDArray[np.int64]:
+        """Indices from the highest logit down; ties go to the lowest id."""
+        return np.argsort(-self.logits, kind="stable")
+
+    def weights(self) -> NDArray[np.float64]:
+        """exp(logit - max), (n,): probabilities before they are divided by their sum."""
+        wide = self.logits.astype(np.float64)
+        return exp(wide - wide.max())
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one stage did: survivors, the probability mass it removed, and the likeliest removed."""
+
+    stage: Stage
+    survivors: int
+    removed_mass: float
+    victims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The chosen token, the number of survivors it was chosen from, and the ledger if asked."""
+
+    token_id: int
+    survivors: int
+    ledger: tuple[StageReport, ...] = ()
+
+
+def build_chain(params: SamplingParams) -> tuple[Stage, ...]:
+    """The stages that these settings put in force, in the preset's order.
+
+    A stage that would change nothing is left out; so are temperature and filters when
+    greedy, since none of them can move the argmax.
+    """
+    p = params
+    penalties = {
+        "repetition": p.repetition_penalty,
+        "presence": p.presence_penalty,
+        "frequency": p.frequency_penalty,
+    }
+    wanted: dict[str, tuple[bool, Mapping[str, Any]]] = {
+        "logit_bias": (bool(p.logit_bias), {"bias": dict(sorted(p.logit_bias.items()))}),
+        "penalties": (penalties != {"repetition": 1, "presence": 0, "frequency": 0}, penalties),
+        "processors": (bool(p.processors), {"processors": p.processors}),
+    }
+    if p.temperature > 0:
+        wanted |= {
+            "temperature": (p.temperature != 1, {"temperature": p.temperature}),
+            "top_k": (p.top_k > 0, {"k": p.top_k}),
+            "top_p": (p.top_p < 1, {"p": p.top_p}),
+            "min_p": (p.min_p > 0, {"p": p.min_p}),
+        }
+    order = [name for name in PRESETS[p.preset] if name in wanted]
+    return tuple(Stage(name, wanted[name][1]) for name in order if wanted[name][0])
+
+
+def _bias(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+    logits = c.logits.copy()
+    for token_id, bias in rule["bias"].items():
+        logits[c.ids == token_id] += np.float32(bias)
+    return Candidates(c.ids, logits)
+
+
+def _penalties(c: Candidates, rule: Mapping[str, Any], history: History) -> Candidates:
+    logits = c.logits.copy()
+    seen = np.isin(c.ids, [*history.prompt_token_ids, *history.output_token_ids])
+    factor = np.float32(rule["repetition"])
+    logits[seen] = np.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
+    output, counts = np.unique(np.array(history.output_token_ids, np.int64), return_counts=True)
+    found = np.isin(output, c.ids)
+    where = np.searchsorted(c.ids, output[found])
+    logits[where] -= np.float32(rule["presence"])
+    logits[where] -= np.float32(rule["frequency"]) * counts[found].astype(np.float32)
+    return Candidates(c.ids, logits)
+
+
+def _as_row(made: Any, shape: tuple[int, ...]) -> Row:
+    try:
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes an infinity
+            row: Row = np.asarray(made, np.float32)
+    except (TypeError, ValueError):
+        row = np.empty(0, np.float32)
+    if row.shape != shape or np.isnan(row).any() or np.isposinf(row).any():
+        raise InputError(
+            "processors must return one logit per token, none of them NaN or plus infinity"
+        )
+    return row
+
+
+def _processors(c: Candidates, rule: Mapping[str, Any], history: History) -> Candidates:
+    tokens = [*history.prompt_token_ids, *history.output_token_ids]
+    logits = c.logits
+    processors: tuple[Processor, ...] = rule["processors"]
+    for processor in processors:  # each gets copies of its own, to change as it likes
+        logits = _as_row(processor(list(tokens), logits.copy()), c.logits.shape)
+    if np.isneginf(logits).all():
+        raise InputError("processors must leave at least one token above minus infinity")
+    return _keep(Candidates(c.ids, logits), ~np.isneginf(logits))
+
+
+def _temperature(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+    return Candidates(c.ids, c.logits / np.float32(rule["temperature"]))
+
+
+def _keep(c: Candidates, kept: NDArray[Any]) -> Candidates:
+    return Candidates(c.ids[kept], c.logits[kept])
+
+
+def _top_k(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+    return _keep(c, np.sort(c.best_first()[: rule["k"]]))
+
+
+def _top_p(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+    weights, order = c.weights(), c.best_first()
+    reached = np.cumsum(weights[order]) >= rule["p"] * ordered_sum(weights)
+    cut = int(np.argmax(reached)) + 1 if reached.any() else len(order)  # the crossing token stays
+    return _keep(c, np.sort(order[:cut]))
+
+
+def _min_p(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+    wide = c.logits.astype(np.float64)
+    return _keep(c, wide - wide.max() >= scalar_log(rule["p"]))
+
+
+_STAGES: Mapping[str, Callable[[Candidates, Mapping[str, Any], History], Candidates]] = {
+    "logit_bias": _bias,
+    "penalties": _penalties,
+    "processors": _processors,
+    "temperature": _temperature,
+    "top_k": _top_k,
+    "top_p": _top_p,
+    "min_p": _min_p,
+}
+
+
+def _report(stage: Stage, before: Candidates, after: Candidates) -> StageReport:
+    gone = ~np.isin(before.ids, after.ids)
+    if not gone.any():
+        return StageReport(stage, len(after.ids), 0.0, ())
+    lost, weights = _keep(before, gone), before.weights()
+    mass = ordered_sum(weights[gone]) / ordered_sum(weights)
+    victims = lost.ids[lost.best_first()[:VICTIMS]]
+    return StageReport(stage, len(after.ids), mass, tuple(int(v) for v in victims))
+
+
+def apply(
+    chain: Sequence[Stage], logits: Row, history: History, *, ledger: bool = False
+) -> tuple[Candidates, tuple[StageReport, ...]]:
+    """Run the stages over one row of finite logits (vocab,), which is left as it is."""
+    c = Candidates(np.arange(len(logits), dtype=np.int64), logits)
+    reports: list[StageReport] = []
+    for stage in chain:
+        before, c = c, _STAGES[stage.name](c, stage.rule, history)
+        if ledger:
+            reports.append(_report(stage, before, c))
+    return c, tuple(reports)
+
+
+def draw(
+    chain: Sequence[Stage],
+    params: SamplingParams,
+    logits: Row,
+    history: History,
+    *,
+    seed: int,
+    position: int,
+    ledger: bool = False,
+) -> Draw:
+    """Choose the token at an absolute position: argmax of processed logit + luck, or greedy.
+
+    logits: float32 (vocab,), left as they are. Ties go to the lowest id.
+    """
+    c, reports = apply(chain, logits, history, ledger=ledger)
+    score = c.logits.astype(np.float64)
+    if params.temperature > 0:
+        score = score + gumbel(seed, position, c.ids)
+    return Draw(int(c.ids[np.argmax(score)]), len(c.ids), reports)
+
+
+def logprob(logits: Row, token_id: int) -> float:
+    """Natural log-probability of a token under the model's own logits (vocab,)."""
+    wide = logits.astype(np.float64)
+    return float(wide[token_id]) - log_sum_exp(wide)

@@ -1,0 +1,72 @@
+"""Luck: random numbers as a pure function of (seed, absolute position, token id).
+
+Knows Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011) and the Gumbel noise made from it. Nothing is consumed and nothing has
+state, so a token's luck stays the same when a filter removes its neighbours, when
+the temperature changes or when the text is forked.
+Refuses to know about logits.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.sampling.fixed_math import Floats, log
+
+Words = NDArray[np.uint64]  # 32-bit words, held in 64 bits so that products fit
+
+_MASK = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_ROUNDS = 10
+_TOKEN, _SAMPLE = 0, 1  # the last counter word: what the number is for
+
+
+def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
+    """Four 32-bit words for each counter; the four counter words broadcast together."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        p0, p1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (
+            (p1 >> _SHIFT) ^ c1 ^ np.uint64(k0),
+            p1 & _MASK,
+            (p0 >> _SHIFT) ^ c3 ^ np.uint64(k1),
+            p0 & _MASK,
+        )
+        k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+def _split(number: int) -> tuple[int, int]:
+    return number & 0xFFFFFFFF, number >> 32
+
+
+def uniform(seed: int, position: int, token_ids: NDArray[np.int64]) -> Floats:
+    """Numbers in (0, 1), one per token id, (n,).
+
+    One Philox call serves four neighbouring ids: counter = (id // 4, position, 0, 0),
+    word id % 4, and u = (word + 1/2) / 2**32, which is never 0 and never 1.
+    """
+    ids = token_ids.astype(np.uint64)
+    zero = np.uint64(0)
+    groups, where = np.unique(ids >> np.uint64(2), return_inverse=True)
+    at = np.full_like(groups, position)
+    words = np.stack(philox((groups, at, zero + at * zero, at * zero + _TOKEN), _split(seed)))
+    chosen: Words = words[ids & np.uint64(3), where]
+    return (chosen.astype(np.float64) + 0.5) * 2.0**-32
+
+
+def gumbel(seed: int, position: int, token_ids: NDArray[np.int64]) -> Floats:
+    """Standard Gumbel noise, one per token id, (n,): argmax(z + gumbel) draws from softmax(z)."""
+    return -log(-log(uniform(seed, position, token_ids)))
+
+
+def derive_seed(seed: int, n: int) -> int:
+    """The seed of the n-th of n samples: the seed itself for n = 0, else Philox of (n, seed)."""
+    if n == 0:
+        return seed
+    word = np.array([n], dtype=np.uint64)
+    zero = np.zeros(1, dtype=np.uint64)
+    low, high, *_ = philox((word, zero, zero, zero + np.uint64(_SAMPLE)), _split(seed))
+    return int(low[0]) | int(high[0]) << 32

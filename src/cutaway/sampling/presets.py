@@ -1,0 +1,14 @@
+"""The orders of the sampling chain, by name, as data. Knows nothing else."""
+
+from collections.abc import Mapping
+
+_FIRST = ("logit_bias", "penalties", "processors")
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "cutaway": (*_FIRST, "temperature", "top_k", "top_p", "min_p"),
+    "hf": (*_FIRST, "temperature", "top_k", "top_p", "min_p"),
+    "vllm": (*_FIRST, "temperature", "min_p", "top_k", "top_p"),
+    "llama.cpp": (*_FIRST, "top_k", "top_p", "min_p", "temperature"),
+    "mlx-lm": (*_FIRST, "top_p", "min_p", "top_k", "temperature"),
+}
+"""The order in which each engine applies its stages: the same settings mean different things."""

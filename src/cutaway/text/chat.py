@@ -1,0 +1,102 @@
+"""A conversation, written the way the model was trained to read it.
+
+Knows the model's own template and what a message must have. Refuses to know
+tokens: the rendered text is to be encoded with ``special=True``. Jinja2 is
+imported at the first rendering, because completion never needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cutaway.errors import FormatError, InputError
+from cutaway.text.vocabulary import special_id
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from cutaway.text.tokenizer import Tokenizer
+
+FIELD = "tokenizer.chat_template"
+
+
+class ChatTemplate:
+    """A Jinja2 template with the variables and the sandbox of ``transformers``."""
+
+    def __init__(self, source: str, bos_token: str, eos_token: str) -> None:
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate | None:
+        """The file's template, None where it has none; FormatError where it is not a text."""
+        source = metadata.get(FIELD)
+        if source is None:
+            return None
+        if not isinstance(source, str):
+            raise FormatError(f"{FIELD} is not a text: convert the model again")
+        eos_id = special_id(metadata, "tokenizer.ggml.eos_token_id", tokenizer.vocab_size)
+        bos, eos = (
+            "" if token_id is None else tokenizer.token_name(token_id)
+            for token_id in (tokenizer.bos_id, eos_id)
+        )
+        return cls(source, bos, eos)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        """The prompt for ``messages``, each with the strings "role" and "content".
+
+        add_generation_prompt: end with the opening of the assistant's turn
+        variables: more of what the template may ask for (tools, enable_thinking, ...)
+        InputError: a malformed message, or one that the template refuses.
+        FormatError: a template that cannot be compiled or fails.
+        """
+        _check(messages)
+        known = {
+            **self._tokens,
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return self._template.render(**(known | variables))
+        except InputError:
+            raise  # the template's own raise_exception, or a FormatError of compiling
+        except Exception as error:  # a template is a program and may fail in any way
+            raise _broken(error) from error
+
+    @cached_property
+    def _template(self) -> Template:
+        from cutaway.text.sandbox import environment
+
+        try:
+            return environment().from_string(self.source)
+        except Exception as error:  # the compiler meets Python's own limits, too
+            raise _broken(error) from error
+
+
+def _broken(error: Exception) -> FormatError:
+    said = " ".join(str(error).split()) or "no reason given"
+    line = getattr(error, "lineno", None)
+    place = f" in line {line}" if line else ""
+    return FormatError(
+        f"{FIELD} fails{place} ({type(error).__name__}: {said}): "
+        "check the messages, or give another template"
+    )
+
+
+def _check(messages: Sequence[Mapping[str, Any]]) -> None:
+    if not messages:
+        raise InputError("messages is empty: give at least one message")
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InputError(f'messages[{index}] must be an object with "role" and "content"')
+        for field in ("role", "content"):
+            if not isinstance(message.get(field), str):
+                raise InputError(f'messages[{index}] needs a "{field}" that is a string')

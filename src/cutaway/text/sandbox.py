@@ -1,0 +1,57 @@
+"""The Jinja2 environment that chat templates are written for.
+
+Knows the filters, functions and tags that ``transformers``' ``apply_chat_template``
+offers, in a sandbox that cannot reach Python or change its arguments. Refuses to
+know messages. Imports Jinja2, so import this module only when a template is due.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import cache
+from typing import Any, NoReturn
+
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from cutaway.errors import InputError
+
+
+class _Generation(Extension):
+    """``{% generation %}``: marks the assistant's words for training; here only its body counts."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja2 declares it so
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
+
+
+@cache
+def environment() -> ImmutableSandboxedEnvironment:
+    """One environment for all templates: it holds no state of theirs."""
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _Generation],
+    )
+    made.filters["tojson"] = _to_json
+    made.globals["raise_exception"] = _refuse
+    made.globals["strftime_now"] = _now
+    return made
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """JSON as models read it: characters as they are, none escaped for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InputError(f"the model's chat template refuses these messages: {message}")
+
+
+def _now(layout: str) -> str:
+    return datetime.now().strftime(layout)

@@ -1,0 +1,211 @@
+"""Text to token ids and back, as the model file defines it.
+
+Knows which tokens are special, when they count, where BOS goes and which ids end
+a generation; leaves merging to the two kinds that it can tell apart. Refuses to
+know models, sampling and files: metadata comes as a plain mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from cutaway.errors import FormatError, InputError
+from cutaway.text import pretokenizers
+from cutaway.text.specials import Specials
+from cutaway.text.vocabulary import (
+    Kind,
+    Vocabulary,
+    flag,
+    numbers,
+    special_id,
+    stored_bytes,
+    strings,
+)
+
+_PREFIX = "tokenizer.ggml."
+_SPOKEN = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
+
+
+class Pieces(Protocol):
+    """Ordinary text <-> tokens: what byte-level and SentencePiece BPE have in common."""
+
+    @property
+    def space_prefix(self) -> bool:
+        """Whether a text, and what follows a special token, gets a space in front."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text without special tokens."""
+
+    def to_bytes(self, token_id: int) -> bytes:
+        """What a token that is not special adds to the text."""
+
+
+class Tokenizer:
+    """One model's tokenizer. Immutable, safe to share between threads.
+
+    vocab_size: number of tokens, ids are 0..vocab_size-1
+    bos_id:     the begin-of-sequence token, or None
+    add_bos:    whether the model wants BOS in front of every text
+    end_ids:    id -> origin, for every id that ends a generation
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        pieces: Pieces,
+        *,
+        bos_id: int | None,
+        add_bos: bool,
+        end_ids: Mapping[int, str],
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._pieces = pieces
+        self.vocab_size = len(vocabulary.tokens)
+        self.bos_id = bos_id
+        self.add_bos = add_bos and bos_id is not None
+        self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """From GGUF ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
+        kind = metadata.get(_PREFIX + "model")
+        vocabulary = Vocabulary.from_gguf(metadata)
+        if kind == "gpt2":
+            pieces, add_bos = _byte_level(vocabulary, metadata)
+        elif kind == "llama":
+            pieces, add_bos = _sentencepiece(vocabulary, metadata)
+        else:
+            said = "is missing" if kind is None else f"{kind!r} is not supported"
+            raise FormatError(
+                f"{_PREFIX}model {said}: use a model whose tokenizer is gpt2 or llama"
+            )
+        return cls(
+            vocabulary,
+            pieces,
+            bos_id=special_id(metadata, _PREFIX + "bos_token_id", len(vocabulary.tokens)),
+            add_bos=flag(metadata, _PREFIX + "add_bos_token", add_bos),
+            end_ids=vocabulary.end_ids(metadata),
+        )
+
+    def encode(self, text: str, *, special: bool = False, add_bos: bool | None = None) -> list[int]:
+        """Token ids of ``text``.
+
+        special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
+        add_bos: put BOS in front; None does what the model wants; never a second one
+        InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
+        """
+        _refuse_surrogates(text)
+        ids: list[int] = []
+        fresh = self._pieces.space_prefix
+        for part in (self._all_specials if special else self._user_defined).split(text):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += self._pieces.encode(" " + part if fresh else part)
+            fresh = self._pieces.space_prefix and isinstance(part, int)
+        return self._bos(ids, self.add_bos if add_bos is None else add_bos)
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The whole text that ``ids`` stand for; special=True shows control tokens by name.
+
+        Undoes ``encode``: spaces that it put in front are taken away again. Bytes
+        that are no UTF-8 become U+FFFD. For a text that grows use ``token_bytes``
+        with ``TextStream``.
+        """
+        parts: list[bytes] = []
+        fresh = self._pieces.space_prefix
+        for token_id in ids:
+            kind = self._kind(token_id)
+            if kind in _SPOKEN:
+                data = self._pieces.to_bytes(token_id)
+            else:
+                data = stored_bytes(self._vocabulary.tokens[token_id]) if special else b""
+            ordinary = kind in (Kind.NORMAL, Kind.BYTE)
+            parts.append(data.removeprefix(b" ") if fresh and ordinary else data)
+            fresh = self._pieces.space_prefix and not ordinary
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to the text: b"" for control, unknown and unused tokens."""
+        return self._pieces.to_bytes(token_id) if self._kind(token_id) in _SPOKEN else b""
+
+    def token_name(self, token_id: int) -> str:
+        """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""
+        if self._kind(token_id) == Kind.NORMAL:
+            name = _printable(self._pieces.to_bytes(token_id))
+        else:
+            name = _printable(stored_bytes(self._vocabulary.tokens[token_id]))
+        return name or f"[empty token {token_id}]"
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether the token steers the model and adds nothing to the text."""
+        return self._kind(token_id) == Kind.CONTROL
+
+    @cached_property
+    def _user_defined(self) -> Specials:
+        return Specials(self._vocabulary.table(Kind.USER_DEFINED))
+
+    @cached_property
+    def _all_specials(self) -> Specials:
+        return Specials(self._vocabulary.table(Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN))
+
+    def _bos(self, ids: list[int], wanted: bool) -> list[int]:
+        if not wanted:
+            return ids
+        if self.bos_id is None:
+            raise InputError("add_bos asks for a BOS token, but this model has none: leave it out")
+        return ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
+
+    def _kind(self, token_id: int) -> int:
+        if not 0 <= token_id < self.vocab_size:
+            raise InputError(
+                f"token id {token_id} is outside the vocabulary: use 0 to {self.vocab_size - 1}"
+            )
+        return int(self._vocabulary.kinds[token_id])
+
+
+def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple[Pieces, bool]:
+    """(pieces, whether such models want BOS where the metadata does not say)."""
+    from cutaway.text.bpe import MERGES, ByteLevelBPE  # imports the tokenizers library
+
+    pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
+    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos
+
+
+def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple[Pieces, bool]:
+    from cutaway.text.spm import SentencePieceBPE
+
+    size = len(vocabulary.tokens)
+    scores = numbers(metadata, _PREFIX + "scores", size)
+    if scores is None:
+        raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
+    pieces = SentencePieceBPE(
+        vocabulary,
+        scores.tolist(),
+        space_prefix=flag(metadata, _PREFIX + "add_space_prefix", True),
+        unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
+    )
+    return pieces, True
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds a lone surrogate, U+{ord(text[error.start]):04X}, at character "
+            f"{error.start}: it is no Unicode text, decode the input as UTF-8"
+        ) from error
+
+
+def _printable(data: bytes) -> str:
+    """``data`` as text, with <0xXX> for each byte of what is no character or cannot be seen."""
+    text = data.decode("utf-8", "surrogateescape")
+    return "".join(char if char.isprintable() else _hex(char) for char in text)
+
+
+def _hex(char: str) -> str:
+    return "".join(f"<0x{byte:02X}>" for byte in char.encode("utf-8", "surrogateescape"))

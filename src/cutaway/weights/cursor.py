@@ -1,0 +1,151 @@
+"""A bounds-checked walk through the header of a GGUF file.
+
+Knows how numbers, strings, arrays and typed metadata values are written, and that
+nothing a file says may be believed before it fits into the bytes that remain: memory
+and time stay proportional to the file, whatever its counts claim. Refuses to know
+what the values are for.
+
+Source: docs/gguf.md of ggml.
+"""
+
+import struct
+from mmap import mmap
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+
+_LENGTH = struct.Struct("<Q")
+_STRING, _ARRAY = 8, 9
+_NUMBERS: dict[int, np.dtype[Any]] = {
+    0: np.dtype("u1"),
+    1: np.dtype("i1"),
+    2: np.dtype("<u2"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<u4"),
+    5: np.dtype("<i4"),
+    6: np.dtype("<f4"),
+    7: np.dtype("?"),
+    10: np.dtype("<u8"),
+    11: np.dtype("<i8"),
+    12: np.dtype("<f8"),
+}
+_U32, _U64, _BOOL = _NUMBERS[4], _NUMBERS[10], _NUMBERS[7]
+_MAX_DEPTH = 8  # arrays in arrays: real files have one level, and recursion must end
+_MIN_ARRAY = 4 + 8  # the bytes of an empty array: element type and count
+
+
+def quoted(name: str) -> str:
+    """Return a name from a file, made safe and short enough to stand in a message."""
+    text = repr(name[:80])
+    return text if len(text) <= 80 else text[:76] + "...'"
+
+
+class Cursor:
+    """A position in the mapped bytes of one file; every read checks, then advances.
+
+    `where` says in words what is being read, for messages. All methods raise
+    `FormatError` when the bytes cannot be what they should be.
+    """
+
+    def __init__(self, data: mmap, path: object) -> None:
+        self._data = data
+        self._path = path
+        self._size = len(data)
+        self.position = 0
+        self.where = "the header"
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise a `FormatError` that names the file."""
+        raise FormatError(f"{self._path}: {problem}")
+
+    def check_room(self, count: int, least: int, items: str) -> None:
+        """Fail unless `count` items of at least `least` bytes each fit into what remains."""
+        remain = self._size - self.position
+        if count * least > remain:
+            self.fail(
+                f"{self.where} needs {count} {items}, but the file ends {remain} bytes further on; "
+                "it is truncated or damaged, download it again"
+            )
+
+    def take(self, nbytes: int) -> bytes:
+        """Copy the next `nbytes` bytes."""
+        self.check_room(nbytes, 1, "bytes")
+        start, self.position = self.position, self.position + nbytes
+        return self._data[start : self.position]
+
+    def numbers(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        """Read a packed array, (count,): read-only and independent of the mapping."""
+        raw = self.take(count * dtype.itemsize)
+        if dtype == _BOOL and raw.strip(b"\x00\x01"):
+            self.fail(f"{self.where} holds a truth value that is neither 0 nor 1")
+        return np.frombuffer(raw, dtype)
+
+    def u32(self) -> int:
+        """Read a uint32."""
+        return int(self.numbers(_U32, 1)[0])
+
+    def u64(self) -> int:
+        """Read a uint64."""
+        return int(self.numbers(_U64, 1)[0])
+
+    def u64s(self, count: int) -> list[int]:
+        """Read `count` uint64."""
+        return [int(x) for x in self.numbers(_U64, count)]
+
+    def string(self) -> str:
+        """Read a string; see `strings`."""
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list[str]:
+        """Read `count` strings: UTF-8, each after its length in bytes (uint64).
+
+        Bytes that are not UTF-8 become lone surrogates, so that nothing is lost:
+        `s.encode("utf-8", "surrogateescape")` gives back exactly what the file holds.
+        """
+        self.check_room(count, _LENGTH.size, "strings of at least 8 bytes")
+        out: list[str] = []
+        # A vocabulary has hundreds of thousands: the loop is kept tight.
+        data, size, position, length_at = self._data, self._size, self.position, _LENGTH.unpack_from
+        for _ in range(count):
+            start = position + _LENGTH.size
+            if start > size:
+                break
+            position = start + length_at(data, position)[0]
+            if position > size:
+                break
+            out.append(str(data[start:position], "utf-8", "surrogateescape"))
+        if len(out) < count:
+            self.fail(
+                f"{self.where} has a string that runs past the end of the file; "
+                "it is truncated or damaged, download it again"
+            )
+        self.position = position
+        return out
+
+    def value(self) -> Any:
+        """Read a metadata value after its type: str, int, float, bool or an array."""
+        type_id = self.u32()
+        if type_id == _STRING:
+            return self.string()
+        if type_id == _ARRAY:
+            return self._array(depth=1)
+        return self.numbers(self._dtype(type_id), 1)[0].item()
+
+    def _array(self, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            self.fail(f"{self.where} nests arrays more than {_MAX_DEPTH} deep")
+        type_id, count = self.u32(), self.u64()
+        if type_id == _STRING:
+            return self.strings(count)
+        if type_id == _ARRAY:
+            self.check_room(count, _MIN_ARRAY, f"arrays of at least {_MIN_ARRAY} bytes")
+            return [self._array(depth + 1) for _ in range(count)]
+        return self.numbers(self._dtype(type_id), count)
+
+    def _dtype(self, type_id: int) -> np.dtype[Any]:
+        if type_id not in _NUMBERS:
+            self.fail(f"{self.where} has value type {type_id}, and GGUF defines only 0 to 12")
+        return _NUMBERS[type_id]

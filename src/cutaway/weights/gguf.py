@@ -1,0 +1,238 @@
+"""A GGUF file, mapped into memory.
+
+Knows the header, the metadata and the tensor table, and that the three must agree
+with each other and with the size of the file; nothing is believed unchecked.
+Refuses to know what a metadata key means (but `general.alignment`, which places the
+tensors) and what a tensor is for.
+
+Reads versions 2 and 3, little-endian. Source: docs/gguf.md of ggml.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError, InputError
+
+from .cursor import Cursor, quoted
+from .decode import dequantize
+from .formats import FORMATS, FORMATS_BY_ID, type_name
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_MAX_DIMS = 4
+_MIN_PAIR = 8 + 4 + 1  # the bytes of an empty key, a value type and a one-byte value
+_MIN_TENSOR = 8 + 4 + 8 + 4 + 8  # an empty name, one dimension, a type and an offset
+
+# What people download by mistake, by its first bytes.
+_IMPOSTORS = {
+    b"version https://git-lfs": "it is a Git LFS pointer: run `git lfs pull`",
+    b"<": "it looks like a web page: download the file itself",
+    b"PK\x03\x04": "it is a zip archive (a wheel, or a PyTorch checkpoint)",
+    b"tjgg": "it is an old GGML file: get the model as GGUF",
+    b"fmgg": "it is an old GGML file: get the model as GGUF",
+    b"lmgg": "it is an old GGML file: get the model as GGUF",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies and how it is stored."""
+
+    name: str
+    format: str  # a key of `FORMATS`: "Q4_1"
+    shape: tuple[int, ...]  # row-major, outermost first: (rows, cols); GGUF writes it reversed
+    offset: int  # bytes from the start of the file
+    nbytes: int
+
+    @property
+    def end(self) -> int:
+        """The first byte after the tensor."""
+        return self.offset + self.nbytes
+
+
+class GGUFFile:
+    """A GGUF file: its metadata, its tensors, and views of their bytes.
+
+    `metadata` maps keys to str, int, float, bool; arrays of strings are list[str],
+    arrays of numbers read-only numpy arrays, arrays of arrays lists. A string that is
+    not UTF-8 keeps its bytes as lone surrogates (`encode("utf-8", "surrogateescape")`
+    restores them). `tensors` is in file order. Both stay valid after `close`.
+
+    Raises `InputError` if the file cannot be opened and `FormatError` if it is not a
+    sound GGUF file. Do not shorten a file in place while it is open: the operating
+    system ends a process that touches mapped bytes that are gone.
+    """
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, TensorInfo]
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        data = _map(self.path)
+        cursor = Cursor(data, self.path)
+        tensor_count, pair_count = _read_header(cursor, data)
+        metadata = _read_metadata(cursor, pair_count)
+        tensors = _read_tensors(cursor, tensor_count, _alignment(cursor, metadata))
+        _check_extents(cursor, tensors, len(data))
+        self.metadata = MappingProxyType(metadata)
+        self.tensors = MappingProxyType(tensors)
+        self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the stored bytes of a tensor: uint8 (nbytes,), a read-only view, no copy.
+
+        Raises `InputError` for an unknown name or a closed file.
+        """
+        info = self._info(name)
+        if self._bytes is None:
+            raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
+        return self._bytes[info.offset : info.end]
+
+    def dequantize(self, name: str) -> NDArray[np.float32]:
+        """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
+
+        Raises `InputError` for an unknown name or a closed file.
+        """
+        info = self._info(name)
+        return dequantize(FORMATS[info.format], self.raw(name)).reshape(info.shape)
+
+    def close(self) -> None:
+        """Let go of the mapping; the bytes stay mapped until the last view of them is gone."""
+        # Closing the mmap itself would raise while a view exists. Dropping the reference
+        # leaves that to whoever drops the last one, and no view can ever dangle.
+        self._bytes = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _info(self, name: str) -> TensorInfo:
+        if name not in self.tensors:
+            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+        return self.tensors[name]
+
+
+def _map(path: Path) -> mmap:
+    try:
+        if not path.exists():
+            raise InputError(f"{path}: there is no such file")
+        if not path.is_file():  # opening a pipe would wait for ever
+            raise FormatError(f"{path}: this is not a regular file; name the .gguf file itself")
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise FormatError(f"{path}: the file is empty; download it again")
+            return mmap(file.fileno(), 0, access=ACCESS_READ)
+    except OSError as error:
+        raise InputError(f"{path}: the file cannot be opened: {error.strerror}") from error
+
+
+def _read_header(cursor: Cursor, data: mmap) -> tuple[int, int]:
+    """Return how many tensors and how many metadata pairs the file announces."""
+    head = data[:32]
+    if not head.startswith(_MAGIC):
+        hints = [hint for start, hint in _IMPOSTORS.items() if head.startswith(start)]
+        cursor.fail("; ".join(["this is not a GGUF file (it does not begin with 'GGUF')", *hints]))
+    cursor.take(len(_MAGIC))
+    version = cursor.u32()
+    if version and version & 0xFFFF == 0:  # a small number, its bytes in the other order
+        cursor.fail("the file is big-endian, and cutaway reads only little-endian GGUF files")
+    if version not in _VERSIONS:
+        cursor.fail(
+            f"this is GGUF version {version}, and cutaway reads versions 2 and 3; "
+            "get the model in a current version"
+        )
+    return cursor.u64(), cursor.u64()
+
+
+def _read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
+    cursor.where = "the metadata"
+    cursor.check_room(count, _MIN_PAIR, f"pairs of at least {_MIN_PAIR} bytes")
+    metadata: dict[str, Any] = {}
+    for i in range(count):
+        cursor.where = f"metadata key {i + 1} of {count}"
+        key = cursor.string()
+        if key in metadata:
+            cursor.fail(f"the metadata key {quoted(key)} occurs twice")
+        cursor.where = f"the metadata value {quoted(key)}"
+        metadata[key] = cursor.value()
+    return metadata
+
+
+def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
+    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        cursor.fail("the metadata value 'general.alignment' is not a power of two")
+    return alignment
+
+
+def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
+    cursor.where = "the tensor table"
+    cursor.check_room(count, _MIN_TENSOR, f"entries of at least {_MIN_TENSOR} bytes")
+    entries: dict[str, TensorInfo] = {}
+    for i in range(count):
+        cursor.where = f"tensor {i + 1} of {count}"
+        name = cursor.string()
+        if name in entries:
+            cursor.fail(f"the tensor name {quoted(name)} occurs twice")
+        entries[name] = _read_tensor(cursor, name, alignment)
+    start = -(-cursor.position // alignment) * alignment  # the table is padded to the alignment
+    return {name: replace(info, offset=start + info.offset) for name, info in entries.items()}
+
+
+def _read_tensor(cursor: Cursor, name: str, alignment: int) -> TensorInfo:
+    """Read one entry after its name; its offset is still relative to the data."""
+    cursor.where = f"the tensor {quoted(name)}"
+    dims = cursor.u32()
+    if not 1 <= dims <= _MAX_DIMS:
+        cursor.fail(f"{cursor.where} has {dims} dimensions, and GGUF allows 1 to {_MAX_DIMS}")
+    shape = tuple(reversed(cursor.u64s(dims)))
+    type_id, offset = cursor.u32(), cursor.u64()
+    format = FORMATS_BY_ID.get(type_id)
+    if format is None:
+        cursor.fail(
+            f"{cursor.where} is stored as {type_name(type_id)}, and cutaway reads "
+            f"{', '.join(FORMATS)}; get the model in one of these"
+        )
+    if 0 in shape:
+        cursor.fail(f"{cursor.where} has an empty dimension in its shape {shape}")
+    if shape[-1] % format.quant_block_elements:
+        cursor.fail(
+            f"{cursor.where} has rows of {shape[-1]} weights, which is not a multiple of "
+            f"the {format.quant_block_elements} in a quant block of {format.name}"
+        )
+    if offset % alignment:
+        cursor.fail(f"{cursor.where} lies at offset {offset}, not a multiple of {alignment}")
+    return TensorInfo(name, format.name, shape, offset, format.nbytes(prod(shape)))
+
+
+def _check_extents(cursor: Cursor, tensors: dict[str, TensorInfo], size: int) -> None:
+    """Fail unless every tensor lies inside the file and apart from the others."""
+    ordered = sorted(tensors.values(), key=lambda info: info.offset)
+    for info in ordered:
+        if info.end > size:
+            cursor.fail(
+                f"the tensor {quoted(info.name)} ends at byte {info.end}, but the file has only "
+                f"{size}; it is truncated or damaged, download it again"
+            )
+    for before, after in pairwise(ordered):
+        if before.end > after.offset:
+            cursor.fail(f"the tensors {quoted(before.name)} and {quoted(after.name)} overlap")

@@ -1,0 +1,206 @@
+"""The commands as a person runs them: exit codes, what is on which stream, Ctrl-C."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from random_llama import write_tiny_llama
+
+PYTHON = [sys.executable, "-m", "cutaway"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return str(write_tiny_llama(tmp_path_factory.mktemp("tiny model") / "tiny.gguf"))
+
+
+def run(*args, stdin=None, env=None, **more):
+    return subprocess.run(
+        [*PYTHON, *args], input=stdin, capture_output=True, env=os.environ | (env or {}),
+        timeout=120, check=False, **more,
+    )  # fmt: skip
+
+
+def generate(tiny, *args, **more):
+    return run("generate", "-m", tiny, "--max-tokens", "8", *args, **more)
+
+
+def test_only_the_text_is_on_stdout(tiny):
+    plain = generate(tiny, "ab", "--seed", "1")
+    document = json.loads(generate(tiny, "ab", "--seed", "1", "--json").stdout)
+    assert plain.returncode == 0
+    assert plain.stdout.decode() == document["text"]
+    statistics = plain.stderr.decode()
+    assert re.fullmatch(r"\[\d+ tokens in, 8 out · .*max_tokens · seed 1\]\n", statistics)
+
+
+def test_quiet_is_quiet(tiny):
+    assert generate(tiny, "ab", "--quiet").stderr == b""
+
+
+def test_json_is_one_document_with_the_cost(tiny):
+    done = generate(tiny, "ab", "--seed", "1", "--json", "--price", "2,10")
+    document = json.loads(done.stdout)
+    usage, cost = document["usage"], document["cost"]
+    assert cost["input"] == pytest.approx(usage["prompt_tokens"] * 2e-6)
+    assert cost["output"] == pytest.approx(8 * 10e-6)
+    assert cost["total"] == pytest.approx(cost["input"] + cost["output"])
+    assert "cost 0.0000" in done.stderr.decode()
+
+
+def test_dash_reads_standard_input_less_one_newline(tiny):
+    piped = generate(tiny, "-", "--json", "--seed", "1", stdin="añb\n".encode())
+    given = generate(tiny, "añb", "--json", "--seed", "1")
+    ids = [json.loads(r.stdout)["prompt_token_ids"] for r in (piped, given)]
+    assert ids[0] == ids[1]
+
+
+def test_the_same_seed_gives_the_same_text_in_another_process(tiny):
+    texts = [generate(tiny, "ab", "--seed", s, "--temperature", "1").stdout for s in "112"]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_naive_loop_gives_the_same_text(tiny):
+    texts = [generate(tiny, "ab", "--seed", "1", *f).stdout for f in ([], ["--no-kv-cache"])]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["-m", "smolm2", "x"], "unknown model 'smolm2'.*smollm2"),
+        (["-m", "no/such.gguf", "x"], "no/such.gguf"),
+        (["x", "--temperature", "-1"], "temperature must be 0"),
+        (["x", "--temperature", "nan"], "temperature must be a finite number"),
+        (["x", "--temperature", "warm"], "--temperature"),
+        (["x", "--top-p", "0"], "top_p must be above 0"),
+        (["x", "--top-p", "1.5"], "top_p must be above 0 and at most 1"),
+        (["x", "--top-k", "-1"], "top_k must be 0 or more"),
+        (["x", "--min-p", "1"], "min_p must be at least 0 and below 1"),
+        (["x", "--max-tokens", "0"], "max_tokens must be 1 or more"),
+        (["x", "--seed", "-1"], "seed must be between 0 and"),
+        (["x", "--stop", ""], "stop must not hold an empty string"),
+        (["x", "--preset", "openai"], "preset must be one of cutaway, hf"),
+        (["x", "--price", "1"], "IN,OUT"),
+        (["x", "--price=-1,1"], "not negative"),
+        (["x", "--logit-bias", "x"], "ID=X"),
+        (["x", "--backend", "gpu"], "backend must be one of"),
+        (["x", "--context", "1"], "context must be between 2 and 128"),
+        (["a" * 500], "prompt has .* tokens, and at most 127"),
+        (["-"], "standard input is not UTF-8"),
+        ([b"\xff"], "prompt|text"),
+        ([], "prompt"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(tiny, args, sentence):
+    model = [] if "-m" in args else ["-m", tiny]
+    done = run("generate", *model, *args, stdin=b"\xff\xfe")
+    error = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.search(sentence, error), error
+    assert "Traceback" not in error
+
+
+def test_an_empty_prompt_begins_with_the_model_s_begin_token(tiny):
+    done = generate(tiny, "", "--json", "--seed", "1")
+    assert json.loads(done.stdout)["prompt_token_ids"] == [1]
+
+
+def test_a_stop_string_of_any_length_is_defined(tiny):
+    done = generate(tiny, "ab", "--stop", "x" * 10_000, "--seed", "1")
+    assert done.returncode == 0
+    assert done.stdout == generate(tiny, "ab", "--seed", "1").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_keeps_what_was_written(tiny):
+    args = ["generate", "-m", tiny, "ab", "--max-tokens", "120", "--ignore-eos", "--no-kv-cache"]
+    process = subprocess.Popen([*PYTHON, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = os.read(process.stdout.fileno(), 1)
+    process.send_signal(signal.SIGINT)
+    rest, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert first
+    assert b"aborted" in error
+    assert b"Traceback" not in error
+    assert len(first + rest) < 1000
+
+
+def test_a_reader_that_goes_away_is_not_a_crash(tiny):
+    args = [*PYTHON, "generate", "-m", tiny, "ab", "--max-tokens", "100", "--ignore-eos"]
+    process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.read(process.stdout.fileno(), 1)
+    process.stdout.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    process.wait(60)
+    assert b"Traceback" not in error
+
+
+def test_an_output_that_cannot_show_a_character_shows_something(tiny):
+    done = generate(tiny, "ab", "--seed", "1", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    done.stdout.decode("ascii")
+
+
+def test_tokenize(tiny):
+    lines = run("tokenize", "-m", tiny, "ab").stdout.decode().splitlines()
+    document = json.loads(run("tokenize", "-m", tiny, "ab", "--json").stdout)
+    assert [int(line.split()[0]) for line in lines] == document["ids"]
+    assert len(document["tokens"]) == len(document["ids"])
+
+
+@pytest.mark.model
+class TestSmolLM2:
+    def test_the_golden_greedy_ids(self, smollm2_path):
+        from test_smollm2_reference import GOLDEN
+
+        case = next(c for c in GOLDEN if c["prompt"] == "The capital of France is")
+        args = ["--temperature", "0", "--json", "--max-tokens", "32", "--backend", "reference"]
+        done = run("generate", case["prompt"], *args)
+        assert json.loads(done.stdout)["token_ids"] == case["greedy32"]
+
+    def test_an_empty_prompt_without_a_begin_token_is_refused(self, smollm2_path):
+        done = run("generate", "")
+        assert done.returncode == 2
+        assert "prompt is empty" in done.stderr.decode()
+
+    def test_chat_remembers_resets_and_refuses_gently(self, smollm2_path):
+        lines = [
+            "/help", "My name is Ada.", "/nonsense", "/system Answer with one word.", "/reset",
+            "Hello! " * 5000, "Name a colour.", "/exit", "never read",
+        ]  # fmt: skip
+        done = run(
+            "chat", "--temperature", "0", "--max-tokens", "12", stdin="\n".join(lines).encode()
+        )
+        error = done.stderr.decode()
+        assert done.returncode == 0, error
+        assert error.count("tokens in, ") == 2
+        assert error.count("(a new conversation)") == 2
+        assert "unknown command /nonsense" in error
+        assert "prompt has" in error and "/reset starts over" in error
+        assert len(done.stdout.decode().strip()) > 10
+
+
+@pytest.mark.model
+def test_chat_ctrl_c_stops_the_answer_and_not_the_program(smollm2_path):
+    args = [*PYTHON, "chat", "--max-tokens", "2000", "--ignore-eos", "--context", "2048"]
+    process = subprocess.Popen(
+        args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdin.write(b"Tell me a long story.\n")
+    process.stdin.flush()
+    os.read(process.stdout.fileno(), 1)
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    _, error = process.communicate(b"/reset\n", timeout=60)
+    assert process.returncode == 0, error
+    assert b"aborted" in error
+    assert b"(a new conversation)" in error
+    assert time.monotonic() - started < 30

@@ -1,0 +1,175 @@
+"""The command line's face: exit codes, one-line errors, and what it does not import."""
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from types import ModuleType
+
+import pytest
+
+import cutaway
+from cutaway.cli import main as cli
+from cutaway.cli.main import main
+from cutaway.errors import FetchError, FormatError, InputError
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A command ``play`` whose ``run`` a test sets."""
+    module = ModuleType("play_command")
+    module.add_arguments = lambda parser: parser.add_argument("--times", type=int)
+    module.run = lambda args: 0
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(cli._COMMANDS, "play", cli._Command("play a game", module.__name__))
+    return module
+
+
+def _raising(error: BaseException):
+    def run(args: Namespace) -> int:
+        raise error
+
+    return run
+
+
+def test_a_command_gets_its_arguments_and_gives_its_code(command):
+    seen = []
+    command.run = lambda args: seen.append(args.times) or 7
+    assert main(["play", "--times", "3"]) == 7
+    assert seen == [3]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InputError("why: fix"), 2), (FormatError("why: fix"), 2), (FetchError("why: fix"), 1)],
+)
+def test_explained_failures_are_one_line(command, capsys, error, code):
+    command.run = _raising(error)
+    assert main(["play"]) == code
+    assert capsys.readouterr() == ("", "cutaway: error: why: fix\n")
+
+
+def test_interrupted(command, capsys):
+    command.run = _raising(KeyboardInterrupt())
+    assert main(["play"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bug_keeps_its_traceback(command):
+    command.run = _raising(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        main(["play"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--version"], 0),
+        (["play", "--help"], 0),
+        ([], 2),
+        (["--bogus"], 2),
+        (["--vers"], 2),
+        (["play", "--bogus"], 2),
+        (["play", "--times", "x"], 2),
+        (["play", "--time", "3"], 2),
+        (["nope"], 2),
+        ([""], 2),
+    ],
+)
+def test_exit_codes(command, argv, code):
+    assert main(argv) == code
+
+
+def test_version(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out == f"cutaway {cutaway.__version__}\n"
+
+
+def test_help_names_every_command(capsys):
+    main(["--help"])
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in ("generate", "chat", "tokenize", "models", "pull"))
+
+
+def test_no_command_prints_help_where_errors_go(capsys):
+    main([])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "commands:" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("genrate", "did you mean 'generate'?"),
+        ("PULL", "did you mean 'pull'?"),
+        ("q", "choose one"),
+    ],
+)
+def test_an_unknown_command_gets_one_sentence(capsys, name, hint):
+    main([name])
+    err = capsys.readouterr().err
+    assert err.startswith(f"cutaway: error: unknown command {name!r}; {hint}")
+    assert err.count("\n") == 1
+
+
+def _loaded(*argv: str) -> set[str]:
+    code = (
+        "import sys; from cutaway.cli.main import main\n"
+        f"main({list(argv)!r}); print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["models", "--help"], ["models"]])
+def test_light_commands_import_nothing_heavy(argv):
+    loaded = _loaded(*argv)
+    assert "cutaway.cli.main" in loaded
+    assert loaded.isdisjoint({"numpy", "tokenizers", "jinja2", "filelock", "huggingface_hub"})
+
+
+def test_help_imports_no_command():
+    assert {name for name in _loaded("--help") if name.startswith("cutaway.")} == {
+        "cutaway.cli",
+        "cutaway.cli.main",
+        "cutaway.errors",
+    }
+
+
+def test_a_reader_that_goes_away_is_no_failure():
+    code = (
+        "import sys, types; from cutaway.cli import main as cli\n"
+        "module = types.ModuleType('flood')\n"
+        "module.add_arguments = lambda parser: None\n"
+        "module.run = lambda args: [print('x' * 1000) for _ in range(10**5)] and 0\n"
+        "sys.modules['flood'] = module\n"
+        "cli._COMMANDS['flood'] = cli._Command('flood', 'flood')\n"
+        "sys.exit(cli.main(['flood']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == b"x" * 1000 + b"\n"
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141
+
+
+def test_python_m_cutaway():
+    done = subprocess.run(
+        [sys.executable, "-m", "cutaway", "models", "--json"], capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)[0]["name"] == "smollm2"
+
+
+@pytest.mark.parametrize("name", list(cli._COMMANDS))
+def test_every_command_explains_itself_with_examples(name, capsys):
+    assert main([name, "--help"]) == 0
+    assert "\nexamples:\n" in capsys.readouterr().out
+    entry = cli._COMMANDS[name]
+    assert callable(getattr(sys.modules[entry.module], entry.run))

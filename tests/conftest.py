@@ -1,0 +1,17 @@
+"""What every test may use: the model's file, and hypothesis without a clock."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from cutaway import hub
+
+settings.register_profile("shared-machine", deadline=None)  # a stall is not a failure
+settings.load_profile("shared-machine")
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The default model's file: fetched once into the user's own cache, then found there."""
+    return hub.resolve("smollm2", progress=False)

@@ -1,0 +1,262 @@
+"""A model that can be worked out by hand, and the definitions that the engine is held against.
+
+The logits at a row are a pure function of the tokens from 0 to that row. The mock knows
+those tokens only from what it stored in KV blocks, so that wrong tables, forgotten rows
+and shared blocks give wrong logits.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import shake_128
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from cutaway.engine import Engine, FinishReason, Limits, Sequence, StopParams, TokenStep
+from cutaway.engine import engine as engine_module
+from cutaway.engine.fingerprint import START, chain_hash, row_hash
+from cutaway.sampling import History, SamplingParams, build_chain, draw
+
+END = 256
+VOCAB = 257
+LETTERS = [*b"ab", *"éè".encode(), END]
+NEVER_WRITTEN = -7
+GREEDY = SamplingParams(temperature=0)
+
+Model = Callable[[tuple[int, ...]], np.ndarray]
+
+
+def token_bytes(token_id: int) -> bytes:
+    """A byte per token; the end token has bytes too, so that a text that shows them is caught."""
+    return b"<end>" if token_id == END else bytes([token_id])
+
+
+# -- models: tokens 0 … t -> logits (VOCAB,) ---------------------------------------------------
+
+
+def noise(tokens: tuple[int, ...]) -> np.ndarray:
+    """Any token may come next."""
+    digest = shake_128(np.array(tokens, np.int32).tobytes()).digest(2 * VOCAB)
+    return (np.frombuffer(digest, np.uint16).astype(np.float32) - 32768) / 8192
+
+
+def narrow(tokens: tuple[int, ...]) -> np.ndarray:
+    """Almost only LETTERS come: stop strings, split characters and ends are common."""
+    logits = noise(tokens)
+    logits[LETTERS] += 20
+    return logits
+
+
+def scripted(script: list[int], prompt_length: int) -> Model:
+    """Writes the script after any prompt of that length, and then zeros."""
+
+    def model(tokens: tuple[int, ...]) -> np.ndarray:
+        logits, done = noise(tokens), len(tokens) - prompt_length
+        logits[script[done] if 0 <= done < len(script) else 0] += 100
+        return logits
+
+    return model
+
+
+def broken_after(tokens: tuple[int, ...], value: float) -> Model:
+    """Noise, but that one logit after exactly these tokens is ``value``."""
+
+    def model(history: tuple[int, ...]) -> np.ndarray:
+        logits = noise(history)
+        if history == tokens:
+            logits[3] = value
+        return logits
+
+    return model
+
+
+# -- the backend -------------------------------------------------------------------------------
+
+
+class MockBackend:
+    """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says."""
+
+    name = "mock"
+
+    def __init__(self, kv_blocks: int, model: Model = noise) -> None:
+        self.kv_blocks, self.model = kv_blocks, model
+        self.block = engine_module.KV_BLOCK
+        self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
+        self.runs: list[int] = []
+        self.failures = 0
+        self._result = np.empty(0, np.float32)
+
+    def run(self, batch):
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the mock was told to fail")
+        self._check(batch)
+        self.runs.append(len(batch.tokens))
+        for row, token in enumerate(batch.tokens):
+            self.slots[self._slot(batch, row, batch.positions[row])] = token
+        return self._hand_out([self.model(self._history(batch, r)) for r in batch.logit_rows])
+
+    def _slot(self, batch, row, position) -> tuple[int, int]:
+        block = batch.block_tables[batch.sequences[row], position // self.block]
+        assert 0 <= block < self.kv_blocks
+        return block, position % self.block
+
+    def _history(self, batch, row) -> tuple[int, ...]:
+        positions = range(batch.positions[row] + 1)
+        return tuple(int(self.slots[self._slot(batch, row, p)]) for p in positions)
+
+    def _hand_out(self, rows) -> np.ndarray:
+        """Read-only, and spoiled by the next call, as the protocol allows."""
+        self._result.flags.writeable = True
+        self._result.fill(np.nan)
+        self._result = np.array(rows, np.float32).reshape(len(rows), VOCAB)
+        self._result.flags.writeable = False
+        return self._result
+
+    def _check(self, batch) -> None:
+        for name in ("tokens", "positions", "sequences", "block_tables", "logit_rows"):
+            assert getattr(batch, name).dtype == np.int32, name
+        rows = len(batch.tokens)
+        assert 1 <= rows <= engine_module.MAX_ROWS
+        assert len(batch.positions) == len(batch.sequences) == rows
+        same = np.diff(batch.sequences) == 0
+        assert np.isin(np.diff(batch.sequences), [0, 1]).all()
+        assert (np.diff(batch.positions)[same] == 1).all()
+        assert (np.diff(batch.logit_rows) > 0).all()
+        blocks = batch.block_tables[batch.block_tables != -1]
+        assert len(np.unique(blocks)) == len(blocks), "two sequences share a block"
+
+
+@contextmanager
+def small(*, rows: int = 512, block: int = 32) -> Iterator[None]:
+    """The engine with fewer rows per step and fewer tokens per KV block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch_sizes(patch, engine_module, rows, block)
+        yield
+
+
+def patch_sizes(patch: pytest.MonkeyPatch, module: ModuleType, rows: int, block: int) -> None:
+    patch.setattr(module, "MAX_ROWS", rows)
+    patch.setattr(module, "KV_BLOCK", block)
+
+
+def make_engine(
+    model: Model = noise, *, context: int = 64, kv_blocks: int = 64, pieces=token_bytes
+) -> Engine:
+    limits = Limits(context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}))
+    return Engine(MockBackend(kv_blocks, model), limits, pieces)
+
+
+# -- what a sequence wrote ---------------------------------------------------------------------
+
+
+class Written(NamedTuple):
+    """A finished text; ``fingerprints`` has one per token."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    fingerprints: tuple[int, ...]
+    finish_reason: FinishReason | None
+    matched: str | int | None
+
+
+def run_to_end(engine: Engine, steps: list[TokenStep] | None = None) -> list[TokenStep]:
+    """Turn the loop until nobody is left; every turn must compute something."""
+    steps = [] if steps is None else steps
+    while engine.running or engine.waiting:
+        runs = len(engine.backend.runs)
+        steps.extend(engine.step())
+        assert len(engine.backend.runs) == runs + 1, "a turn that computes nothing never ends"
+    return steps
+
+
+def written(sequence: Sequence, steps: list[TokenStep]) -> Written:
+    mine = [step for step in steps if step.sequence_id == sequence.id]
+    return Written(
+        tuple(step.token_id for step in mine),
+        "".join(step.text for step in mine),
+        tuple(step.fingerprint for step in mine),
+        mine[-1].finish_reason if mine else None,
+        mine[-1].matched if mine else None,
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of the engine, apart from the company."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams = GREEDY
+    stops: StopParams = StopParams(max_tokens=8)  # noqa: RUF009 - frozen
+    kv_cache: bool = True
+
+    def add_to(self, engine: Engine) -> Sequence:
+        return engine.add(self.prompt, self.params, self.stops, kv_cache=self.kv_cache)
+
+    def run_on(self, engine: Engine) -> Written:
+        sequence = self.add_to(engine)
+        return written(sequence, run_to_end(engine))
+
+
+def write(model: Model, prompt, params=GREEDY, *, context: int = 64, **stops) -> Written:
+    """One text from a fresh engine."""
+    request = Request(tuple(prompt), params, StopParams(**stops))
+    return request.run_on(make_engine(model, context=context))
+
+
+# -- the definitions ---------------------------------------------------------------------------
+
+
+def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:
+    """The text before the stop that is completed first (the longest of those), and that stop."""
+    for end in range(1, len(data) + 1):
+        completed = [stop for stop in stops if data[:end].endswith(stop.encode())]
+        if completed:
+            longest = max(completed, key=lambda stop: len(stop.encode()))
+            return data[: end - len(longest.encode())], longest
+    return data, None
+
+
+def write_by_definition(request: Request, model: Model, *, context: int) -> Written:
+    """The whole loop without engine, batch, blocks and automata."""
+    tokens, fingerprints, data = list(request.prompt), [START], b""
+    while True:
+        token = _draw_by_definition(request, model, tokens, fingerprints)
+        tokens.append(token)
+        output = tokens[len(request.prompt) :]
+        ends = _ends(request.stops, token)
+        data += b"" if ends else token_bytes(token)
+        text, stop = first_stop(data, request.stops.stop)
+        reason, matched = _reason(request.stops, token, stop, len(output), len(tokens) == context)
+        if reason is not None:
+            text = text.decode("utf-8", "replace")
+            return Written(tuple(output), text, tuple(fingerprints[1:]), reason, matched)
+
+
+def _draw_by_definition(request: Request, model: Model, tokens, fingerprints) -> int:
+    logits, start = model(tuple(tokens)), len(request.prompt)
+    fingerprints.append(chain_hash(fingerprints[-1], row_hash(logits)))
+    return draw(
+        build_chain(request.params), request.params, logits,
+        History(tokens[:start], tokens[start:]), seed=request.params.seed or 0,
+        position=len(tokens),
+    ).token_id  # fmt: skip
+
+
+def _ends(stops: StopParams, token: int) -> bool:
+    return token in stops.stop_token_ids or (token == END and not stops.ignore_eos)
+
+
+def _reason(stops: StopParams, token: int, stop: str | None, count: int, full: bool):
+    if stop is not None:
+        return FinishReason.STOP_STRING, stop
+    if token in stops.stop_token_ids:
+        return FinishReason.STOP_TOKEN, token
+    if _ends(stops, token):
+        return FinishReason.END_TOKEN, token
+    if count == stops.max_tokens:
+        return FinishReason.MAX_TOKENS, None
+    return (FinishReason.CONTEXT_FULL if full else None), None

@@ -1,0 +1,139 @@
+"""The fingerprint: its definition in plain Python, and that nothing escapes it."""
+
+import numpy as np
+import pytest
+from engine_mock import (
+    GREEDY,
+    Request,
+    broken_after,
+    make_engine,
+    noise,
+    run_to_end,
+    scripted,
+    small,
+    write,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cutaway.engine import StopParams
+from cutaway.engine.fingerprint import START, chain_hash, row_hash
+from cutaway.errors import CutawayError
+
+ROWS = arrays(np.uint32, st.integers(1, 40)).map(lambda bits: bits.view(np.float32))
+U64 = st.integers(0, 2**64 - 1)
+WORD = 2**64
+
+
+def row_hash_by_definition(bits: list[int]) -> int:
+    total = 0
+    for place, value in enumerate(bits, start=1):
+        x = (value + place * 0x9E3779B97F4A7C15) % WORD
+        x ^= x >> 32
+        x = x * 0xD6E8FEB86659FD93 % WORD
+        x ^= x >> 32
+        total = (total + x) % WORD
+    return total
+
+
+@given(ROWS)
+def test_the_hash_of_a_row_is_its_definition(row):
+    assert row_hash(row) == row_hash_by_definition(row.view(np.uint32).tolist())
+
+
+def test_the_hash_of_a_row_never_changes():
+    """Pinned: recorded fingerprints must stay comparable."""
+    assert f"{row_hash(np.array([0, 1, -2.5, 1e-40], np.float32)):016x}" == "ROW"
+    assert f"{chain_hash(chain_hash(START, 1), 2):016x}" == "CHAIN"
+
+
+@given(ROWS, st.data())
+def test_one_flipped_bit_changes_the_hash(row, data):
+    flipped = row.view(np.uint32).copy()
+    place = data.draw(st.integers(0, len(row) - 1))
+    flipped[place] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
+    assert row_hash(flipped.view(np.float32)) != row_hash(row)
+
+
+def test_zero_and_minus_zero_are_different_bits():
+    assert row_hash(np.array([0.0], np.float32)) != row_hash(np.array([-0.0], np.float32))
+
+
+def test_two_logits_changing_places_change_the_hash():
+    row = noise((1,))
+    swapped = row.copy()
+    swapped[[5, 9]] = swapped[[9, 5]]
+    assert row_hash(swapped) != row_hash(row)
+
+
+def test_a_row_that_is_not_contiguous_is_hashed_as_its_copy():
+    table = np.stack([noise((1,)), noise((2,))], axis=1)
+    assert row_hash(table[:, 1]) == row_hash(noise((2,)))
+
+
+@given(U64, U64, U64)
+def test_the_order_of_rows_matters(start, a, b):
+    forward = chain_hash(chain_hash(start, a), b)
+    backward = chain_hash(chain_hash(start, b), a)
+    assert (forward == backward) == (a == b)
+
+
+@given(U64, U64, U64)
+def test_every_row_counts_whatever_came_before(start, a, b):
+    assert 0 <= chain_hash(start, a) < WORD
+    assert (chain_hash(start, a) == chain_hash(start, b)) == (a == b)
+
+
+def test_a_sequence_chains_the_rows_of_its_generated_positions():
+    wrote = write(noise, b"abc", max_tokens=4, ignore_eos=True)
+    tokens, chained = (*b"abc", *wrote.token_ids), [START]
+    for n in range(3, 7):
+        chained.append(chain_hash(chained[-1], row_hash_by_definition(bits_after(tokens[:n]))))
+    assert wrote.fingerprints == tuple(chained[1:])
+
+
+def bits_after(tokens):
+    return noise(tokens).view(np.uint32).tolist()
+
+
+def test_a_bit_that_moves_no_token_moves_the_fingerprint():
+    model = scripted(list(b"hello"), 2)
+
+    def moved(tokens):
+        logits = model(tokens)
+        if tokens == tuple(b"gohe"):
+            logits[200] = np.nextafter(logits[200], np.float32(np.inf))
+        return logits
+
+    one, other = (write(m, b"go", max_tokens=5) for m in (model, moved))
+    assert one.token_ids == other.token_ids
+    same = [a == b for a, b in zip(one.fingerprints, other.fingerprints, strict=True)]
+    assert same == [True, True, False, False, False]
+
+
+# -- logits that are no numbers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rows", [2, 512])
+def test_logits_that_are_not_finite_are_reported_with_their_position(value, rows):
+    tokens = (1, 2, 3, *write(noise, (1, 2, 3), max_tokens=2, ignore_eos=True).token_ids)
+    engine = make_engine(broken_after(tokens, value))
+    engine.add((1, 2, 3), GREEDY, StopParams(ignore_eos=True))
+    with (
+        small(rows=rows),
+        pytest.raises(CutawayError, match="logits at position 5 are not finite"),
+    ):
+        run_to_end(engine)
+
+
+def test_the_company_of_logits_that_are_not_finite_can_go_on():
+    engine = make_engine(broken_after((1, 2, 3), np.nan))
+    bad, good = engine.add((1, 2, 3), GREEDY, StopParams()), Request((4, 5)).add_to(engine)
+    with pytest.raises(CutawayError, match="position 3"):
+        engine.step()
+    engine.abort(bad)
+    run_to_end(engine)
+    assert good.output_token_ids == list(write(noise, (4, 5), max_tokens=8).token_ids)
+    assert engine.pool.free == engine.pool.count

@@ -1,0 +1,90 @@
+"""score(): teacher-forced logits, bit for bit those of single steps."""
+
+import numpy as np
+import pytest
+from engine_mock import GREEDY, make_engine, noise, run_to_end, small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway.engine import StopParams
+from cutaway.engine.fingerprint import START, chain_hash, row_hash
+from cutaway.errors import CutawayError
+from cutaway.sampling import SamplingParams
+
+TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
+
+
+def assert_same_bits(ours, theirs):
+    np.testing.assert_array_equal(ours.view(np.uint32), np.array(theirs).view(np.uint32))
+
+
+@given(TOKENS, st.integers(1, 70), st.integers(1, 33))
+@settings(deadline=None)
+def test_every_row_is_the_models_own_in_chunks_of_any_size(tokens, rows, block):
+    with small(rows=rows, block=block):
+        engine = make_engine()
+        scored = engine.score(tokens)
+    assert (scored.dtype, scored.shape) == (np.float32, (len(tokens), 257))
+    assert_same_bits(scored, [noise(tokens[: i + 1]) for i in range(len(tokens))])
+    assert len(engine.backend.runs) == -(-len(tokens) // rows)
+    assert engine.pool.free == engine.pool.count
+
+
+def test_scoring_what_was_written_gives_its_fingerprint():
+    engine, prompt = make_engine(), b"once"
+    params = SamplingParams(temperature=2, seed=3)
+    sequence = engine.add(prompt, params, StopParams(max_tokens=20, ignore_eos=True))
+    run_to_end(engine)
+    scored, chained = engine.score((*prompt, *sequence.output_token_ids)), START
+    for row in scored[len(prompt) - 1 : -1]:
+        chained = chain_hash(chained, row_hash(row))
+    assert chained == sequence.fingerprint
+
+
+def test_the_whole_context_can_be_scored():
+    assert len(make_engine(context=64).score((7,) * 64)) == 64
+
+
+def test_earlier_scores_are_not_overwritten_by_later_ones():
+    engine = make_engine()
+    first = engine.score((1, 2))
+    engine.score((3, 4))
+    assert_same_bits(first, [noise((1,)), noise((1, 2))])
+
+
+def test_scoring_between_steps_disturbs_nobody():
+    engine, prompt = make_engine(), b"abc"
+    sequence = engine.add(prompt, GREEDY, StopParams(max_tokens=6, ignore_eos=True))
+    while engine.running or engine.waiting:
+        engine.step()
+        engine.score((9,) * 40)
+    undisturbed = make_engine()
+    other = undisturbed.add(prompt, GREEDY, StopParams(max_tokens=6, ignore_eos=True))
+    run_to_end(undisturbed)
+    assert sequence.output_token_ids == other.output_token_ids
+    assert sequence.fingerprint == other.fingerprint
+
+
+@pytest.mark.parametrize("chunks_before", [0, 1, 2])
+def test_blocks_return_when_the_backend_raises(chunks_before):
+    engine = make_engine()
+    fine = engine.backend.run
+
+    def failing(batch):
+        if len(engine.backend.runs) == chunks_before:
+            raise OSError("broken")
+        return fine(batch)
+
+    engine.backend.run = failing
+    with small(rows=4), pytest.raises(OSError, match="broken"):
+        engine.score((1,) * 12)
+    assert engine.pool.free == engine.pool.count
+
+
+@pytest.mark.xfail(strict=True, reason="it is a bare RuntimeError of the pool")
+def test_no_room_to_score_beside_what_runs_is_said_in_a_sentence():
+    engine = make_engine(kv_blocks=2)
+    engine.add((1,) * 40, GREEDY, StopParams(max_tokens=20))
+    engine.step()
+    with pytest.raises(CutawayError, match="KV blocks"):
+        engine.score((1,))

@@ -1,0 +1,55 @@
+"""Luck: a seed says which text, and is always told."""
+
+import pytest
+from engine_mock import Request, make_engine, noise, run_to_end, written
+
+from cutaway.engine import StopParams
+from cutaway.sampling import SamplingParams
+
+STOPS = StopParams(max_tokens=12, ignore_eos=True)
+
+
+def sampled(seed, temperature=1.5):
+    params = SamplingParams(temperature=temperature, top_p=1, seed=seed)
+    return Request(tuple(b"luck"), params, STOPS)
+
+
+def test_the_same_seed_gives_the_same_text():
+    assert sampled(11).run_on(make_engine()) == sampled(11).run_on(make_engine())
+
+
+@pytest.mark.parametrize("other", [0, 12, 11 + 2**32, 2**64 - 1])
+def test_another_seed_gives_another_text(other):
+    ours, theirs = (sampled(seed).run_on(make_engine()) for seed in (11, other))
+    assert ours.token_ids != theirs.token_ids
+    assert ours.fingerprints[0] == theirs.fingerprints[0], "the first logits know no seed"
+
+
+def test_greedy_needs_no_luck():
+    assert sampled(1, 0).run_on(make_engine()) == sampled(2, 0).run_on(make_engine())
+
+
+def test_a_seed_that_was_given_is_told():
+    assert sampled(2**64 - 1).add_to(make_engine()).seed == 2**64 - 1
+    assert sampled(0).add_to(make_engine()).seed == 0
+
+
+def test_a_seed_that_was_not_given_is_chosen_told_and_reproduces():
+    engine = make_engine()
+    sequence = sampled(None).add_to(engine)
+    wrote = written(sequence, run_to_end(engine))
+    assert type(sequence.seed) is int
+    assert sampled(sequence.seed).run_on(make_engine()) == wrote
+
+
+def test_chosen_seeds_differ():
+    engine = make_engine(noise)
+    assert len({sampled(None).add_to(engine).seed for _ in range(20)}) == 20
+
+
+def test_luck_does_not_depend_on_who_else_draws():
+    engine = make_engine()
+    twins = [sampled(11).add_to(engine) for _ in range(3)]
+    steps = run_to_end(engine)
+    alone = sampled(11).run_on(make_engine())
+    assert [written(twin, steps) for twin in twins] == [alone] * 3

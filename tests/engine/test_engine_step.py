@@ -1,0 +1,291 @@
+"""Who is in a step, in which order, on which blocks, and what it costs."""
+
+import pytest
+from engine_mock import (
+    GREEDY,
+    Request,
+    make_engine,
+    narrow,
+    noise,
+    run_to_end,
+    small,
+    write_by_definition,
+    written,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway.engine import FinishReason, StopParams
+from cutaway.sampling import SamplingParams, logprob
+
+FIVE = StopParams(max_tokens=5, ignore_eos=True)
+SAMPLED = SamplingParams(temperature=3, top_p=1, seed=4)
+PROMPT = tuple(b"a prompt of twenty-five b")
+
+
+def request(prompt=PROMPT, params=SAMPLED, stops=FIVE, **kwargs):
+    return Request(tuple(prompt), params, stops, **kwargs)
+
+
+def alone(asked, model=noise, context=64):
+    return write_by_definition(asked, model, context=context)
+
+
+# -- the same text whatever happens ------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(1, 40), st.integers(1, 9), st.booleans())),
+    st.integers(1, 9),
+)
+@settings(deadline=None, max_examples=60)
+def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
+    """Each arrival: the step at which it comes, prompt and output lengths, kv_cache."""
+    asked = [
+        request(PROMPT * 2, SamplingParams(temperature=2, seed=i), StopParams(max_tokens=n))
+        for i, (_, _, n, _) in enumerate(arrivals)
+    ]
+    asked = [
+        Request(r.prompt[:length], r.params, r.stops, cache)
+        for r, (_, length, _, cache) in zip(asked, arrivals, strict=True)
+    ]
+    with small(rows=rows, block=8):
+        engine, steps, sequences = make_engine(narrow, kv_blocks=16), [], {}
+        for now in range(13):
+            for i, arrival in enumerate(arrivals):
+                if arrival[0] == now:
+                    sequences[i] = asked[i].add_to(engine)
+            steps += engine.step()
+        run_to_end(engine, steps)
+    for i, sequence in sequences.items():
+        assert written(sequence, steps) == alone(asked[i], narrow)
+
+
+@pytest.mark.parametrize("rows", range(1, 8))
+@pytest.mark.parametrize("kv_cache", [True, False])
+def test_prompts_in_chunks_write_the_same(rows, kv_cache):
+    asked = request(kv_cache=kv_cache)
+    with small(rows=rows):
+        engine = make_engine()
+        assert asked.run_on(engine) == alone(asked)
+    assert max(engine.backend.runs) == rows
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED])
+def test_without_the_cache_tokens_and_fingerprints_are_the_same(params):
+    cached, uncached = request(params=params), request(params=params, kv_cache=False)
+    assert uncached.run_on(make_engine()) == cached.run_on(make_engine())
+
+
+def test_a_text_over_several_real_blocks_is_the_definition():
+    asked = request(PROMPT * 5, stops=StopParams(max_tokens=60))
+    assert asked.run_on(make_engine(context=256)) == alone(asked, context=256)
+
+
+def test_blocks_full_of_an_earlier_text_are_harmless():
+    engine = make_engine(kv_blocks=1)
+    first, second = request(b"other tokens"), request(b"hi")
+    first.run_on(engine)
+    assert second.run_on(engine) == alone(second)
+
+
+# -- the rows of a step ------------------------------------------------------------------------
+
+
+def test_the_cache_computes_every_token_once_and_the_last_never():
+    engine = make_engine()
+    request().run_on(engine)
+    assert engine.backend.runs == [25, 1, 1, 1, 1]
+
+
+def test_without_the_cache_every_step_computes_the_whole_text():
+    engine = make_engine()
+    request(kv_cache=False).run_on(engine)
+    assert engine.backend.runs == [25, 26, 27, 28, 29]
+
+
+def test_a_step_with_nobody_computes_nothing():
+    engine = make_engine()
+    assert engine.step() == []
+    assert engine.backend.runs == []
+
+
+def test_a_chunk_that_does_not_end_the_prompt_draws_nothing():
+    with small(rows=10):
+        engine = make_engine()
+        sequence = request().add_to(engine)
+        assert [len(engine.step()) for _ in range(4)] == [0, 0, 1, 1]
+        assert engine.backend.runs == [10, 10, 5, 1]
+    assert sequence.num_computed_tokens == 26
+
+
+def test_a_long_prompt_does_not_hold_up_who_already_writes():
+    with small(rows=4):
+        engine = make_engine()
+        writer = request(b"abc").add_to(engine)
+        engine.step()
+        newcomer = request().add_to(engine)
+        steps = [engine.step() for _ in range(4)]
+    assert [[s.sequence_id for s in step] for step in steps] == [[writer.id]] * 4
+    assert newcomer.num_computed_tokens == 12
+
+
+def test_steps_come_oldest_first_and_end_together():
+    engine = make_engine()
+    sequences = [request(b"abc", SamplingParams(seed=i)).add_to(engine) for i in range(20)]
+    for _ in range(5):
+        assert [step.sequence_id for step in engine.step()] == [s.id for s in sequences]
+    assert not engine.running
+
+
+def test_a_step_tells_what_happened():
+    engine, prompt = make_engine(), (1, 2, 3)
+    params = SamplingParams(temperature=2, top_k=7, top_p=1, seed=9)
+    engine.add([0], GREEDY, FIVE)
+    sequence = engine.add(prompt, params, FIVE, ledger=True)
+    steps = [s for s in run_to_end(engine) if s.sequence_id == sequence.id]
+    tokens = (*prompt, *sequence.output_token_ids)
+    assert [s.index for s in steps] == [0, 1, 2, 3, 4]
+    assert [s.position for s in steps] == [3, 4, 5, 6, 7]
+    assert [s.token_id for s in steps] == sequence.output_token_ids
+    assert [s.logprob for s in steps] == [
+        logprob(noise(tokens[:n]), tokens[n]) for n in range(3, 8)
+    ]
+    assert [s.survivors for s in steps] == [7] * 5
+    assert [[r.stage.name for r in s.ledger] for s in steps] == [["temperature", "top_k"]] * 5
+    assert steps[-1].fingerprint == sequence.fingerprint
+    assert [s.finish_reason for s in steps] == [None] * 4 + [FinishReason.MAX_TOKENS]
+
+
+def test_the_ledger_changes_nothing():
+    engine = make_engine()
+    looked_at = engine.add(PROMPT, SAMPLED, FIVE, ledger=True)
+    assert written(looked_at, run_to_end(engine)) == alone(request())
+
+
+# -- the queue ---------------------------------------------------------------------------------
+
+
+def test_who_finds_no_blocks_waits_and_nobody_overtakes():
+    engine = make_engine(kv_blocks=3)
+    long, longer, short = (request(b"a" * n).add_to(engine) for n in (50, 59, 1))
+    engine.step()
+    assert (engine.running, list(engine.waiting)) == ([long], [longer, short])
+    assert engine.pool.free == 1, "short would have fitted, and waits for its turn"
+    for _ in range(4):
+        engine.step()
+    engine.step()
+    assert (engine.running, list(engine.waiting)) == ([longer, short], [])
+
+
+def test_all_who_queue_finish_and_write_the_same():
+    engine = make_engine(kv_blocks=2)
+    asked = [request(PROMPT[: 3 * n + 1] * 2) for n in range(8)]
+    sequences = [r.add_to(engine) for r in asked]
+    steps = run_to_end(engine)
+    assert [written(s, steps) for s in sequences] == [alone(r) for r in asked]
+    assert engine.pool.free == 2
+
+
+def test_a_sequence_holds_blocks_for_its_longest_text():
+    engine = make_engine(context=256)
+    sequence = request(PROMPT, stops=StopParams(max_tokens=40)).add_to(engine)
+    assert sequence.blocks == []
+    engine.step()
+    assert len(sequence.blocks) == 3  # ceil(65 / 32)
+
+
+def test_no_more_blocks_than_the_context_needs():
+    engine = make_engine(context=64)
+    sequence = request(PROMPT, stops=StopParams(max_tokens=10**9)).add_to(engine)
+    engine.step()
+    assert len(sequence.blocks) == 2
+
+
+# -- abort -------------------------------------------------------------------------------------
+
+
+def aborted_after(steps: int):
+    """An engine of two blocks: the first sequence aborted after that many steps of 10 rows."""
+    with small(rows=10):
+        engine = make_engine(kv_blocks=2)
+        first, second = request(PROMPT * 2).add_to(engine), request().add_to(engine)
+        for _ in range(steps):
+            engine.step()
+        return engine, first, second
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4, 5, 8], ids=lambda n: f"after {n} steps")
+def test_abort_frees_the_blocks_at_once_in_every_phase(steps):
+    """Not admitted yet, in the middle of the prompt, and while writing."""
+    engine, first, second = aborted_after(steps)
+    assert first.finish_reason is None
+    engine.abort(first)
+    assert engine.pool.free == 2
+    assert first.finish_reason == FinishReason.ABORTED
+    assert first.blocks == []
+    assert written(second, run_to_end(engine)) == alone(request())
+    assert engine.pool.free == 2
+
+
+def test_abort_in_the_queue_leaves_the_others_in_order():
+    engine, first, second = aborted_after(3)
+    third = request(b"third").add_to(engine)
+    engine.abort(second)
+    assert (engine.running, list(engine.waiting)) == ([first], [third])
+    assert engine.pool.free == 0
+    steps = run_to_end(engine)
+    assert second.id not in {step.sequence_id for step in steps}
+    assert written(third, steps) == alone(request(b"third"))
+
+
+@pytest.mark.parametrize("steps", [0, 2, 6])
+def test_aborting_twice_is_as_aborting_once(steps):
+    engine, first, second = aborted_after(steps)
+    engine.abort(first)
+    engine.abort(first)
+    assert engine.pool.free == 2
+    assert written(second, run_to_end(engine)) == alone(request())
+
+
+def test_aborting_what_has_finished_changes_nothing():
+    engine = make_engine()
+    sequence = request().add_to(engine)
+    run_to_end(engine)
+    engine.abort(sequence)
+    assert sequence.finish_reason == FinishReason.MAX_TOKENS
+    assert engine.pool.free == engine.pool.count
+
+
+# -- when something fails ----------------------------------------------------------------------
+
+
+def test_a_backend_that_fails_once_can_be_asked_again():
+    engine = make_engine()
+    sequence, steps = request().add_to(engine), []
+    for turn in range(5):
+        engine.backend.failures = turn % 2
+        if turn % 2:
+            with pytest.raises(OSError, match="told to fail"):
+                engine.step()
+        steps += engine.step()
+    assert written(sequence, steps) == alone(request())
+
+
+def failing_on_third(tokens, logits):
+    if len(tokens) == 3 + 2:
+        raise ZeroDivisionError("a processor of the user")
+    return logits
+
+
+def test_a_sequence_that_fails_leaves_its_company_as_it_was():
+    engine = make_engine()
+    bad_params = SamplingParams(temperature=0, processors=(failing_on_third,))
+    bad, good = request(b"bad", bad_params).add_to(engine), request().add_to(engine)
+    steps = [*engine.step(), *engine.step()]
+    with pytest.raises(ZeroDivisionError):
+        engine.step()
+    engine.abort(bad)
+    run_to_end(engine, steps)
+    assert written(good, steps) == alone(request())
+    assert engine.pool.free == engine.pool.count

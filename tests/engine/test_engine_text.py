@@ -1,0 +1,73 @@
+"""From tokens to what the reader sees: no character is ever broken, no byte lost."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cutaway.engine import StopParams
+from engine_mock import GREEDY, first_stop, make_engine, run_to_end, scripted, write
+
+ANY_TEXT = st.text(min_size=1, max_size=12)
+STOPS = st.lists(st.text("abé€", min_size=1, max_size=3), max_size=3).map(tuple)
+PIECES = st.lists(st.binary(max_size=4) | st.text("abé€🙂", max_size=3).map(str.encode), min_size=1, max_size=40)
+
+
+def tell(pieces: list[bytes], stops: tuple[str, ...] = ()) -> list[str]:
+    """The texts of the steps of a model that writes these pieces, a token each."""
+    model = scripted(list(range(len(pieces))), prompt_length=1)
+    engine = make_engine(model, pieces=pieces.__getitem__)
+    engine.add([0], GREEDY, StopParams(max_tokens=len(pieces), stop=stops))
+    return [step.text for step in run_to_end(engine)]
+
+
+@given(PIECES, STOPS)
+@example([b"\xe2\x82", b"a"], ("a",))
+@example([b"\xc3", b"\xa9"], ("é",))
+@example([b"x\xc3", b"\xa9b"], ("b",))
+def test_the_text_is_the_bytes_before_the_stop_decoded(pieces, stops):
+    before, _ = first_stop(b"".join(pieces), stops)
+    assert "".join(tell(pieces, stops)) == before.decode("utf-8", "replace")
+
+
+@given(ANY_TEXT)
+def test_characters_split_into_single_bytes_come_whole(text):
+    pieces = [bytes([b]) for b in text.encode()]
+    shown = tell(pieces)
+    assert "".join(shown) == text
+    ends = [len(text[: i + 1].encode()) - 1 for i in range(len(text))]
+    assert [i for i, part in enumerate(shown) if part] == ends
+
+
+@given(st.lists(st.text("abé€🙂", max_size=3).map(str.encode), min_size=1, max_size=9), STOPS)
+def test_nothing_shown_is_ever_taken_back(pieces, stops):
+    final, _ = first_stop(b"".join(pieces), stops)
+    shown = ""
+    for part in tell(pieces, stops):
+        shown += part
+        assert final.decode().startswith(shown)
+    assert shown == final.decode()
+
+
+def test_a_started_character_is_shown_as_a_replacement_when_the_text_ends():
+    assert tell([b"a", b"\xe2\x82"]) == ["a", "\ufffd"]
+
+
+def test_a_stop_string_after_half_a_character_leaves_a_replacement():
+    assert tell([b"a\xe2\x82", b"st", b"op"], ("stop",)) == ["a", "", "\ufffd"]
+
+
+def test_a_stop_string_may_end_in_the_middle_of_a_token_of_several_characters():
+    assert tell([b"x\xe2", b"\x82\xac yz"], ("€",)) == ["x", ""]
+
+
+def test_text_waits_while_a_stop_may_be_coming():
+    assert tell([b"1\n", b"\n", b"2"], ("\n\n\n",)) == ["1", "", "\n\n2"]
+
+
+def test_a_started_stop_string_is_shown_when_the_end_token_comes():
+    engine = make_engine(scripted([*b"hi", *b"ST", 256], prompt_length=1))
+    engine.add([0], GREEDY, StopParams(max_tokens=20, stop="STOP"))
+    assert [step.text for step in run_to_end(engine)] == ["h", "i", "", "", "ST"]
+
+
+def test_half_a_character_held_as_a_started_stop_is_flushed_once():
+    assert write(scripted([*b"a\xc3"], 1), [0], max_tokens=2, stop="é").text == "a\ufffd"

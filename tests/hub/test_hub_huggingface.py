@@ -1,0 +1,141 @@
+"""hf:org/repo[:file], against a stand-in for the client."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cutaway import hub
+from cutaway.errors import FetchError, InputError
+
+
+class EntryNotFoundError(Exception): ...
+
+
+class LocalEntryNotFoundError(EntryNotFoundError): ...
+
+
+class RepositoryNotFoundError(Exception): ...
+
+
+class HFValidationError(ValueError): ...
+
+
+class Client:
+    """As much of huggingface_hub as is used; ``failure`` is what the network does."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+        self.cached: dict[str, str] = {}
+        self.failure: Exception | None = None
+        self.bars: list[bool] = []
+        self.utils = SimpleNamespace(
+            EntryNotFoundError=EntryNotFoundError,
+            LocalEntryNotFoundError=LocalEntryNotFoundError,
+            RepositoryNotFoundError=RepositoryNotFoundError,
+            HFValidationError=HFValidationError,
+            are_progress_bars_disabled=lambda: False,
+            disable_progress_bars=lambda: self.bars.append(False),
+            enable_progress_bars=lambda: self.bars.append(True),
+        )
+
+    def HfApi(self) -> SimpleNamespace:
+        return SimpleNamespace(list_repo_files=lambda repo: self._network() or self.files)
+
+    def try_to_load_from_cache(self, repo: str, file: str) -> str | None:
+        return self.cached.get(f"{repo}/{file}")
+
+    def hf_hub_download(self, repo: str, file: str) -> str:
+        self._network()
+        return f"/hf/{repo}/{file}"
+
+    def _network(self) -> None:
+        if self.failure:
+            raise self.failure
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    client = Client(["README.md", "a/model.Q4_0.gguf"])
+    monkeypatch.setitem(sys.modules, "huggingface_hub", client)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.utils", client.utils)
+    return client
+
+
+def test_the_only_gguf_file_is_taken(client):
+    assert hub.resolve("hf:org/repo") == Path("/hf/org/repo/a/model.Q4_0.gguf")
+
+
+def test_a_named_file_is_taken(client):
+    client.files = ["x.gguf", "y.gguf"]
+    assert hub.resolve("hf:org/repo:y.gguf") == Path("/hf/org/repo/y.gguf")
+
+
+def test_several_files_are_listed_not_guessed(client):
+    client.files = [f"m{n:02}.gguf" for n in range(14)]
+    with pytest.raises(InputError, match=r"14 .gguf files.*out of m00.gguf, .*m11.gguf and 2 more"):
+        hub.resolve("hf:org/repo")
+
+
+def test_a_repository_without_gguf(client):
+    client.files = ["model.safetensors"]
+    with pytest.raises(InputError, match=r"'hf:org/repo' holds no .gguf file"):
+        hub.resolve("hf:org/repo")
+
+
+def test_a_file_fetched_before_needs_no_network(client):
+    client.cached["org/repo/y.gguf"] = "/hf/cached/y.gguf"
+    client.failure = ConnectionError("offline")
+    assert hub.resolve("hf:org/repo:y.gguf") == Path("/hf/cached/y.gguf")
+
+
+@pytest.mark.parametrize("name", ["hf:", "hf:repo", "hf:a/b/c", "hf:/b", "hf:a/:x.gguf"])
+def test_a_name_of_another_form(client, name):
+    with pytest.raises(InputError, match="must have the form hf:org/repo or hf:org/repo:file"):
+        hub.resolve(name)
+
+
+def test_a_file_of_another_kind(client):
+    with pytest.raises(InputError, match=r"not a .gguf file"):
+        hub.resolve("hf:org/repo:model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "sentence"),
+    [
+        (RepositoryNotFoundError("404.\nmore"), InputError, r"was not found \(404\); check it"),
+        (EntryNotFoundError("no file"), InputError, r"was not found \(no file\)"),
+        (HFValidationError("bad"), InputError, r"was not found \(bad\)"),
+        (LocalEntryNotFoundError("offline"), FetchError, r"could not be fetched \(offline\)"),
+        (TimeoutError(), FetchError, r"could not be fetched \(TimeoutError\); check the conn"),
+    ],
+)
+def test_failures_are_the_callers_or_the_networks(client, failure, kind, sentence):
+    client.failure = failure
+    with pytest.raises(kind, match=sentence) as caught:
+        hub.resolve("hf:org/repo:x.gguf")
+    assert type(caught.value) is kind
+
+
+def test_quiet_silences_the_clients_bars_and_restores_them(client):
+    hub.resolve("hf:org/repo:x.gguf")
+    assert client.bars == []
+    hub.resolve("hf:org/repo:x.gguf", progress=False)
+    assert client.bars == [False, True]
+
+
+def test_the_client_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"run: pip install 'cutaway\[hf\]'"):
+        hub.resolve("hf:org/repo:x.gguf")
+
+
+def test_the_real_client_has_what_is_used():
+    client = pytest.importorskip("huggingface_hub")
+    utils = pytest.importorskip("huggingface_hub.utils")
+    fake = Client([])
+    assert all(hasattr(utils, name) for name in vars(fake.utils))
+    assert all(
+        hasattr(client, name) for name in ("HfApi", "try_to_load_from_cache", "hf_hub_download")
+    )

@@ -1,0 +1,81 @@
+"""A catalog of two tiny models, their wheels, and the fake pip: used in and across processes."""
+
+import os
+import sys
+from hashlib import sha256
+from pathlib import Path
+from zipfile import ZipFile
+
+from cutaway.hub import catalog, wheels
+from cutaway.hub.catalog import Model, Part
+
+ONE = bytes(range(256)) * 5000  # more than one chunk
+TWO = [b"first " * 1000, b"second " * 1000]
+
+TINY = Model(
+    alias="tiny",
+    title="Tiny",
+    license="MIT",
+    file="tiny.gguf",
+    size=len(ONE),
+    sha256=sha256(ONE).hexdigest(),
+    download_size=5000,
+    parts=(Part("tiny-model==1.0", "tiny_model/data/tiny.gguf"),),
+)
+PARTS = Model(
+    alias="parts",
+    title="Parts",
+    license="Own Terms",
+    file="parts.gguf",
+    size=sum(map(len, TWO)),
+    sha256=sha256(b"".join(TWO)).hexdigest(),
+    download_size=500,
+    parts=tuple(Part(f"parts-{n}==2.0", f"parts_{n}/data/part{n}") for n in (1, 2)),
+    notice="These are the terms of Parts.",
+    papers=(Part("parts-terms==2.0", "parts_terms/TERMS.html"),),
+)
+
+
+def files() -> dict[Part, bytes]:
+    contents = [(PARTS.parts[0], TWO[0]), (PARTS.parts[1], TWO[1]), (PARTS.papers[0], b"terms")]
+    return {TINY.parts[0]: ONE} | dict(contents)
+
+
+def write_wheels(folder: Path) -> None:
+    folder.mkdir()
+    for part, content in files().items():
+        write_wheel(folder, part, part.member, content)
+
+
+def write_wheel(folder: Path, part: Part, member: str, content: bytes) -> None:
+    name, version = part.requirement.split("==")
+    with ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(member, content)
+
+
+def install_packages(folder: Path) -> None:
+    for part, content in files().items():
+        path = folder / part.member
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        # Whoever imports a model's package instead of looking at it is found out.
+        (folder / part.module / "__init__.py").write_text("raise RuntimeError('imported')")
+
+
+def fake_pip() -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("fake_pip.py"))]
+
+
+def main() -> int:
+    """Be the command ``cutaway`` with the tiny catalog; for tests with several processes."""
+    from cutaway.cli.main import main as cutaway
+
+    catalog.CATALOG.update(tiny=TINY, parts=PARTS)
+    wheels.pip_command = fake_pip
+    # Whoever starts this waits for the file before it does anything to the process.
+    Path(os.environ["CHILD_READY"]).touch()
+    return cutaway(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

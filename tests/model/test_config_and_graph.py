@@ -1,0 +1,99 @@
+"""ModelConfig and Graph: what is read, and what is refused in one sentence."""
+
+import re
+
+import numpy as np
+import pytest
+
+from cutaway import FormatError, model
+from cutaway.weights import GGUFFile
+from random_llama import write_tiny_llama
+
+
+def opened(path):
+    with GGUFFile(path) as file:
+        return file.metadata, {name: info.shape for name, info in file.tensors.items()}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return opened(write_tiny_llama(tmp_path / "tiny.gguf"))
+
+
+def test_sizes_are_read(tiny):
+    config, graph = model.build(*tiny)
+    assert (config.layers, config.hidden, config.heads, config.kv_heads) == (2, 32, 6, 2)
+    assert (config.head_dim, config.rope_dim, config.rope_base) == (8, 8, 10000.0)
+    assert graph.ops[-1].out.width == 264
+
+
+def test_ops_can_run_from_top_to_bottom(tiny):
+    _, graph = model.build(*tiny)
+    made = set()
+    for op in graph.ops:
+        assert made.issuperset(op.inputs)
+        assert op.out.name not in made
+        made.add(op.out.name)
+
+
+def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
+    _, graph = model.build(*opened(write_tiny_llama(tmp_path / "tied.gguf", tied=True)))
+    assert graph.ops[-1].weights["weight"] == "token_embd.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"general.architecture": "mamba"}, "architecture 'mamba' is not supported.*llama"),
+        ({"general.architecture": None}, "architecture 'None' is not supported"),
+        ({"llama.block_count": None}, "lacks the metadata key llama.block_count"),
+        ({"llama.block_count": 0}, "llama.block_count must be a positive number"),
+        ({"llama.block_count": 1.5}, "llama.block_count must be a whole number"),
+        ({"llama.block_count": "two"}, "llama.block_count must be a positive number"),
+        ({"llama.attention.head_count": 5}, "5 heads cannot be shared evenly by 2 kv heads"),
+        ({"llama.attention.head_count": 2}, "q, k, v are 48, 16, 16 wide"),
+        ({"llama.attention.value_length": 4}, "head size differs"),
+        ({"llama.rope.dimension_count": 7}, "rope dimension 7"),
+        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn' is not supported"),
+        ({"llama.expert_count": 8}, "mixtures of experts"),
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "must be a positive number"),
+        ({"llama.attention.head_count_kv": np.array([2, 1])}, "must be a positive number"),
+        ({"llama.block_count": 1}, r"tensor blk\.1\..* has no place"),
+        ({"llama.block_count": 3}, r"lacks the tensor blk\.2\.attn_norm\.weight"),
+    ],
+)
+def test_metadata_that_cannot_be_is_refused(tiny, change, sentence):
+    metadata, shapes = dict(tiny[0]), tiny[1]
+    for key, value in change.items():
+        metadata[key] = value
+    with pytest.raises(FormatError, match=sentence):
+        model.build(metadata, shapes)
+
+
+def test_one_value_per_layer_is_fine_when_all_agree(tiny):
+    metadata = dict(tiny[0]) | {"llama.attention.head_count_kv": np.array([2, 2])}
+    assert model.build(metadata, tiny[1])[0].kv_heads == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"output_norm.weight": None}, "lacks the tensor output_norm.weight"),
+        ({"output_norm.weight": (31,)}, r"output_norm.weight has shape \(31,\), not \(32,\)"),
+        ({"output_norm.weight": (32, 1)}, "has 2 dimensions, not 1"),
+        ({"blk.0.ffn_up.weight": (96, 33)}, "takes 33 inputs; 32 come in"),
+        ({"blk.0.attn_q_norm.weight": (8,)}, "attn_q_norm.weight .* has no place"),
+        ({"rope_freqs.weight": (4,)}, "rope_freqs.weight .* has no place"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(tiny, change, sentence):
+    shapes = dict(tiny[1]) | change
+    shapes = {name: shape for name, shape in shapes.items() if shape is not None}
+    with pytest.raises(FormatError, match=sentence):
+        model.build(tiny[0], shapes)
+
+
+def test_every_sentence_is_one_line(tiny):
+    with pytest.raises(FormatError) as caught:
+        model.build(tiny[0], {})
+    assert re.fullmatch(r"[^\n]+", str(caught.value))

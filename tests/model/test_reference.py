@@ -1,0 +1,123 @@
+"""The reference interpreter against a textbook written with loops, and against itself."""
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, model
+from cutaway.weights import GGUFFile
+from random_llama import write_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def llm(path):
+    return LLM(path, backend="reference")
+
+
+def textbook(path, ids):
+    """A llama in float64 with nothing clever: one token, one head, one number pair at a time."""
+    with GGUFFile(path) as file:
+        c, _ = model.build(file.metadata, {n: t.shape for n, t in file.tensors.items()})
+        w = {n.removesuffix(".weight"): file.dequantize(n).astype(float) for n in file.tensors}
+
+    def norm(x, weight):
+        return x / np.sqrt((x @ x) / len(x) + c.norm_eps) * weight
+
+    def rotate(heads, position):
+        for head in heads:
+            for i in range(0, c.rope_dim, 2):
+                a = position * c.rope_base ** (-i / c.rope_dim)
+                x, y = head[i], head[i + 1]
+                head[i], head[i + 1] = x * np.cos(a) - y * np.sin(a), x * np.sin(a) + y * np.cos(a)
+        return heads
+
+    stream = [w["token_embd"][i].copy() for i in ids]
+    for layer in range(c.layers):
+        p, keys, values = f"blk.{layer}.", [], []
+        for t in range(len(ids)):
+            x = stream[t]
+            h = norm(x, w[f"{p}attn_norm"])
+            q = rotate((w[f"{p}attn_q"] @ h).reshape(c.heads, -1), t)
+            keys.append(rotate((w[f"{p}attn_k"] @ h).reshape(c.kv_heads, -1), t))
+            values.append((w[f"{p}attn_v"] @ h).reshape(c.kv_heads, -1))
+            mixed = []
+            for head in range(c.heads):
+                kv = head // (c.heads // c.kv_heads)
+                score = np.array([q[head] @ k[kv] for k in keys]) / np.sqrt(c.head_dim)
+                share = np.exp(score - score.max())
+                share /= share.sum()
+                mixed.append(sum(s * v[kv] for s, v in zip(share, values, strict=True)))
+            stream[t] = x = x + w[f"{p}attn_output"] @ np.concatenate(mixed)
+            h = norm(x, w[f"{p}ffn_norm"])
+            gate = w[f"{p}ffn_gate"] @ h
+            stream[t] = x + w[f"{p}ffn_down"] @ (gate / (1 + np.exp(-gate)) * (w[f"{p}ffn_up"] @ h))
+    return np.stack([w["output"] @ norm(x, w["output_norm"]) for x in stream])
+
+
+def test_logits_are_the_textbook_s(llm, path):
+    ids = [1, 50, 200, 7, 263, 3, 3, 90]
+    assert np.abs(llm.logits(ids) - textbook(path, ids)).max() < 1e-4
+
+
+@pytest.mark.parametrize("shape", [
+    {"tied": True}, {"heads": 3, "kv_heads": 3, "head_dim": 10}, {"heads": 5, "kv_heads": 1},
+])  # fmt: skip
+def test_other_shapes(tmp_path, shape):
+    path = write_tiny_llama(tmp_path / "m.gguf", **shape)
+    if shape.get("tied"):
+        a = LLM(path).logits([1, 2, 3])
+        assert a.shape == (3, 264)
+    else:
+        assert np.abs(LLM(path).logits([1, 9, 77]) - textbook(path, [1, 9, 77])).max() < 1e-4
+
+
+def test_a_later_token_moves_no_earlier_logit(llm):
+    before, after = llm.logits([1, 40, 41, 42, 43]), llm.logits([1, 40, 41, 99, 43])
+    assert np.array_equal(before[:3], after[:3])
+    assert not np.array_equal(before[3], after[3])
+    assert not np.array_equal(before[4], after[4])
+
+
+def test_an_earlier_token_moves_every_later_logit(llm):
+    before, after = llm.logits([1, 40, 41, 42]), llm.logits([1, 99, 41, 42])
+    assert np.array_equal(before[0], after[0])
+    assert all(not np.array_equal(before[i], after[i]) for i in (1, 2, 3))
+
+
+def test_with_and_without_the_cache_write_the_same(llm):
+    for temperature in (0, 1):
+        options = {"max_tokens": 40, "temperature": temperature, "seed": 5, "ignore_eos": True}
+        with_cache = llm.generate([1, 60, 61], **options)
+        without = llm.generate([1, 60, 61], kv_cache=False, **options)
+        assert with_cache.token_ids == without.token_ids
+        assert len(with_cache.token_ids) == 40
+
+
+def test_company_does_not_change_the_text(llm):
+    prompts = [[1, 60, 61], [1, 5], list(range(1, 80))]
+    options = {"max_tokens": 20, "seed": 3, "temperature": 1.0}
+    alone = [llm.generate(p, **options).token_ids for p in prompts]
+    assert [c.token_ids for c in llm.generate(prompts, **options)] == alone
+
+
+def test_a_watcher_sees_every_op_and_the_attention_weights(llm):
+    seen = {}
+    llm.backend.watch = lambda name, value: seen.setdefault(name, value.copy())
+    try:
+        llm.logits([1, 40, 41])
+    finally:
+        llm.backend.watch = None
+    assert {op.out.name for op in llm.graph.ops} < set(seen)
+    weights = seen["blk.1.attend.weights"]  # (kv_heads, group, rows, tokens)
+    assert weights.shape == (2, 3, 3, 3)
+    assert np.allclose(weights.sum(axis=-1), 1)
+    assert (weights[..., 0, 1:] == 0).all()
+
+
+def test_threads_are_refused_with_the_reason(path):
+    with pytest.raises(ValueError, match="threads cannot be set for the reference backend"):
+        LLM(path, backend="reference", threads=2)

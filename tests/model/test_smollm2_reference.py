@@ -1,0 +1,39 @@
+"""SmolLM2 on the reference backend against logits from two independent engines."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+
+pytestmark = pytest.mark.model
+GOLDEN = json.loads((Path(__file__).parents[1] / "data/smollm2_golden.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def llm(smollm2_path):
+    return LLM(smollm2_path, backend="reference")
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["prompt"][:20])
+def test_logits(llm, case):
+    logits = llm.logits(case["ids"]).astype(np.float64)
+    lse = np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) + logits.max(1)
+    surprise = lse[:-1] - logits[np.arange(len(logits) - 1), case["ids"][1:]]
+    assert np.abs(logits[-1][case["top_ids"]] - case["top_logits"]).max() < 2e-3
+    assert abs(lse[-1] - case["logsumexp"]) < 2e-3
+    assert np.abs(surprise - case["prompt_nll"]).max(initial=0) < 2e-3
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["prompt"][:20])
+def test_greedy_text(llm, case):
+    done = llm.generate(case["ids"], temperature=0, max_tokens=32)
+    assert list(done.token_ids) == case["greedy32"]
+
+
+def test_naive_loop_writes_the_same(llm):
+    case = GOLDEN[4]
+    done = llm.generate(case["ids"], temperature=0, max_tokens=32, kv_cache=False)
+    assert list(done.token_ids) == case["greedy32"]

@@ -1,0 +1,131 @@
+"""Byte-level BPE: the alphabet, merging, and what each pre-tokenizer keeps together."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.errors import FormatError, InputError
+from cutaway.text import Tokenizer
+from cutaway.text.bpe import byte_alphabet
+from cutaway.text.pretokenizers import PRETOKENIZERS
+from text_vocabularies import CONTROL, USER, byte_level
+
+DIGITS = ["1 2", "12 3", "123 4"]
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def names(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [tokenizer.token_name(i) for i in tokenizer.encode(text)]
+
+
+def test_alphabet_is_256_printable_characters() -> None:
+    alphabet = byte_alphabet()
+    assert len(set(alphabet)) == 256
+    assert all(char.isprintable() and not char.isspace() for char in alphabet)
+    assert (alphabet[0x20], alphabet[0x0A], alphabet[0x00]) == ("Ġ", "Ċ", "Ā")
+    assert (alphabet[0x41], alphabet[0xE9], alphabet[0xAD]) == ("A", "é", "Ń")
+
+
+def test_merges_apply_in_rank_order() -> None:
+    assert names(Tokenizer.from_gguf(byte_level(["b c", "a b"])), "abc") == ["a", "bc"]
+    assert names(Tokenizer.from_gguf(byte_level(["a b", "b c"])), "abc") == ["ab", "c"]
+
+
+@pytest.mark.parametrize(
+    ("pre", "expected"),
+    [
+        ("smollm", ["1", "2", "3", "4"]),
+        ("qwen2", ["1", "2", "3", "4"]),
+        ("tekken", ["1", "2", "3", "4"]),
+        ("llama-bpe", ["123", "4"]),
+        ("dbrx", ["123", "4"]),
+        ("gpt-4o", ["123", "4"]),
+        ("default", ["123", "4"]),
+        ("gpt-2", ["1234"]),
+    ],
+)
+def test_digits(pre: str, expected: list[str]) -> None:
+    assert names(Tokenizer.from_gguf(byte_level(DIGITS, pre=pre)), "1234") == expected
+
+
+@pytest.mark.parametrize(
+    ("pre", "expected"),
+    [("gpt-2", [" 1"]), ("smollm", [" ", "1"]), ("llama-bpe", [" ", "1"]), ("qwen2", [" ", "1"])],
+)
+def test_space_before_a_digit(pre: str, expected: list[str]) -> None:
+    assert names(Tokenizer.from_gguf(byte_level(["Ġ 1"], pre=pre)), " 1") == expected
+
+
+@pytest.mark.parametrize(
+    ("pre", "expected"),
+    [("gpt-2", ["'", "S"]), ("llama-bpe", ["'S"]), ("qwen2", ["'S"]), ("smollm", ["'", "S"])],
+)
+def test_contractions_in_upper_case(pre: str, expected: list[str]) -> None:
+    # GPT-2 cuts the apostrophe off, since its contractions are in lower case only.
+    assert names(Tokenizer.from_gguf(byte_level(["' S"], pre=pre)), "'S") == expected
+
+
+def test_o200k_cuts_where_upper_case_begins() -> None:
+    merges = ["o B"]
+    assert names(Tokenizer.from_gguf(byte_level(merges, pre="tekken")), "fooBar") == list("fooBar")
+    assert "oB" in names(Tokenizer.from_gguf(byte_level(merges, pre="qwen2")), "fooBar")
+
+
+def test_last_space_goes_with_the_word() -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level(["Ġ Ġ", "Ġ a"]))
+    assert names(tokenizer, "   a") == ["  ", " a"]
+
+
+def test_only_whole_word_families_skip_merging() -> None:
+    extra = [("abc", 1)]  # a token that no merge leads to
+    assert names(Tokenizer.from_gguf(byte_level(["a b"], extra, "llama-bpe")), "abc") == ["abc"]
+    assert names(Tokenizer.from_gguf(byte_level(["a b"], extra, "qwen2")), "abc") == ["ab", "c"]
+
+
+def test_a_whole_word_is_never_a_control_token() -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level(extra=[("stop", CONTROL)], pre="llama-bpe"))
+    assert names(tokenizer, "stop") == list("stop")
+    assert tokenizer.encode("stop", special=True, add_bos=False) == [256]
+
+
+@pytest.mark.parametrize("pre", sorted(PRETOKENIZERS))
+@given(text=UNICODE)
+def test_round_trip(pre: str, text: str) -> None:
+    tokenizer = _TOKENIZERS[pre]
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert b"".join(map(tokenizer.token_bytes, ids)) == text.encode()
+
+
+_MERGES = ["Ġ a", "Ġ Ġ", "Ċ Ċ", "1 2", "' s", "Ã ©"]
+_TOKENIZERS = {
+    pre: Tokenizer.from_gguf(byte_level(_MERGES, [("<think>", USER)], pre)) for pre in PRETOKENIZERS
+}
+
+
+@pytest.mark.parametrize("pre", ["smol", "", "GPT-2", None, 7])
+def test_unknown_pre_is_refused_by_name(pre: object) -> None:
+    metadata = byte_level() | {"tokenizer.ggml.pre": pre}
+    with pytest.raises(FormatError, match=r"tokenizer\.ggml\.pre .*gpt-2.*llama-bpe.*smollm"):
+        Tokenizer.from_gguf(metadata)
+
+
+def test_missing_pre_is_never_a_default() -> None:
+    metadata = byte_level()
+    del metadata["tokenizer.ggml.pre"]
+    with pytest.raises(FormatError, match="pre is missing"):
+        Tokenizer.from_gguf(metadata)
+
+
+@pytest.mark.parametrize("merge", ["ab", "q zz", ""])
+def test_merges_that_do_not_fit_are_refused(merge: str) -> None:
+    metadata = byte_level(["a b"]) | {"tokenizer.ggml.merges": ["a b", merge]}
+    with pytest.raises(FormatError, match=r"tokenizer\.ggml\.merges"):
+        Tokenizer.from_gguf(metadata)
+
+
+def test_a_byte_without_a_token_is_refused_not_dropped() -> None:
+    metadata = byte_level()
+    metadata["tokenizer.ggml.tokens"][4] = "[PAD4]"
+    with pytest.raises(InputError, match="0x04"):
+        Tokenizer.from_gguf(metadata).encode("a\x04b")

@@ -1,0 +1,136 @@
+"""Chat templates: what they see, how they fail, what they cannot do."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from cutaway.errors import FormatError, InputError
+from cutaway.text import ChatTemplate, Tokenizer
+from text_vocabularies import CONTROL, byte_level
+
+HI = [{"role": "user", "content": "Hi"}]
+
+
+def render(source: str, messages: Any = HI, **variables: Any) -> str:
+    return ChatTemplate(source, "<s>", "</s>").render(messages, **variables)
+
+
+def test_messages_tokens_and_generation_prompt() -> None:
+    source = (
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m['content'] }}{{ eos_token }}"
+        "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    assert render(source) == "<s>[user] Hi</s>[assistant]"
+    assert render(source, add_generation_prompt=False) == "<s>[user] Hi</s>"
+
+
+def test_blocks_leave_no_lines_behind() -> None:
+    assert render("{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n  {% endif %}\n"
+                  "{% endfor %}\n") == "Hi\n"  # fmt: skip
+
+
+def test_loop_controls_and_generation_tags() -> None:
+    assert render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}") == "01"  # fmt: skip # noqa: E501
+    assert render("a{% generation %}b{{ messages[0].content }}{% endgeneration %}c") == "abHic"
+
+
+def test_tojson_escapes_nothing_but_what_json_must() -> None:
+    value = {"b": "<é>&'", "a": [1, None, True]}
+    assert render("{{ v | tojson }}", v=value) == '{"b": "<é>&\'", "a": [1, null, true]}'
+    assert render("{{ v.a | tojson(indent=1) }}", v=value) == "[\n 1,\n null,\n true\n]"
+
+
+def test_text_is_not_escaped_for_html() -> None:
+    assert render("{{ messages[0].content }}", [{"role": "user", "content": "<&>"}]) == "<&>"
+
+
+def test_variables_reach_the_template() -> None:
+    assert render("{{ tools | length }}{{ enable_thinking }}", tools=[1], enable_thinking=False) == "1False"  # fmt: skip # noqa: E501
+
+
+def test_strftime_now() -> None:
+    before = datetime.now().year
+    assert before <= int(render("{{ strftime_now('%Y') }}")) <= datetime.now().year
+
+
+def test_raise_exception_is_the_callers_mistake() -> None:
+    with pytest.raises(InputError, match="roles must alternate") as caught:
+        render("{{ raise_exception('roles must alternate') }}")
+    assert not isinstance(caught.value, FormatError)
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([], "messages is empty"),
+        (["Hi"], r"messages\[0\] must be an object"),
+        ([*HI, {"content": "x"}], r'messages\[1\] needs a "role"'),
+        ([*HI, *HI, {"role": "user"}], r'messages\[2\] needs a "content"'),
+        ([{"role": "user", "content": None}], r'messages\[0\] needs a "content"'),
+        ([{"role": 1, "content": "x"}], r'messages\[0\] needs a "role"'),
+    ],
+)
+def test_malformed_messages_are_named_by_index(messages: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        render("{{ messages }}", messages)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for %}",
+        "{{ unclosed",
+        "{% nonsense %}",
+        "{{ messages[7].content.x }}",
+        "{{ 1 / 0 }}",
+        "{{ 'a' + 1 }}",
+        "{{ nobody() }}",
+        "{% include 'file' %}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ messages[0].update(a=1) }}",
+        "{{ cycler.__init__.__globals__.os }}",
+        "{{ range(100000000) | length }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ " + "(" * 500 + "1" + ")" * 500 + " }}",
+    ],
+)
+def test_broken_and_hostile_templates_give_one_sentence(source: str) -> None:
+    with pytest.raises(FormatError, match=r"^tokenizer\.chat_template fails") as caught:
+        render(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_syntax_error_names_its_line() -> None:
+    with pytest.raises(FormatError, match="in line 3"):
+        render("a\nb\n{% endfor %}")
+
+
+def test_the_callers_messages_are_not_changed() -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(FormatError):
+        render("{% set _ = messages[0].pop('role') %}", messages)
+    assert messages == HI
+
+
+def test_from_gguf() -> None:
+    extra = [("<s>", CONTROL), ("</s>", CONTROL)]
+    metadata = byte_level(extra=extra, bos_token_id=256, eos_token_id=257)
+    tokenizer = Tokenizer.from_gguf(metadata)
+    assert ChatTemplate.from_gguf(metadata, tokenizer) is None
+    source = {"tokenizer.chat_template": "{{ bos_token }}|{{ eos_token }}"}
+    template = ChatTemplate.from_gguf(metadata | source, tokenizer)
+    assert template is not None
+    assert template.render(HI) == "<s>|</s>"
+
+
+def test_from_gguf_without_special_tokens_or_with_a_wrong_type() -> None:
+    metadata: dict[str, Any] = byte_level() | {"tokenizer.chat_template": "[{{ bos_token }}]"}
+    tokenizer = Tokenizer.from_gguf(metadata)
+    template = ChatTemplate.from_gguf(metadata, tokenizer)
+    assert template is not None
+    assert template.render(HI) == "[]"
+    with pytest.raises(FormatError, match=re.escape("tokenizer.chat_template is not a text")):
+        ChatTemplate.from_gguf({"tokenizer.chat_template": ["x"]}, tokenizer)

@@ -1,0 +1,192 @@
+"""Special tokens on and off, BOS, end ids, names, and what is refused."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.errors import FormatError, InputError
+from cutaway.text import Tokenizer
+from cutaway.text.specials import Specials
+from text_vocabularies import CONTROL, NORMAL, UNKNOWN, UNUSED, USER, byte_level, sentencepiece
+
+EXTRA = [("<s>", CONTROL), ("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL), ("<think>", USER)]
+BOS, START, END, THINK = range(256, 260)
+
+
+def chatty(**fields: object) -> Tokenizer:
+    return Tokenizer.from_gguf(byte_level(extra=EXTRA, bos_token_id=BOS, **fields))
+
+
+def test_control_tokens_are_ordinary_text_unless_asked_for() -> None:
+    tokenizer = chatty()
+    text = "<|im_start|>"
+    assert tokenizer.encode(text) == list(text.encode())
+    assert tokenizer.encode(text, special=True) == [START]
+
+
+def test_spaces_around_special_tokens_stay() -> None:
+    tokenizer = chatty()
+    ids = tokenizer.encode(" a <|im_end|>  b\n<|im_end|>\n", special=True)
+    assert ids == [*b" a ", END, *b"  b\n", END, *b"\n"]
+    assert tokenizer.decode(ids) == " a   b\n\n"
+    assert tokenizer.decode(ids, special=True) == " a <|im_end|>  b\n<|im_end|>\n"
+
+
+def test_user_defined_tokens_always_match() -> None:
+    tokenizer = chatty()
+    assert tokenizer.encode("a<think>b") == [*b"a", THINK, *b"b"]
+    assert tokenizer.token_bytes(THINK) == b"<think>"
+    assert tokenizer.decode([THINK]) == "<think>"
+
+
+def test_control_tokens_add_nothing_to_the_text() -> None:
+    tokenizer = chatty()
+    assert tokenizer.token_bytes(END) == b""
+    assert tokenizer.is_control(END)
+    assert not tokenizer.is_control(THINK)
+    assert not tokenizer.is_control(65)
+
+
+def test_special_text_must_match_exactly() -> None:
+    tokenizer = chatty()
+    for text in ("<|IM_END|>", "<|im_end |>", "＜|im_end|>", "<|im_end|"):
+        assert tokenizer.encode(text, special=True) == list(text.encode())
+
+
+TABLES = st.dictionaries(st.text("ab<", min_size=1, max_size=4), st.integers(0, 9), max_size=8)
+
+
+@given(st.text("ab<x", max_size=20), TABLES)
+def test_split_is_leftmost_longest(text: str, table: dict[str, int]) -> None:
+    expected: list[str | int] = []
+    rest = text
+    while rest:
+        literal = max((key for key in table if rest.startswith(key)), key=len, default="")
+        if literal:
+            expected.append(table[literal])
+        elif expected and isinstance(expected[-1], str):
+            expected[-1] += rest[0]
+        else:
+            expected.append(rest[0])
+        rest = rest[len(literal) or 1 :]
+    assert list(Specials(table).split(text)) == expected
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_bos_follows_the_model_unless_told(wish: bool) -> None:
+    tokenizer = chatty(add_bos_token=wish)
+    assert tokenizer.add_bos is wish
+    assert (tokenizer.encode("a")[0] == BOS) is wish
+    assert tokenizer.encode("a", add_bos=True) == [BOS, 97]
+    assert tokenizer.encode("a", add_bos=False) == [97]
+    assert tokenizer.encode("", add_bos=True) == [BOS]
+
+
+def test_never_a_second_bos() -> None:
+    tokenizer = chatty(add_bos_token=True)
+    assert tokenizer.encode("<s>a", special=True) == [BOS, 97]
+    assert tokenizer.encode("<s>a", special=True, add_bos=True) == [BOS, 97]
+    assert tokenizer.encode("<s>", special=False) == [BOS, *b"<s>"]
+    assert tokenizer.encode("a<s>", special=True) == [BOS, 97, BOS]
+
+
+def test_bos_by_kind_where_the_metadata_is_silent() -> None:
+    assert not chatty().add_bos
+    assert chatty(pre="llama-bpe").add_bos
+    assert Tokenizer.from_gguf(sentencepiece([("a", 0.0)])).add_bos
+
+
+def test_a_model_without_bos() -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level(add_bos_token=True))
+    assert tokenizer.bos_id is None
+    assert not tokenizer.add_bos
+    assert tokenizer.encode("a") == [97]
+    with pytest.raises(InputError, match="add_bos"):
+        tokenizer.encode("a", add_bos=True)
+
+
+def test_end_ids_are_the_union_with_their_origins() -> None:
+    extra = [("<|eot_id|>", CONTROL), ("<|im_end|>", CONTROL), ("<|eom_id|>", CONTROL)]
+    extra += [("</s>", NORMAL), ("<|pad|>", CONTROL), ("x<|end|>", CONTROL)]
+    metadata = byte_level(extra=extra, eos_token_id=257, eot_token_id=256, eom_token_id=65)
+    assert dict(Tokenizer.from_gguf(metadata).end_ids) == {
+        257: "tokenizer.ggml.eos_token_id",
+        256: "tokenizer.ggml.eot_token_id",
+        65: "tokenizer.ggml.eom_token_id",
+        258: "control token <|eom_id|>",
+    }
+
+
+def test_end_of_message_is_no_end_of_turn_in_harmony() -> None:
+    harmony = [("<|end|>", CONTROL), ("<|return|>", CONTROL), ("<|call|>", CONTROL)]
+    assert set(Tokenizer.from_gguf(byte_level(extra=harmony)).end_ids) == {257, 258}
+    assert set(Tokenizer.from_gguf(byte_level(extra=harmony[:1])).end_ids) == {256}
+
+
+def test_names_are_printable_and_never_empty() -> None:
+    extra = [
+        ("<|im_end|>", CONTROL),
+        ("", NORMAL),
+        ("", UNUSED),
+        ("\n\n", USER),
+        ("<unk>", UNKNOWN),
+    ]
+    tokenizer = Tokenizer.from_gguf(byte_level(["Ġ t", "Ã ©", "é Ļ"], extra))
+    ids = [0x41, 0x20, 0x0A, 0xC3, *range(256, 264)]
+    assert [tokenizer.token_name(i) for i in ids] == [
+        *("A", " ", "<0x0A>", "<0xC3>", " t", "é", "<0xE9><0x99>"),
+        *("<|im_end|>", "[empty token 260]", "[empty token 261]", "<0x0A><0x0A>", "<unk>"),
+    ]
+    assert all(tokenizer.token_name(i).isprintable() for i in range(tokenizer.vocab_size))
+
+
+@pytest.mark.parametrize("token_id", [-1, 260, 10**9])
+def test_ids_outside_the_vocabulary_are_refused(token_id: int) -> None:
+    tokenizer = chatty()
+    for call in (tokenizer.token_bytes, tokenizer.token_name, tokenizer.is_control):
+        with pytest.raises(InputError, match=rf"{token_id} .* 0 to 259"):
+            call(token_id)
+    with pytest.raises(InputError, match=rf"{token_id} .* 0 to 259"):
+        tokenizer.decode([65, token_id])
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_lone_surrogates_are_refused(special: bool) -> None:
+    with pytest.raises(InputError, match=r"U\+D83D, at character 2"):
+        chatty().encode("ab\ud83d", special=special)
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", "rwkv", "gemma4", None, 3])
+def test_other_tokenizers_are_refused_by_name(kind: object) -> None:
+    with pytest.raises(FormatError, match="is missing" if kind is None else repr(kind)):
+        Tokenizer.from_gguf(byte_level() | {"tokenizer.ggml.model": kind})
+
+
+@pytest.mark.parametrize("field", ["bos", "eos", "eot", "eom"])
+@pytest.mark.parametrize("value", [256, -1, 1.0, "1"])
+def test_special_ids_outside_the_vocabulary_are_refused(field: str, value: object) -> None:
+    with pytest.raises(FormatError, match=rf"tokenizer\.ggml\.{field}_token_id"):
+        Tokenizer.from_gguf(byte_level() | {f"tokenizer.ggml.{field}_token_id": value})
+
+
+@pytest.mark.parametrize("value", [None, 7, [7], "abc"])
+def test_a_file_without_a_vocabulary_is_refused(value: object) -> None:
+    with pytest.raises(FormatError, match=r"tokenizer\.ggml\.tokens"):
+        Tokenizer.from_gguf(byte_level() | {"tokenizer.ggml.tokens": value})
+
+
+def test_without_kinds_every_token_is_normal() -> None:
+    metadata = byte_level(extra=EXTRA)
+    del metadata["tokenizer.ggml.token_type"]
+    tokenizer = Tokenizer.from_gguf(metadata)
+    assert tokenizer.encode("<s>", special=True) == list(b"<s>")
+    assert tokenizer.token_bytes(END) == b"<|im_end|>"
+
+
+def test_importing_the_room_imports_no_heavy_library() -> None:
+    code = "import cutaway.text, sys; print(sorted({'tokenizers', 'jinja2'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
