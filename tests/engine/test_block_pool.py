@@ -64,7 +64,6 @@ def test_blocks_returned_together_are_taken_again_in_the_same_order():
     assert pool.take(3) == ids
 
 
-@pytest.mark.xfail(strict=True, reason="an id given twice in one call is free twice afterwards")
 def test_an_id_given_back_twice_in_one_call_is_refused():
     pool = BlockPool(3)
     pool.take(2)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from engine_mock import GREEDY, VOCAB, make_engine, run_to_end
 
 from cutaway.engine import FinishReason, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
+from engine_mock import GREEDY, VOCAB, make_engine, run_to_end
 
 STOPS = StopParams(max_tokens=4)
 
@@ -26,10 +26,10 @@ STOPS = StopParams(max_tokens=4)
         ({"stop": b"a"}, "stop must be a string or a list of strings, not b'a'"),
         ({"stop": ("a", 5)}, "stop must be a string or a list of strings"),
         ({"stop": {"a": 1}}, "stop must be a string or a list of strings"),
-        ({"stop": "a\ud800"}, "stop must "),
+        ({"stop": "a\ud800"}, "stop must be whole characters"),
         ({"stop_token_ids": (-1,)}, "stop_token_ids: a token id must be 0 or more, not -1"),
         ({"stop_token_ids": (1.0,)}, "stop_token_ids: a token id must be a whole number"),
-        ({"stop_token_ids": "ab"}, "stop_token_ids: a token id must be a whole number"),
+        ({"stop_token_ids": "ab"}, "stop_token_ids must be a list of token ids, not 'ab'"),
         ({"stop_token_ids": (True,)}, "stop_token_ids: a token id must be a whole number"),
         ({"stop_token_ids": 5}, "stop_token_ids must be a list of token ids, not 5"),
         ({"stop_token_ids": None}, "stop_token_ids must be a list of token ids, not None"),
@@ -104,6 +104,7 @@ def test_a_prompt_may_be_any_iterable_of_whole_numbers(prompt):
         ((1,) * 17, "token_ids must hold 1 to 16 ids, not 17"),
         ((1, VOCAB), f"token_ids: token id {VOCAB} is not between"),
         ((-1,), "token_ids: token id -1 is not between"),
+        ((1.5,), "token_ids must be token ids"),
     ],
 )
 def test_score_names_the_field(token_ids, sentence):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from engine_mock import GREEDY, make_engine, noise, run_to_end, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from cutaway.engine import StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
+from engine_mock import GREEDY, make_engine, noise, run_to_end, small
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
 
@@ -81,7 +81,6 @@ def test_blocks_return_when_the_backend_raises(chunks_before):
     assert engine.pool.free == engine.pool.count
 
 
-@pytest.mark.xfail(strict=True, reason="it is a bare RuntimeError of the pool")
 def test_no_room_to_score_beside_what_runs_is_said_in_a_sentence():
     engine = make_engine(kv_blocks=2)
     engine.add((1,) * 40, GREEDY, StopParams(max_tokens=20))

@@ -1,10 +1,10 @@
 """Luck: a seed says which text, and is always told."""
 
 import pytest
-from engine_mock import Request, make_engine, noise, run_to_end, written
 
 from cutaway.engine import StopParams
 from cutaway.sampling import SamplingParams
+from engine_mock import Request, make_engine, noise, run_to_end, written
 
 STOPS = StopParams(max_tokens=12, ignore_eos=True)
 

@@ -6,6 +6,13 @@ definition of the loop writes for it alone, and all blocks come back.
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cutaway.engine import FinishReason, StopParams
+from cutaway.engine import engine as engine_module
+from cutaway.sampling import SamplingParams
 from engine_mock import (
     END,
     LETTERS,
@@ -17,13 +24,6 @@ from engine_mock import (
     write_by_definition,
     written,
 )
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from cutaway.engine import FinishReason, StopParams
-from cutaway.engine import engine as engine_module
-from cutaway.sampling import SamplingParams
 
 CONTEXT = 24
 

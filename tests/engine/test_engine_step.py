@@ -1,6 +1,11 @@
 """Who is in a step, in which order, on which blocks, and what it costs."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway.engine import FinishReason, StopParams
+from cutaway.sampling import SamplingParams, logprob
 from engine_mock import (
     GREEDY,
     Request,
@@ -12,11 +17,6 @@ from engine_mock import (
     write_by_definition,
     written,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from cutaway.engine import FinishReason, StopParams
-from cutaway.sampling import SamplingParams, logprob
 
 FIVE = StopParams(max_tokens=5, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=3, top_p=1, seed=4)

@@ -1,9 +1,9 @@
 """Every condition that ends a text, what it says, and which wins when two hold."""
 
 import pytest
-from engine_mock import END, GREEDY, make_engine, run_to_end, scripted, write
 
 from cutaway.engine import FinishReason, StopParams
+from engine_mock import END, GREEDY, make_engine, run_to_end, scripted, write
 
 PROMPT = b"go"
 HELLO = list(b"hello")

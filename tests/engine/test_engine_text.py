@@ -8,7 +8,9 @@ from engine_mock import GREEDY, first_stop, make_engine, run_to_end, scripted, w
 
 ANY_TEXT = st.text(min_size=1, max_size=12)
 STOPS = st.lists(st.text("abé€", min_size=1, max_size=3), max_size=3).map(tuple)
-PIECES = st.lists(st.binary(max_size=4) | st.text("abé€🙂", max_size=3).map(str.encode), min_size=1, max_size=40)
+PIECES = st.lists(
+    st.binary(max_size=4) | st.text("abé€🙂", max_size=3).map(str.encode), min_size=1, max_size=40
+)
 
 
 def tell(pieces: list[bytes], stops: tuple[str, ...] = ()) -> list[str]:

@@ -66,9 +66,11 @@ def test_log_agrees_with_libm(x: float) -> None:
     assert scalar_log(x) == pytest.approx(math.log(x), rel=1e-15, abs=0)
 
 
-@pytest.mark.parametrize("x", [1.0, math.nextafter(1, 0), math.nextafter(1, 2), math.sqrt(0.5)])
-def test_log_where_its_pieces_meet(x: float) -> None:
-    assert scalar_log(x) == math.log(x)
+@pytest.mark.parametrize("at", [1.0, math.sqrt(0.5), 2.0, sys.float_info.min])
+def test_log_where_its_pieces_meet(at: float) -> None:
+    for x in (math.nextafter(at, 9), at, max(math.nextafter(at, 0), sys.float_info.min)):
+        assert x == 1 or ulps(scalar_log(x), ln(x)) <= 2
+    assert scalar_log(1.0) == 0.0
 
 
 @given(st.lists(EXPONENTS, min_size=1, max_size=40))

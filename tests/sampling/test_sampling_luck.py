@@ -10,7 +10,7 @@ from sampling_oracles import gumbel_of, philox_words, uniform_of
 
 from cutaway.sampling import derive_seed, luck
 
-# Random123 1.14, tests/kat_vectors, the lines "philox4x32 10": counter, key, words
+# Random123, tests/kat_vectors, the lines "philox4x32 10": counter, key, words
 KNOWN_ANSWERS = [
     (
         "00000000 00000000 00000000 00000000",
@@ -41,11 +41,13 @@ def hexed(text: str) -> list[int]:
 def room_philox(counters: list[list[int]], key: tuple[int, int]) -> list[list[int]]:
     columns = np.array(counters, np.uint64).T
     words = luck.philox((columns[0], columns[1], columns[2], columns[3]), key)
-    return np.stack(words).T.tolist()
+    made: list[list[int]] = np.stack(words).T.tolist()
+    return made
 
 
 def uniform(seed: int, position: int, ids: list[int]) -> list[float]:
-    return luck.uniform(seed, position, np.array(ids, np.int64)).tolist()
+    made: list[float] = luck.uniform(seed, position, np.array(ids, np.int64)).tolist()
+    return made
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN_ANSWERS)

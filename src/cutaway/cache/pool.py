@@ -1,5 +1,7 @@
 """The free list of KV block ids."""
 
+from collections import Counter
+
 
 class BlockPool:
     """Hands out ids 0 … count - 1, lowest first after a fresh start, and takes them back."""
@@ -24,7 +26,8 @@ class BlockPool:
 
     def give_back(self, ids: list[int]) -> None:
         """Return blocks; an id that was not taken is a bug and raises."""
-        if not self._taken.issuperset(ids):
-            raise RuntimeError(f"KV blocks {sorted(set(ids) - self._taken)} were not taken")
+        strange = [i for i, n in Counter(ids).items() if n > 1 or i not in self._taken]
+        if strange:
+            raise RuntimeError(f"KV blocks {strange} were not taken")
         self._taken.difference_update(ids)
         self._free.extend(reversed(ids))

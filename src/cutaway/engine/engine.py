@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from secrets import randbits
 
 import numpy as np
@@ -54,8 +55,10 @@ class Engine:
         if not scheduled:
             return []
         logits = self.backend.run(batch_of(scheduled))
-        ready = self._computed(scheduled)
+        ready = [s for s, tokens in scheduled if s.num_computed_tokens + len(tokens) == len(s)]
         draws = [_sample(s, row) for s, row in zip(ready, logits, strict=True)]
+        for sequence, tokens in scheduled:  # not before: a step that raised can be taken again
+            sequence.num_computed_tokens += len(tokens)
         return [self._commit(s, *drawn) for s, drawn in zip(ready, draws, strict=True)]
 
     def _schedule(self) -> list[tuple[Sequence, list[int]]]:
@@ -71,12 +74,6 @@ class Engine:
             if tokens:
                 scheduled.append((sequence, tokens))
         return scheduled
-
-    def _computed(self, scheduled: Iterable[tuple[Sequence, list[int]]]) -> list[Sequence]:
-        """Advance what was computed; return the sequences whose last token was."""
-        for sequence, tokens in scheduled:
-            sequence.num_computed_tokens += len(tokens)
-        return [s for s, _ in scheduled if s.num_computed_tokens == len(s)]
 
     def _commit(self, sequence: Sequence, drawn: Draw, logprob: float, bits: int) -> TokenStep:
         """Append the token, decide whether the text ends, and tell."""
@@ -111,7 +108,7 @@ class Engine:
 
         A seed that was not given is chosen here; ``sequence.seed`` tells it.
         """
-        prompt = tuple(int(t) for t in prompt_token_ids)
+        prompt = _whole_numbers("prompt", prompt_token_ids)
         self.check_prompt(prompt)
         self._check_ids("logit_bias", params.logit_bias)
         self._check_ids("stop_token_ids", stops.stop_token_ids)
@@ -185,11 +182,17 @@ class Engine:
 
     def score(self, token_ids: tuple[int, ...]) -> Logits:
         """Teacher-forced logits of every position, float32 (n, vocab)."""
+        token_ids = _whole_numbers("token_ids", token_ids)
         longest = self.limits.context_length
         if not 0 < len(token_ids) <= longest:
             raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
         self._check_ids("token_ids", token_ids)
-        blocks = self.pool.take(-(-len(token_ids) // KV_BLOCK))
+        wanted = -(-len(token_ids) // KV_BLOCK)
+        if wanted > self.pool.free:
+            raise CutawayError(
+                f"scoring needs {wanted} KV blocks and {self.pool.free} are free while others run"
+            )
+        blocks = self.pool.take(wanted)
         try:
             out = np.empty((len(token_ids), self.limits.vocab_size), np.float32)
             for start in range(0, len(token_ids), MAX_ROWS):
@@ -200,6 +203,14 @@ class Engine:
             return out
         finally:
             self.pool.give_back(blocks)
+
+
+def _whole_numbers(name: str, ids: Iterable[int]) -> tuple[int, ...]:
+    """Token ids as Python ints, NumPy's too; InputError where one is no whole number."""
+    try:
+        return tuple(index(token_id) for token_id in ids)
+    except TypeError:
+        raise InputError(f"{name} must be token ids, and those are whole numbers") from None
 
 
 def _sample(sequence: Sequence, logits: Logits) -> tuple[Draw, float, int]:

@@ -47,6 +47,14 @@ class StopParams:
             raise InputError(f"stop must be a string or a list of strings, not {self.stop!r}")
         if "" in stop:
             raise InputError("stop must not hold an empty string; leave it out instead")
+        if any("\ud800" <= character <= "\udfff" for s in stop for character in s):
+            raise InputError(f"stop must be whole characters, not halves of them: {self.stop!r}")
+        if not isinstance(self.stop_token_ids, (list, tuple)):
+            raise InputError(
+                f"stop_token_ids must be a list of token ids, not {self.stop_token_ids!r}"
+            )
+        if not isinstance(self.ignore_eos, bool):
+            raise InputError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
         object.__setattr__(self, "stop", tuple(stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         for token_id in self.stop_token_ids:

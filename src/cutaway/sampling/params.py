@@ -48,7 +48,8 @@ class SamplingParams:
     top_p              keep the smallest set with at least this mass, in (0, 1]; 1 keeps all
     min_p              keep tokens at least this likely relative to the best, in [0, 1); 0 keeps all
     repetition_penalty divides positive and multiplies negative logits of every token in the
-                       prompt or output (Keskar et al. 2019, arXiv 1909.05858), above 0; 1 is off
+                       prompt or output (Keskar et al. 2019, arXiv 1909.05858), 0.01 to 100;
+                       1 is off
     presence_penalty   subtracted once from tokens already in the output, -2 to 2
     frequency_penalty  subtracted once per occurrence in the output, -2 to 2
     logit_bias         token id -> added to its logit, -100 to 100
@@ -82,9 +83,9 @@ class SamplingParams:
             raise InputError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if not 0 <= _number("min_p", self.min_p) < 1:
             raise InputError(f"min_p must be at least 0 and below 1, not {self.min_p}")
-        if not 0 < _number("repetition_penalty", self.repetition_penalty) <= 100:
+        if not 0.01 <= _number("repetition_penalty", self.repetition_penalty) <= 100:
             raise InputError(
-                f"repetition_penalty must be above 0 and at most 100, not {self.repetition_penalty}"
+                f"repetition_penalty must be between 0.01 and 100, not {self.repetition_penalty}"
             )
         for name in ("presence_penalty", "frequency_penalty"):
             if not -2 <= _number(name, getattr(self, name)) <= 2:

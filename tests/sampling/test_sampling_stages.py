@@ -1,0 +1,332 @@
+"""Each stage against its definition by brute force, the order of the presets, and the ledger."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sampling_oracles import (
+    Scores,
+    best_first,
+    removed_mass,
+    row,
+    rows,
+    scores_of,
+    snapshots,
+    top_k,
+)
+
+from cutaway.sampling import (
+    PRESETS,
+    History,
+    SamplingParams,
+    Stage,
+    StageReport,
+    apply,
+    build_chain,
+)
+
+OFF: dict[str, Any] = {"temperature": 1, "top_p": 1}  # every stage neutral
+NOBODY = History()
+TOKENS = st.lists(st.integers(0, 14), max_size=12)  # some lie beyond the vocabulary
+HISTORIES = st.builds(History, TOKENS, TOKENS)
+PENALTY = st.one_of(st.just(0.0), st.floats(-2, 2))
+SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "temperature": st.one_of(st.just(1.0), st.floats(0.1, 5)),
+        "top_k": st.integers(0, 14),
+        "top_p": st.one_of(st.just(1.0), st.floats(1e-9, 1)),
+        "min_p": st.one_of(st.just(0.0), st.floats(0.001, 0.99)),
+        "repetition_penalty": st.one_of(st.just(1.0), st.floats(0.5, 2)),
+        "presence_penalty": PENALTY,
+        "frequency_penalty": PENALTY,
+        "logit_bias": st.dictionaries(st.integers(0, 14), st.floats(-100, 100), max_size=3),
+        "preset": st.sampled_from(sorted(PRESETS)),
+    }
+)
+
+
+def chain_of(**settings: Any) -> tuple[Stage, ...]:
+    return build_chain(SamplingParams(**(OFF | settings)))
+
+
+def names(**settings: Any) -> list[str]:
+    return [stage.name for stage in chain_of(**settings)]
+
+
+def processed(logits: np.ndarray, history: History = NOBODY, **settings: Any) -> Scores:
+    """Survivors and their logits after the chain of these settings."""
+    survivors, _ = apply(chain_of(**settings), logits, history)
+    return dict(zip(survivors.ids.tolist(), survivors.logits.tolist(), strict=True))
+
+
+def kept(values: list[float], **settings: Any) -> list[int]:
+    return list(processed(row(values), **settings))
+
+
+def by_definition(logits: np.ndarray, history: History = NOBODY, **settings: Any) -> Scores:
+    return snapshots(chain_of(**settings), logits, history)[-1]
+
+
+def logs(*probabilities: float) -> list[float]:
+    return [math.log(p) for p in probabilities]
+
+
+# --- filters --------------------------------------------------------------------------------
+
+
+@given(rows(), st.integers(1, 14))
+def test_top_k_keeps_the_k_best(logits: np.ndarray, k: int) -> None:
+    assert processed(logits, top_k=k) == by_definition(logits, top_k=k)
+
+
+@given(rows(), st.floats(1e-9, 1, exclude_max=True))
+def test_top_p_keeps_those_with_less_than_p_ahead(logits: np.ndarray, p: float) -> None:
+    assert processed(logits, top_p=p) == by_definition(logits, top_p=p)
+
+
+@given(rows(), st.floats(1e-9, 0.999))
+def test_min_p_keeps_those_near_the_best(logits: np.ndarray, p: float) -> None:
+    assert processed(logits, min_p=p) == by_definition(logits, min_p=p)
+
+
+def test_top_k_ties_go_to_the_lowest_id() -> None:
+    assert kept([1, 2, 1, 2, 1], top_k=3) == [0, 1, 3]
+    assert kept([-5, -5, -5], top_k=1) == [0]
+
+
+def test_top_k_larger_than_the_vocabulary_keeps_all() -> None:
+    assert kept([3, -1, 2], top_k=10**9) == [0, 1, 2]
+
+
+def test_top_p_keeps_the_token_that_crosses_p() -> None:
+    values = logs(0.15, 0.5, 0.05, 0.3)
+    assert kept(values, top_p=0.49) == [1]
+    assert kept(values, top_p=0.51) == [1, 3]
+    assert kept(values, top_p=0.79) == [1, 3]
+    assert kept(values, top_p=0.81) == [0, 1, 3]
+    assert kept(values, top_p=0.96) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("p", "count"), [(0.25, 1), (math.nextafter(0.25, 1), 2), (0.5, 2), (0.75, 3), (0.76, 4)]
+)
+def test_top_p_of_equal_tokens_stops_exactly_at_p(p: float, count: int) -> None:
+    """A quarter each, which float64 holds exactly: reaching p is enough, ids ascending."""
+    assert kept([-2.5] * 4, top_p=p) == list(range(count))
+
+
+def test_tiny_top_p_keeps_exactly_one() -> None:
+    assert kept([1, 7, 7, 3], top_p=1e-9) == [1]
+    assert kept([0.0] * 1000, top_p=1e-9) == [0]
+
+
+def test_top_p_just_below_1_keeps_everything_that_counts() -> None:
+    assert kept([0.0] * 1000, top_p=math.nextafter(1, 0)) == list(range(1000))
+
+
+def test_min_p_never_removes_the_best_nor_its_ties() -> None:
+    assert kept([4, 5, 5, 4.99], min_p=math.nextafter(1, 0)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 0.99}, {"temperature": 100}]
+)
+def test_a_vocabulary_of_one_survives_everything(settings: Mapping[str, Any]) -> None:
+    assert kept([-3.5], **settings) == [0]
+
+
+# --- stages that change logits --------------------------------------------------------------
+
+
+def test_temperature_divides() -> None:
+    assert processed(row([3, -2]), temperature=0.5) == {0: 6.0, 1: -4.0}
+
+
+def test_bias_is_added_to_its_own_token_only() -> None:
+    assert processed(row([1, 2, -3]), logit_bias={2: 100, 0: -0.5}) == {0: 0.5, 1: 2.0, 2: 97.0}
+
+
+def test_bias_beyond_the_vocabulary_moves_nothing() -> None:
+    assert processed(row([1, 2]), logit_bias={2: 100}) == {0: 1.0, 1: 2.0}
+
+
+def test_repetition_penalty_sees_prompt_and_output_once_each() -> None:
+    """Positive logits are divided, negative multiplied; zero stays; repeats do not add up."""
+    history = History([0, 1, 1, 4], [2, 2, 1])
+    after = processed(row([6, -6, 3, 3, 0]), history, repetition_penalty=2)
+    assert after == {0: 3.0, 1: -12.0, 2: 1.5, 3: 3.0, 4: 0.0}
+
+
+def test_presence_and_frequency_penalties_see_the_output_alone() -> None:
+    history = History([0, 0, 3], [1, 2, 2, 2])
+    logits = row([1, 1, 1, 1])
+    assert processed(logits, history, presence_penalty=0.5) == {0: 1, 1: 0.5, 2: 0.5, 3: 1}
+    assert processed(logits, history, frequency_penalty=0.25) == {0: 1, 1: 0.75, 2: 0.25, 3: 1}
+
+
+def test_repetition_comes_before_what_is_subtracted() -> None:
+    after = processed(row([4]), History([], [0, 0]), repetition_penalty=2, presence_penalty=1,
+                      frequency_penalty=0.25)  # fmt: skip
+    assert after == {0: 4 / 2 - 1 - 2 * 0.25}
+
+
+def test_penalties_ignore_tokens_beyond_the_vocabulary() -> None:
+    history = History([7], [9, 2])
+    assert processed(row([1, 1]), history, presence_penalty=2, repetition_penalty=9) == {0: 1, 1: 1}
+
+
+# --- whole chains ---------------------------------------------------------------------------
+
+
+@given(rows(), HISTORIES, SETTINGS)
+def test_any_chain_gives_the_survivors_and_logits_of_its_definition(
+    logits: np.ndarray, history: History, settings: dict[str, Any]
+) -> None:
+    assert processed(logits, history, **settings) == by_definition(logits, history, **settings)
+
+
+@given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12), HISTORIES, SETTINGS)
+def test_the_logits_of_the_model_are_never_touched(
+    values: list[float], history: History, settings: dict[str, Any]
+) -> None:
+    logits = np.array(values, np.float32)  # writable, so that a stage could
+    before = logits.tobytes()
+    apply(chain_of(**settings), logits, history, ledger=True)
+    assert logits.tobytes() == before
+
+
+def test_order_of_each_preset() -> None:
+    every = {
+        "temperature": 0.5, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "presence_penalty": 1.0,
+        "logit_bias": {1: 1.0}, "processors": (lambda ids, logits: logits,),
+    }  # fmt: skip
+    first = ["logit_bias", "penalties", "processors"]
+    orders = {preset: names(**every, preset=preset) for preset in PRESETS}
+    assert orders == {
+        "cutaway": [*first, "temperature", "top_k", "top_p", "min_p"],
+        "hf": [*first, "temperature", "top_k", "top_p", "min_p"],
+        "vllm": [*first, "temperature", "min_p", "top_k", "top_p"],
+        "llama.cpp": [*first, "top_k", "top_p", "min_p", "temperature"],
+        "mlx-lm": [*first, "top_p", "min_p", "top_k", "temperature"],
+    }
+
+
+def test_top_p_sees_the_temperature_only_where_temperature_comes_first() -> None:
+    """At T = 2 the odds .81 : .16 : .03 become about .62 : .27 : .12."""
+    values = logs(0.81, 0.16, 0.03)
+    assert kept(values, temperature=2, top_p=0.8) == [0, 1]
+    assert kept(values, temperature=2, top_p=0.8, preset="llama.cpp") == [0]
+
+
+def test_min_p_before_top_p_shifts_what_top_p_sees() -> None:
+    """min_p leaves .4 and .3, of which the first holds .57; of everything it holds .4."""
+    values = logs(0.4, 0.3, 0.1, 0.1, 0.1)
+    assert kept(values, min_p=0.5, top_p=0.55, preset="vllm") == [0]
+    assert kept(values, min_p=0.5, top_p=0.55) == [0, 1]
+
+
+def test_top_k_before_top_p_shifts_what_top_p_sees() -> None:
+    values = logs(0.4, 0.3, 0.2, 0.1)
+    assert kept(values, top_k=2, top_p=0.55) == [0]
+    assert kept(values, top_k=2, top_p=0.55, preset="mlx-lm") == [0, 1]
+
+
+# --- what build_chain leaves out ------------------------------------------------------------
+
+
+def test_neutral_settings_make_an_empty_chain() -> None:
+    assert names() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "stage"),
+    [
+        ({"logit_bias": {3: -1}}, Stage("logit_bias", {"bias": {3: -1}})),
+        ({"temperature": 0.7}, Stage("temperature", {"temperature": 0.7})),
+        ({"top_k": 1}, Stage("top_k", {"k": 1})),
+        ({"top_p": 0.99}, Stage("top_p", {"p": 0.99})),
+        ({"min_p": 0.01}, Stage("min_p", {"p": 0.01})),
+        (
+            {"repetition_penalty": 1.1},
+            Stage("penalties", {"repetition": 1.1, "presence": 0, "frequency": 0}),
+        ),
+        (
+            {"presence_penalty": -1},
+            Stage("penalties", {"repetition": 1, "presence": -1, "frequency": 0}),
+        ),
+        (
+            {"frequency_penalty": 0.5},
+            Stage("penalties", {"repetition": 1, "presence": 0, "frequency": 0.5}),
+        ),
+    ],
+)
+def test_one_setting_puts_one_stage_in_force(settings: Mapping[str, Any], stage: Stage) -> None:
+    assert chain_of(**settings) == (stage,)
+
+
+def test_greedy_drops_temperature_and_filters_but_not_the_rest() -> None:
+    settings = {"temperature": 0, "top_k": 2, "top_p": 0.5, "min_p": 0.5}
+    assert names(**settings) == []
+    assert names(**settings, presence_penalty=1, logit_bias={0: 1}) == ["logit_bias", "penalties"]
+
+
+# --- the ledger -----------------------------------------------------------------------------
+
+
+def expected_reports(
+    chain: tuple[Stage, ...], logits: np.ndarray, history: History
+) -> list[StageReport]:
+    states = snapshots(chain, logits, history)
+    return [
+        StageReport(
+            stage,
+            len(after),
+            removed_mass(before, after),
+            tuple(t for t in best_first(before) if t not in after)[:8],
+        )
+        for stage, before, after in zip(chain, states, states[1:], strict=False)
+    ]
+
+
+@given(rows(max_size=20), HISTORIES, SETTINGS)
+def test_ledger_counts_weighs_and_names_the_removed(
+    logits: np.ndarray, history: History, settings: dict[str, Any]
+) -> None:
+    chain = chain_of(**settings)
+    _, reports = apply(chain, logits, history, ledger=True)
+    expected = expected_reports(chain, logits, history)
+    assert [(r.stage, r.survivors, r.victims) for r in reports] == [
+        (e.stage, e.survivors, e.victims) for e in expected
+    ]
+    for report, truth in zip(reports, expected, strict=True):
+        assert report.removed_mass == pytest.approx(truth.removed_mass, rel=1e-12, abs=1e-12)
+
+
+def test_ledger_of_a_worked_example() -> None:
+    logits = row(logs(0.1, 0.4, 0.3, 0.2))
+    _, reports = apply(chain_of(top_k=3, top_p=0.5), logits, NOBODY, ledger=True)
+    first, second = reports
+    assert (first.survivors, first.victims) == (3, (0,))
+    assert first.removed_mass == pytest.approx(0.1, rel=1e-6)
+    assert (second.survivors, second.victims) == (2, (3,))
+    assert second.removed_mass == pytest.approx(0.2 / 0.9, rel=1e-6)
+
+
+def test_victims_are_the_eight_likeliest_ties_by_id() -> None:
+    values = [0.0, 5, 1, 1, 3, 2, -1, 2, 9, 1, 4, 0.5]
+    _, (report,) = apply(chain_of(top_k=1), row(values), NOBODY, ledger=True)
+    assert report.victims == (1, 10, 4, 5, 7, 2, 3, 9)
+    assert set(report.victims).isdisjoint(top_k(scores_of(row(values)), 1))
+
+
+def test_a_stage_that_removes_nobody_says_so() -> None:
+    _, reports = apply(chain_of(temperature=0.5, top_k=9), row([1, 2]), NOBODY, ledger=True)
+    assert [(r.survivors, r.removed_mass, r.victims) for r in reports] == [(2, 0.0, ())] * 2
+
+
+def test_no_ledger_unless_somebody_looks() -> None:
+    assert apply(chain_of(top_k=1), row([1, 2]), NOBODY)[1] == ()
