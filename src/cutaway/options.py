@@ -55,7 +55,7 @@ def parse_options(given: Mapping[str, Any]) -> Options:
             hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
             raise InputError(f"unknown option {name!r}{hint}")
     request = {name: given.get(name, default) for name, default in _REQUEST.items()}
-    check_int("n", request["n"], 1, 1024)
+    request["n"] = check_int("n", request["n"], 1, 1024)
     for name in ("kv_cache", "special", "ledger"):
         if not isinstance(request[name], bool):
             raise InputError(f"{name} must be true or false, not {request[name]!r}")

@@ -135,6 +135,7 @@ def test_help_imports_no_command():
     assert {name for name in _loaded("--help") if name.startswith("cutaway.")} == {
         "cutaway.cli",
         "cutaway.cli.main",
+        "cutaway.cli.streams",
         "cutaway.errors",
     }
 

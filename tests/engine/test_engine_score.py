@@ -31,7 +31,7 @@ def test_every_row_is_the_models_own_in_chunks_of_any_size(tokens, rows, block):
 
 
 def test_scoring_what_was_written_gives_its_fingerprint():
-    engine, prompt = make_engine(), b"once"
+    engine, prompt = make_engine(), list(b"once")
     params = SamplingParams(temperature=2, seed=3)
     sequence = engine.add(prompt, params, StopParams(max_tokens=20, ignore_eos=True))
     run_to_end(engine)
@@ -53,7 +53,7 @@ def test_earlier_scores_are_not_overwritten_by_later_ones():
 
 
 def test_scoring_between_steps_disturbs_nobody():
-    engine, prompt = make_engine(), b"abc"
+    engine, prompt = make_engine(), list(b"abc")
     sequence = engine.add(prompt, GREEDY, StopParams(max_tokens=6, ignore_eos=True))
     while engine.running or engine.waiting:
         engine.step()

@@ -5,7 +5,7 @@ import pytest
 from cutaway.engine import FinishReason, StopParams
 from engine_mock import END, GREEDY, make_engine, run_to_end, scripted, write
 
-PROMPT = b"go"
+PROMPT = list(b"go")
 HELLO = list(b"hello")
 
 

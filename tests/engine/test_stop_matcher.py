@@ -83,12 +83,6 @@ def test_of_stops_completed_at_once_the_longest_wins_in_any_order(stops):
     assert matcher.matched == "aab"
 
 
-def test_longest_is_counted_in_bytes():
-    matcher = StopMatcher(("é", "\u0301é"))
-    assert push_all(matcher, ["a\u0301é".encode()]) == b"a"
-    assert matcher.matched == "\u0301é"
-
-
 def test_what_follows_a_stop_in_the_same_token_is_dropped():
     matcher = StopMatcher(("STOP",))
     assert matcher.push(b"before STOP after") == b"before "

@@ -1,5 +1,8 @@
 """hf:org/repo[:file], against a stand-in for the client."""
 
+import logging
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +31,7 @@ class Client:
     def __init__(self, files: list[str]) -> None:
         self.files = files
         self.cached: dict[str, str] = {}
+        self.kept: Path | None = None
         self.failure: Exception | None = None
         self.bars: list[bool] = []
         self.utils = SimpleNamespace(
@@ -49,6 +53,12 @@ class Client:
     def hf_hub_download(self, repo: str, file: str) -> str:
         self._network()
         return f"/hf/{repo}/{file}"
+
+    def snapshot_download(self, repo: str, local_files_only: bool) -> str:
+        assert local_files_only
+        if self.kept is None:
+            raise LocalEntryNotFoundError("nothing was fetched")
+        return str(self.kept)
 
     def _network(self) -> None:
         if self.failure:
@@ -88,6 +98,33 @@ def test_a_file_fetched_before_needs_no_network(client):
     client.cached["org/repo/y.gguf"] = "/hf/cached/y.gguf"
     client.failure = ConnectionError("offline")
     assert hub.resolve("hf:org/repo:y.gguf") == Path("/hf/cached/y.gguf")
+
+
+def test_the_only_file_that_was_fetched_is_found_without_the_network(client, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/y.GGUF").touch()
+    (tmp_path / "README.md").touch()
+    client.kept, client.failure = tmp_path, ConnectionError("offline")
+    client.cached["org/repo/a/y.GGUF"] = str(tmp_path / "a/y.GGUF")
+    assert hub.resolve("hf:org/repo") == tmp_path / "a/y.GGUF"
+    (tmp_path / "x.gguf").touch()
+    with pytest.raises(FetchError, match=r"could not be fetched \(offline\)"):
+        hub.resolve("hf:org/repo")
+    client.kept = None
+    with pytest.raises(FetchError, match=r"could not be fetched \(offline\)"):
+        hub.resolve("hf:org/repo")
+    client.kept, client.failure = tmp_path, RepositoryNotFoundError("gone")
+    with pytest.raises(InputError, match=r"was not found \(gone\)"):
+        hub.resolve("hf:org/repo")
+
+
+def test_the_clients_log_is_silent_around_the_call_and_loud_after_it(client, caplog):
+    log = logging.getLogger("huggingface_hub.utils._http")
+    client._network = lambda: log.warning("Retrying in 1s")
+    before = logging.getLogger("huggingface_hub").level
+    hub.resolve("hf:org/repo")
+    assert caplog.text == ""
+    assert logging.getLogger("huggingface_hub").level == before
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:repo", "hf:a/b/c", "hf:/b", "hf:a/:x.gguf"])
@@ -136,6 +173,21 @@ def test_the_real_client_has_what_is_used():
     utils = pytest.importorskip("huggingface_hub.utils")
     fake = Client([])
     assert all(hasattr(utils, name) for name in vars(fake.utils))
-    assert all(
-        hasattr(client, name) for name in ("HfApi", "try_to_load_from_cache", "hf_hub_download")
+    used = ("HfApi", "try_to_load_from_cache", "hf_hub_download", "snapshot_download")
+    assert all(hasattr(client, name) for name in used)
+
+
+def test_the_real_client_finds_its_only_file_offline(tmp_path):
+    pytest.importorskip("huggingface_hub")
+    repo, commit = tmp_path / "models--org--repo", "0" * 40
+    file = repo / "snapshots" / commit / "y.gguf"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    code = "from cutaway import hub; print(hub.resolve('hf:org/repo'))"
+    offline = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=False
     )
+    assert (done.stdout, done.stderr) == (f"{file}\n", "")

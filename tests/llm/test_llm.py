@@ -193,3 +193,61 @@ def test_a_model_that_is_not_supported_is_refused_by_name(tmp_path):
     other = write_tiny_llama(tmp_path / "other.gguf", extra_tensor="blk.0.attn_q_norm")
     with pytest.raises(FormatError, match="attn_q_norm"):
         LLM(other)
+
+
+def test_an_early_end_releases_what_was_held_back(llm):
+    whole = llm.generate("ab", max_tokens=4, temperature=0, ignore_eos=True)
+    with llm.stream(
+        "ab", max_tokens=4, temperature=0, ignore_eos=True, stop=whole.text + "never"
+    ) as stream:
+        for _ in range(3):
+            next(stream)
+    assert stream.completion().text == llm.detokenize(whole.token_ids[:3])
+
+
+def test_numpy_ids_are_ids(llm):
+    ids = list(np.array([1, 9]))
+    assert llm.generate(ids, max_tokens=2, seed=1).prompt_token_ids == (1, 9)
+
+
+def test_numbers_and_ids_of_numpy_are_numbers_and_ids(llm):
+    done = llm.generate(np.array([1, 9]), max_tokens=np.int64(2), temperature=np.float32(0), n=1)
+    assert done.prompt_token_ids == (1, 9)
+    json.dumps(done.to_dict())
+    both = llm.generate(np.array([[1, 9], [1, 8]]), max_tokens=1)
+    assert [c.prompt_token_ids for c in both] == [(1, 9), (1, 8)]
+    assert llm.stream(np.array([1, 9])).sequence.prompt_token_ids == (1, 9)
+    assert llm.logits(np.array([1, 9])).shape == (2, 264)
+    assert llm.detokenize(np.array([261])) == llm.detokenize([261])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda llm: llm.generate(b"ab"), r"prompt must be a string or .* not b'ab'"),
+        (lambda llm: llm.generate([b"ab"]), r"prompt must be a string or .* not b'ab'"),
+        (lambda llm: llm.stream(bytearray(b"ab")), "prompt must be a string or"),
+        (lambda llm: llm.generate([True, 5]), "prompt must be token ids"),
+        (lambda llm: llm.generate(np.array([True])), "prompt must be token ids"),
+        (lambda llm: llm.generate(np.array([1.0])), "prompt must be a string or"),
+        (lambda llm: llm.generate([]), "prompt is empty"),
+        (lambda llm: llm.generate([1, 9], special=True), "special says how to read a text"),
+        (lambda llm: llm.logits(5), "token_ids must be token ids"),
+        (lambda llm: llm.logits(b"ab"), "token_ids must be token ids"),
+        (lambda llm: llm.logits([True]), "token_ids must be token ids"),
+        (lambda llm: llm.tokenize(b"ab"), "text must be a string, not b'ab'"),
+        (lambda llm: llm.detokenize(["a"]), "ids must be token ids"),
+        (lambda llm: llm.detokenize(5), "ids must be token ids"),
+    ],
+)
+def test_values_of_another_type_get_one_sentence(llm, call, sentence):
+    with pytest.raises(InputError, match=sentence):
+        call(llm)
+
+
+def test_what_can_be_refused_is_refused_before_a_model_is_fetched(monkeypatch, tmp_path):
+    monkeypatch.setattr("cutaway.hub.resolve", lambda *_, **__: pytest.fail("fetched"))
+    with pytest.raises(InputError, match="context must be between 2"):
+        LLM(context=1)
+    with pytest.raises(InputError, match="backend must be one of"):
+        LLM(backend="gpu")

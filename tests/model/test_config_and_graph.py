@@ -45,7 +45,7 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
     ("change", "sentence"),
     [
         ({"general.architecture": "mamba"}, "architecture 'mamba' is not supported.*llama"),
-        ({"general.architecture": None}, "architecture 'None' is not supported"),
+        ({"general.architecture": None}, "architecture None is not supported"),
         ({"llama.block_count": None}, "lacks the metadata key llama.block_count"),
         ({"llama.block_count": 0}, "llama.block_count must be a positive number"),
         ({"llama.block_count": 1.5}, "llama.block_count must be a whole number"),
@@ -54,8 +54,22 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"llama.attention.head_count": 2}, "q, k, v are 48, 16, 16 wide"),
         ({"llama.attention.value_length": 4}, "head size differs"),
         ({"llama.rope.dimension_count": 7}, "rope dimension 7"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn' is not supported"),
-        ({"llama.expert_count": 8}, "mixtures of experts"),
+        ({"llama.rope.scaling.type": "yarn"}, "rope scaling is not supported .*'yarn'"),
+        ({"llama.rope.scaling.type": np.array([1, 2])}, "rope scaling is not supported"),
+        ({"llama.rope.scaling.factor": 8.0}, "rope scaling is not supported"),
+        ({"llama.rope.scale_linear": 4.0}, "rope scaling is not supported"),
+        ({"llama.rope.scaling.factor": float("nan")}, "rope scaling is not supported"),
+        ({"llama.expert_count": 8}, "a mixture of experts is not supported"),
+        ({"llama.expert_count": np.array([0, 0])}, "a mixture of experts is not supported"),
+        ({"llama.context_length": 2**24 + 1}, "must be a whole number up to 16777216"),
+        ({"llama.embedding_length": 48}, "token_embd.weight is 32 wide and the metadata says 48"),
+        ({"llama.rope.freq_base": float("inf")}, "must be a positive number"),
+        ({"llama.attention.layer_norm_rms_epsilon": 1e300}, "must be a positive number"),
+        ({"llama.attention.key_length": 16, "llama.attention.value_length": 16}, "wide"),
+        (
+            {"llama.attention.key_length": 32, "llama.attention.value_length": 32},
+            "which is no whole number of heads",
+        ),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "must be a positive number"),
         ({"llama.attention.head_count_kv": np.array([2, 1])}, "must be a positive number"),
         ({"llama.block_count": 1}, r"tensor blk\.1\..* has no place"),
@@ -68,6 +82,12 @@ def test_metadata_that_cannot_be_is_refused(tiny, change, sentence):
         metadata[key] = value
     with pytest.raises(FormatError, match=sentence):
         model.build(metadata, shapes)
+
+
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear", "expert_count"])
+@pytest.mark.parametrize("value", [0, 0.0])
+def test_variants_that_change_nothing_are_fine(tiny, key, value):
+    assert model.build(dict(tiny[0]) | {f"llama.{key}": value}, tiny[1])
 
 
 def test_one_value_per_layer_is_fine_when_all_agree(tiny):
@@ -83,6 +103,7 @@ def test_one_value_per_layer_is_fine_when_all_agree(tiny):
         ({"output_norm.weight": (32, 1)}, "has 2 dimensions, not 1"),
         ({"blk.0.ffn_up.weight": (96, 33)}, "takes 33 inputs; 32 come in"),
         ({"blk.0.attn_q_norm.weight": (8,)}, "attn_q_norm.weight .* has no place"),
+        ({"token_embd.weight": (263, 32)}, "the model reads 263 tokens and predicts 264"),
         ({"rope_freqs.weight": (4,)}, "rope_freqs.weight .* has no place"),
     ],
 )

@@ -105,6 +105,17 @@ def test_the_ends_of_each_range_are_taken_as_they_are(settings: dict[str, Any]) 
     assert getattr(params, field) == value
 
 
+def test_numpys_numbers_are_stored_as_plain_ones() -> None:
+    half, two = np.float32(0.5), np.int64(2)
+    given = {"temperature": half, "top_p": half, "top_k": two, "seed": np.uint64(2**64 - 1)}
+    params = SamplingParams(**given, logit_bias={two: half}, min_p=np.float16(0.25))  # type: ignore[dict-item]
+    assert (params.temperature, params.top_p, params.min_p) == (0.5, 0.5, 0.25)
+    assert (params.top_k, params.seed, params.logit_bias) == (2, 2**64 - 1, {2: 0.5})
+    values = [params.temperature, params.top_p, params.min_p, params.logit_bias[2]]
+    assert {type(value) for value in values} == {float}
+    assert {type(value) for value in (params.top_k, params.seed, *params.logit_bias)} == {int}
+
+
 def test_defaults() -> None:
     assert dataclasses.asdict(SamplingParams()) == {
         "temperature": 0.7, "top_k": 0, "top_p": 0.9, "min_p": 0.0, "repetition_penalty": 1.0,

@@ -45,9 +45,28 @@ def test_user_defined_tokens_always_match() -> None:
 def test_control_tokens_add_nothing_to_the_text() -> None:
     tokenizer = chatty()
     assert tokenizer.token_bytes(END) == b""
-    assert tokenizer.is_control(END)
-    assert not tokenizer.is_control(THINK)
-    assert not tokenizer.is_control(65)
+
+
+def test_quoted_text_is_read_as_if_it_stood_alone() -> None:
+    tokenizer = chatty()
+    text = "a<|im_end|><<s><think><|im_end"
+    quoted = tokenizer.quote(text, "\uf000")
+    ids = tokenizer.encode(f"<s>{quoted}<|im_end|>", special=True, mark="\uf000")
+    assert ids == [BOS, *tokenizer.encode(text), END]
+    assert tokenizer.quote("plain <think>", "\uf000") == "plain <think>"
+
+
+@given(st.text("<s>|im_end a", max_size=40))
+def test_no_quoted_text_holds_a_control_token(text: str) -> None:
+    tokenizer = chatty()
+    quoted = tokenizer.quote(text, "\uf000")
+    assert tokenizer.encode(quoted, special=True, mark="\uf000") == tokenizer.encode(text)
+
+
+def test_overlapping_literals_are_all_broken() -> None:
+    specials = Specials({"<a>": 1, "a><": 2, "><b": 3, "aa": 4})
+    assert specials.broken("<a><b aaa", "·") == "<·a·>·<b a·a·a"
+    assert Specials({}).broken("x", "·") == "x"
 
 
 def test_special_text_must_match_exactly() -> None:
@@ -146,7 +165,7 @@ def test_names_are_printable_and_never_empty() -> None:
 @pytest.mark.parametrize("token_id", [-1, 260, 10**9])
 def test_ids_outside_the_vocabulary_are_refused(token_id: int) -> None:
     tokenizer = chatty()
-    for call in (tokenizer.token_bytes, tokenizer.token_name, tokenizer.is_control):
+    for call in (tokenizer.token_bytes, tokenizer.token_name):
         with pytest.raises(InputError, match=rf"{token_id} .* 0 to 259"):
             call(token_id)
     with pytest.raises(InputError, match=rf"{token_id} .* 0 to 259"):

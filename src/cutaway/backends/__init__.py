@@ -1,20 +1,37 @@
 """How the ops of a graph are computed. Refuses to know sequences, requests and sampling."""
 
+from importlib.util import find_spec
+
 from cutaway.backends.base import KV_BLOCK, Backend, Batch, Logits, Watch
 from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.weights import GGUFFile
 
-BACKENDS = ("reference",)
+BACKENDS = ("cpu", "reference")
 
-__all__ = ["BACKENDS", "KV_BLOCK", "Backend", "Batch", "Logits", "Watch", "load"]
+__all__ = ["BACKENDS", "KV_BLOCK", "Backend", "Batch", "Logits", "Watch", "default", "load"]
+
+
+def default() -> str:
+    """The backend of a request that names none: the native one where it was built."""
+    return "cpu" if find_spec("cutaway._native") else "reference"
 
 
 def load(
-    name: str, graph: Graph, file: GGUFFile, *, kv_blocks: int, threads: int | None = None
+    name: str,
+    graph: Graph,
+    file: GGUFFile,
+    *,
+    kv_blocks: int,
+    context: int,
+    threads: int | None = None,
 ) -> Backend:
     """Prepare a graph and its weights for running. InputError for an unknown backend."""
-    if name not in BACKENDS:
+    if name == "cpu":
+        from cutaway.backends.cpu import CpuBackend
+
+        return CpuBackend(graph, file, kv_blocks, context, threads)
+    if name != "reference":
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {name!r}")
     from cutaway.backends.reference import ReferenceBackend
 

@@ -6,6 +6,7 @@ default is written down once, in the room it belongs to.
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
 from typing import Any
 
 from cutaway.errors import InputError
@@ -28,10 +29,10 @@ _SAMPLING = (
     ("--preset", str, "NAME", "whose order of stages: cutaway, hf, vllm, llama.cpp, mlx-lm"),
     ("--seed", int, "S", "same seed, same text; without it one is chosen and shown"),
 )
-_BIAS = "add X, -100 to 100, to a token's logit; may be repeated"
+_BIAS = "add X, -100 to 100, to a token's logit; may be repeated for other tokens"
 _MAX_TOKENS = "at most N new tokens, 1 or more; default 256"
 _STOP = "end before this text, of any length; may be repeated"
-_STOP_IDS = "end before any of these tokens"
+_STOP_IDS = "end before any of these tokens; may be repeated"
 _IGNORE_EOS = "go on past the model's end token"
 _NO_CACHE = "compute the whole text again at every step: same tokens, quadratic cost"
 
@@ -44,7 +45,7 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         help="an alias ('cutaway models' lists them), a .gguf file, or hf:org/repo[:file]; "
         "default smollm2",
     )  # fmt: skip
-    group.add_argument("--backend", metavar="NAME", help="how ops are computed: reference")
+    group.add_argument("--backend", metavar="NAME", help="how ops are computed: cpu (default where it was built) or reference")
     group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     group.add_argument(
         "--context", type=int, metavar="N",
@@ -61,7 +62,9 @@ def add_request_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
     group.add_argument("--max-tokens", type=int, metavar="N", help=_MAX_TOKENS)
     group.add_argument("--stop", action="append", metavar="STR", help=_STOP)
-    group.add_argument("--stop-token-ids", type=_ids, metavar="ID,ID", help=_STOP_IDS)
+    group.add_argument(
+        "--stop-token-ids", type=_ids, action="extend", metavar="ID,ID", help=_STOP_IDS
+    )
     group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
     group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
 
@@ -82,11 +85,21 @@ def model_options(args: Namespace) -> dict[str, Any]:
 
 
 def request_options(args: Namespace) -> dict[str, Any]:
-    """The keywords of the request that were given."""
+    """The keywords of the request that were given, refused here, before a model is fetched."""
+    from cutaway.options import parse_options
+
     options = {name: getattr(args, name) for name in _REQUEST if hasattr(args, name)}
     if "logit_bias" in options:
-        options["logit_bias"] = dict(options["logit_bias"])
+        options["logit_bias"] = _each_once(options["logit_bias"])
+    parse_options(options)
     return options
+
+
+def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
+    for token_id, times in Counter(token_id for token_id, _ in biases).items():
+        if times > 1:
+            raise InputError(f"logit_bias[{token_id}] is given {times} times: give it once")
+    return dict(biases)
 
 
 def read_text(text: str) -> str:

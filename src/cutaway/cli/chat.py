@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, console
@@ -21,7 +22,10 @@ while chatting:
   /reset         forget the conversation
   /help          show these
   /exit          leave; so does Ctrl-D
-  Ctrl-C         stop the answer; what was written stays in the conversation
+  Ctrl-C         stop the answer; what was written stays in the conversation.
+                 A second Ctrl-C stops at once, and takes the message back
+
+When messages are piped in and one is refused, the others are answered and the exit code is 2.
 """
 _COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D leaves"
 
@@ -37,23 +41,28 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Talk until the input ends."""
+    options = arguments.request_options(args)
     llm = console.load(args)
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    conversation = Conversation(llm, args)
+    conversation = Conversation(llm, args, options)
     if sys.stdin.isatty():
-        import readline  # noqa: F401  line editing and history for input()
+        with suppress(ImportError):  # not every Python has it
+            import readline  # noqa: F401  line editing and history for input()
 
         console.tell(f"{llm.name} · {_COMMANDS}")
     while (line := _read_line()) is not None:
         if not conversation.take(line.strip()):
             break
-    return 0
+    return 2 if conversation.refused and not sys.stdin.isatty() else 0
 
 
 def _read_line() -> str | None:
     """One line, or None at the end of the input. Ctrl-C gives up the line, not the program."""
     try:
+        if sys.stdin.isatty() and not sys.stdout.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)  # only answers go to a file
+            return input()
         return input("> " if sys.stdin.isatty() else "")
     except EOFError:
         return None
@@ -63,11 +72,14 @@ def _read_line() -> str | None:
 
 
 class Conversation:
-    """The messages so far, and how the next is answered."""
+    """The messages so far, and how the next is answered.
 
-    def __init__(self, llm: "LLM", args: Namespace) -> None:
-        self._llm, self._args = llm, args
-        self._options = arguments.request_options(args)
+    refused: whether a message could not be answered
+    """
+
+    def __init__(self, llm: "LLM", args: Namespace, options: dict[str, Any]) -> None:
+        self._llm, self._args, self._options = llm, args, options
+        self.refused = False
         self._system: str | None = args.system
         self._messages: list[dict[str, str]] = []
 
@@ -96,7 +108,12 @@ class Conversation:
             prompt: Any = self._llm.chat_prompt([*system, *self._messages, asked])
             done = console.write_stream(self._llm, prompt, self._options, show=True)
         except InputError as error:  # too long, most likely: the conversation is as it was
+            self.refused = True
             console.tell(f"cutaway: error: {error} (/reset starts over)")
+            return
+        except KeyboardInterrupt:  # the second: the conversation is as it was, too
+            print(flush=True)
+            console.tell("(stopped)")
             return
         print(flush=True)
         self._messages += [asked, {"role": "assistant", "content": done.text}]

@@ -1,6 +1,6 @@
 """What a person sees beside the text, all of it on standard error; and Ctrl-C.
 
-Knows terminals. Refuses to know how text is made.
+Knows terminals and signals. Refuses to know how text is made.
 """
 
 import signal
@@ -12,10 +12,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli.arguments import model_options
+from cutaway.cli.streams import tell
 
 if TYPE_CHECKING:
     from cutaway.completion import Completion
-    from cutaway.llm import LLM
+    from cutaway.llm import LLM, Stream
+
+__all__ = ["cost", "load", "statistics", "tell", "write_stream"]
 
 
 def load(args: Namespace) -> "LLM":
@@ -38,37 +41,30 @@ def _while(text: str, *, show: bool) -> Iterator[None]:
             print(" " * len(text), end="\r", file=sys.stderr, flush=True)
 
 
-class Interrupt:
-    """Whether Ctrl-C was pressed; a second press interrupts at once."""
+@contextmanager
+def _stoppable(stream: "Stream") -> Iterator[None]:
+    """Ctrl-C stops the stream after the step that is being computed; a second one, at once."""
 
-    def __init__(self) -> None:
-        self.asked = False
-
-    def _on_signal(self, _: int, __: FrameType | None) -> None:
-        if self.asked:
+    def on_signal(_: int, __: FrameType | None) -> None:
+        if stream.stop_asked:
             raise KeyboardInterrupt
-        self.asked = True
+        stream.stop()
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Between tokens is the place to stop: within a step a sequence is half-computed."""
-        previous = signal.signal(signal.SIGINT, self._on_signal)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, previous)
+    previous = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def write_stream(llm: "LLM", prompt: Any, options: dict[str, Any], *, show: bool) -> "Completion":
     """Generate; where ``show``, print text as it comes. Ctrl-C ends it as "aborted"."""
-    interrupt = Interrupt()
-    with interrupt.listening(), llm.stream(prompt, **options) as stream:
+    with llm.stream(prompt, **options) as stream, _stoppable(stream):
         for step in stream:
             if show:
                 print(step.text, end="", flush=True)
-            if interrupt.asked:
-                stream.close()
-                break
+        if show:
+            print(stream.held_back, end="", flush=True)
         return stream.completion()
 
 
@@ -93,8 +89,3 @@ def statistics(completion: "Completion", price: tuple[float, float] | None) -> s
         paid = cost(completion, price)
         parts.append("cost {total:.6f} = {input:.6f} in + {output:.6f} out".format(**paid))
     return "[" + " · ".join(parts) + "]"
-
-
-def tell(text: str) -> None:
-    """One line on standard error, where it never mixes with the text."""
-    print(text, file=sys.stderr, flush=True)

@@ -1,10 +1,9 @@
 """``cutaway generate``: continue a text. Nothing but the text goes to standard output."""
 
-import json
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, streams
 
 _EPILOG = """
 examples:
@@ -14,9 +13,9 @@ examples:
   cutaway generate "def fibonacci(n):" --json | python -m json.tool
   cutaway generate "The sky is" --price 0.15,0.60
 
-The text goes to standard output, statistics to standard error. Ctrl-C ends the text and keeps
-what was written (exit code 130). A prompt that leaves no room in the model's context is refused,
-never cut.
+The text goes to standard output, statistics to standard error. Ctrl-C ends the text after the
+step that is being computed and keeps what was written (exit code 130); a second Ctrl-C ends at
+once. A prompt that leaves no room in the model's context is refused, never cut.
 """
 
 
@@ -44,7 +43,7 @@ def run(args: Namespace) -> int:
         document = completion.to_dict()
         if args.price is not None:
             document["cost"] = console.cost(completion, args.price)
-        print(json.dumps(document, ensure_ascii=False))
+        streams.print_json(document)
     elif sys.stdout.isatty():
         print()
     if not args.quiet:

@@ -6,13 +6,12 @@ a command does: its module is imported when it is chosen, so that ``cutaway --he
 Exit codes: 0 done, 1 could not be done, 2 bad input, 130 interrupted, 141 the reader went away.
 """
 
-import io
-import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib import import_module
 from typing import NamedTuple
 
+from cutaway.cli import streams
 from cutaway.errors import CutawayError, InputError
 
 
@@ -49,20 +48,27 @@ def main(argv: list[str] | None = None) -> int:
     Failures that cutaway explains end as one line on standard error. Anything else is a bug,
     and keeps its traceback.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows ?
+    streams.prepare()
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # here, where a reader that went away can still be handled
         return code
     except CutawayError as error:
-        print(f"cutaway: error: {error}", file=sys.stderr)
+        streams.tell(f"cutaway: error: {error}")
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _forget_stdout()
+        streams.forget(sys.stdout)
         return 141
+    except OSError as error:
+        if error.filename is not None:  # not of a stream: a bug
+            raise
+        streams.forget(sys.stdout)
+        streams.tell(f"cutaway: error: cannot write the output: {error.strerror}")
+        return 1
+    finally:
+        streams.settle()
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -119,8 +125,3 @@ def _unknown(name: str) -> str:
     close = get_close_matches(name.lower(), _COMMANDS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(_COMMANDS)}"
     return f"unknown command {name!r}; {hint}"
-
-
-def _forget_stdout() -> None:
-    # What is still buffered would raise once more when Python flushes at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

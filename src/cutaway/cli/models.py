@@ -25,7 +25,7 @@ _PULL_EPILOG = """
 examples:
   cutaway pull                                       the default model
   cutaway pull gemma3-270m
-  cutaway pull hf:org/repo:file.gguf                 needs: pip install 'cutaway[hf]'
+  cutaway pull hf:org/repo:file.gguf                 by the client that 'tokenizers' brings
   cutaway generate -m "$(cutaway pull -q smollm2)" "The sky is"
 
 A model that is here already is not fetched again; its checksum is always checked.

@@ -1,9 +1,8 @@
 """``cutaway tokenize``: the tokens of a text. Reads the tokenizer only, not the weights."""
 
-import json
 from argparse import ArgumentParser, Namespace
 
-from cutaway.cli import arguments
+from cutaway.cli import arguments, streams
 
 _EPILOG = """
 examples:
@@ -39,7 +38,7 @@ def run(args: Namespace) -> int:
     ids = tokenizer.encode(text, special=args.special)
     names = [tokenizer.token_name(i) for i in ids]
     if args.json:
-        print(json.dumps({"ids": ids, "tokens": names}, ensure_ascii=False))
+        streams.print_json({"ids": ids, "tokens": names})
     else:
         for token_id, name in zip(ids, names, strict=True):
             print(f"{token_id:>7}  {name!r}")

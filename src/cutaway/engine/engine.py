@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
-from operator import index
 from secrets import randbits
 
 import numpy as np
@@ -16,11 +15,12 @@ import numpy as np
 from cutaway.backends import KV_BLOCK, Backend, Batch, Logits
 from cutaway.cache import BlockPool
 from cutaway.engine.batch import batch_of, lay_rows
-from cutaway.engine.fingerprint import chain_hash, row_hash
+from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.sequence import Sequence, TokenStep
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import Draw, SamplingParams, draw, logprob
+from cutaway.sampling import Draw, Request, Sampled, SamplingParams, sample
+from cutaway.sampling.params import check_ids
 
 MAX_ROWS = 512
 """Rows per step: what bounds the memory of a long prompt's attention scores."""
@@ -56,7 +56,7 @@ class Engine:
             return []
         logits = self.backend.run(batch_of(scheduled))
         ready = [s for s, tokens in scheduled if s.num_computed_tokens + len(tokens) == len(s)]
-        draws = [_sample(s, row) for s, row in zip(ready, logits, strict=True)]
+        draws = _sample(ready, logits)
         for sequence, tokens in scheduled:  # not before: a step that raised can be taken again
             sequence.num_computed_tokens += len(tokens)
         return [self._commit(s, *drawn) for s, drawn in zip(ready, draws, strict=True)]
@@ -108,7 +108,7 @@ class Engine:
 
         A seed that was not given is chosen here; ``sequence.seed`` tells it.
         """
-        prompt = _whole_numbers("prompt", prompt_token_ids)
+        prompt = check_ids("prompt", prompt_token_ids)
         self.check_prompt(prompt)
         self._check_ids("logit_bias", params.logit_bias)
         self._check_ids("stop_token_ids", stops.stop_token_ids)
@@ -180,9 +180,9 @@ class Engine:
 
     # -- reading without writing ---------------------------------------------------------------
 
-    def score(self, token_ids: tuple[int, ...]) -> Logits:
+    def score(self, token_ids: Iterable[int]) -> Logits:
         """Teacher-forced logits of every position, float32 (n, vocab)."""
-        token_ids = _whole_numbers("token_ids", token_ids)
+        token_ids = check_ids("token_ids", token_ids)
         longest = self.limits.context_length
         if not 0 < len(token_ids) <= longest:
             raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
@@ -205,20 +205,8 @@ class Engine:
             self.pool.give_back(blocks)
 
 
-def _whole_numbers(name: str, ids: Iterable[int]) -> tuple[int, ...]:
-    """Token ids as Python ints, NumPy's too; InputError where one is no whole number."""
-    try:
-        return tuple(index(token_id) for token_id in ids)
-    except TypeError:
-        raise InputError(f"{name} must be token ids, and those are whole numbers") from None
-
-
-def _sample(sequence: Sequence, logits: Logits) -> tuple[Draw, float, int]:
-    """Draw the next token; also its log-probability under the model, and the logits' hash."""
-    if not np.isfinite(logits).all():
-        raise CutawayError(f"the model's logits at position {len(sequence)} are not finite")
-    drawn = draw(
-        sequence.chain, sequence.params, logits, sequence.history,
-        seed=sequence.seed, position=len(sequence), ledger=sequence.ledger,
-    )  # fmt: skip
-    return drawn, logprob(logits, drawn.token_id), row_hash(logits)
+def _sample(sequences: list[Sequence], logits: Logits) -> list[Sampled]:
+    """Draw each sequence's next token from its row; CutawayError where one is not finite."""
+    return sample(
+        logits, [Request(s.recipe, s.history, s.seed, len(s), s.ledger) for s in sequences]
+    )

@@ -1,29 +1,17 @@
 """The fingerprint of a run: a hash of the logits' bits at every generated position.
 
-Knows one definition, made of wrapping 64-bit sums so that any order of adding gives the
-same number. Two runs with equal fingerprints computed the same logits to the last bit.
+Knows how the hashes of rows (sampling/row_hash.py) become one number. Two runs with equal
+fingerprints computed the same logits to the last bit.
 """
 
-import numpy as np
-from numpy.typing import NDArray
+from cutaway.sampling.row_hash import GOLDEN, MIX, row_hash
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xD6E8FEB86659FD93)  # the multiplier of Pelle Evensen's rrmxmx
-_HALF = np.uint64(32)
+__all__ = ["START", "chain_hash", "row_hash"]
+
 START = 0xC07A_0A1D
-
-
-def row_hash(logits: NDArray[np.float32]) -> int:
-    """64-bit hash of a row of logits (vocab,): the sum of a mix of each value's bits and place."""
-    x = np.ascontiguousarray(logits).view(np.uint32).astype(np.uint64)
-    x += np.arange(1, len(x) + 1, dtype=np.uint64) * _GOLDEN
-    x ^= x >> _HALF
-    x *= _MIX
-    x ^= x >> _HALF
-    return int(x.sum(dtype=np.uint64))
 
 
 def chain_hash(so_far: int, row: int) -> int:
     """Append one row's hash to the hash of the rows before it."""
-    mixed = (so_far ^ row) * int(_MIX) % 2**64
-    return (mixed ^ (mixed >> 29)) * int(_GOLDEN) % 2**64
+    mixed = (so_far ^ row) * int(MIX) % 2**64
+    return (mixed ^ (mixed >> 29)) * int(GOLDEN) % 2**64

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cutaway.engine.fingerprint import START
 from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
-from cutaway.sampling import History, SamplingParams, Stage, StageReport, build_chain
+from cutaway.sampling import History, Recipe, SamplingParams, Stage, StageReport, build_chain
 from cutaway.text import TextStream
 
 
@@ -63,6 +63,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.chain: tuple[Stage, ...] = build_chain(self.params)
+        self.recipe = Recipe(self.chain, self.params, self.prompt_token_ids)
         self.matcher = StopMatcher(self.stops.stop)
         self.stream = TextStream()
 
@@ -80,7 +81,7 @@ class Sequence:
         head = self.prompt_token_ids[start : start + limit]
         tail_start = max(start - split, 0)
         tail = self.output_token_ids[tail_start : tail_start + limit - len(head)]
-        return [*head, *(tail if start + len(head) >= split else ())]
+        return [*head, *tail]
 
     def append(self, token_id: int, data: bytes) -> str:
         """Commit a token and return the text that may now be shown.

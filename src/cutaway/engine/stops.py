@@ -41,7 +41,7 @@ class StopParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        check_int("max_tokens", self.max_tokens, 1)
+        object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, 1))
         stop: Any = (self.stop,) if isinstance(self.stop, str) else self.stop
         if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
             raise InputError(f"stop must be a string or a list of strings, not {self.stop!r}")
@@ -56,9 +56,8 @@ class StopParams:
         if not isinstance(self.ignore_eos, bool):
             raise InputError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
         object.__setattr__(self, "stop", tuple(stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        for token_id in self.stop_token_ids:
-            check_int("stop_token_ids: a token id", token_id, 0)
+        ids = tuple(check_int("stop_token_ids: a token id", i, 0) for i in self.stop_token_ids)
+        object.__setattr__(self, "stop_token_ids", ids)
 
 
 class StopMatcher:

@@ -4,8 +4,9 @@ Knows the form ``org/repo[:file]`` and which failures of the client are the call
 which the network's. Refuses to know cutaway's own cache: the client keeps its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ _MAX_CHOICES = 12
 def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
 
-    A named file that was fetched before is found without the network. Raises InputError
+    What was fetched before is found without the network. Raises InputError
     when the name is not of that form, the repository or file does not exist, or there are
     several files to choose from; FetchError when the hub cannot be reached.
     """
     repo, _, file = spec.partition(":")
     _check(spec, repo, file)
     client = _client(spec)
-    with _explained(client, spec):
+    with _explained(client, spec), _quiet_log():
         file = file or _only_file(client, repo)
         known = client.try_to_load_from_cache(repo, file)
         if isinstance(known, str):
@@ -46,14 +47,20 @@ def _client(spec: str) -> Any:
         import huggingface_hub.utils
     except ImportError:
         raise InputError(
-            f"model 'hf:{spec}' needs the Hugging Face client; run: pip install 'cutaway[hf]'"
+            f"model 'hf:{spec}' needs the Hugging Face client, which 'tokenizers' usually brings; "
+            "run: pip install 'cutaway[hf]'"
         ) from None
     return huggingface_hub
 
 
 def _only_file(client: Any, repo: str) -> str:
-    listed = client.HfApi().list_repo_files(repo)
-    files = sorted(file for file in listed if file.lower().endswith(".gguf"))
+    try:
+        files = _gguf(client.HfApi().list_repo_files(repo))
+    except Exception as error:
+        kept = [] if _is_callers(client, error) else _kept(client, repo)
+        if len(kept) != 1:
+            raise
+        files = kept
     if not files:
         raise InputError(f"model 'hf:{repo}' holds no .gguf file; name another repository")
     if len(files) > 1:
@@ -64,6 +71,31 @@ def _only_file(client: Any, repo: str) -> str:
             f"name one as hf:{repo}:FILE, out of {choices}{more}"
         )
     return str(files[0])
+
+
+def _gguf(files: Iterable[str]) -> list[str]:
+    return sorted(file for file in files if file.lower().endswith(".gguf"))
+
+
+def _kept(client: Any, repo: str) -> list[str]:
+    """The .gguf files of the repository that the client's own cache holds."""
+    try:
+        folder = Path(client.snapshot_download(repo, local_files_only=True))
+    except Exception:  # never fetched; what the network said is the better reason
+        return []
+    return _gguf(str(file.relative_to(folder)) for file in folder.rglob("*"))
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """The client logs every attempt; the sentence at the end says it all."""
+    log = getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextmanager

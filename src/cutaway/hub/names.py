@@ -17,7 +17,7 @@ HF_PREFIX = "hf:"
 def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
     """Return the file of a model; None is the default model.
 
-    ``name`` is an alias (in any case), a path to a .gguf file, the name of a .gguf file in
+    ``name`` is an alias (in any case), a path to a GGUF file, the name of a .gguf file in
     the cache's ``models`` folder, or ``hf:org/repo[:file]``. An alias is looked for in the
     cache, then in installed packages, and is only then fetched. ``progress`` allows lines
     and a bar on standard error.
@@ -54,15 +54,13 @@ def _fetch(model: Model, *, progress: bool) -> Path:
 def _local(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
-        if path.suffix.lower() != ".gguf":
-            raise InputError(f"model {_shown(name)} is not a .gguf file; convert it to GGUF first")
-        return path
+        return path  # whatever it is called: what is inside decides
     if name and path.is_dir():
         raise InputError(f"model {_shown(name)} is a folder; name the .gguf file in it")
     if path.exists() and name:
         raise InputError(f"model {_shown(name)} is not a regular file; name a .gguf file")
     in_cache = cache.models_dir() / name
-    if path.name == name and path.suffix == ".gguf" and in_cache.is_file():
+    if path.name == name and path.suffix.lower() == ".gguf" and in_cache.is_file():
         return in_cache
     if _looks_like_path(path, name):
         raise InputError(f"model file {_shown(name)} does not exist; check the path")

@@ -6,13 +6,15 @@ Knows standard error, lines and a bar. Refuses to know what is being counted.
 import shutil
 import sys
 import time
+from contextlib import suppress
 
 _REDRAW_S = 0.1
 
 
 def say(text: str) -> None:
     """Write one line to standard error, where it never mixes with generated text."""
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError):  # a log that is full is no reason to fail
+        print(text, file=sys.stderr, flush=True)
 
 
 def megabytes(size: int) -> str:

@@ -45,7 +45,7 @@ def _status(model: Model) -> ModelStatus:
 
 def _others() -> list[ModelStatus]:
     known = {model.file for model in CATALOG.values()}
-    files = sorted(cache.models_dir().glob("*.gguf"))
+    files = sorted(cache.models_dir().glob("*.[gG][gG][uU][fF]"))
     return [
         ModelStatus(file.name, file.stem, None, cache.file_size(file), "cached", file)
         for file in files

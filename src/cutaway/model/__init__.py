@@ -22,12 +22,25 @@ def build(
     Raises FormatError for an unknown architecture, or metadata or a tensor that is missing,
     absurd, or left over.
     """
-    name = str(metadata.get("general.architecture"))
-    if name not in ARCHITECTURES:
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise FormatError(f"architecture {name!r} is not supported; supported: {known}")
+        raise FormatError(f"architecture {name!r:.40} is not supported; supported: {known}")
     config = config_from_gguf(metadata)
     graph = Graph(shapes)
     ARCHITECTURES[name](graph, config)
     graph.check_all_used()
+    _check_ends(config, graph)
     return config, graph
+
+
+def _check_ends(config: ModelConfig, graph: Graph) -> None:
+    embedding = graph.ops[0].weights["weight"]
+    vocab, hidden = graph.shapes[embedding]
+    predicted = graph.ops[-1].out.width
+    if hidden != config.hidden:
+        raise FormatError(
+            f"tensor {embedding} is {hidden} wide and the metadata says {config.hidden}"
+        )
+    if vocab != predicted:
+        raise FormatError(f"the model reads {vocab} tokens and predicts {predicted}")

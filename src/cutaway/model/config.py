@@ -12,6 +12,19 @@ import numpy as np
 
 from cutaway.errors import FormatError
 
+MAX_CONTEXT = 2**24
+"""Tokens. No model has more, and its KV cache would not fit into any machine."""
+
+_LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
+
+# What would change the text: the values of the key that change nothing, and what others mean.
+_VARIANTS: Mapping[str, tuple[tuple[str | int, ...], str]] = {
+    "rope.scaling.type": (("none",), "rope scaling"),
+    "rope.scaling.factor": ((0, 1), "rope scaling"),
+    "rope.scale_linear": ((0, 1), "rope scaling"),
+    "expert_count": ((0,), "a mixture of experts"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -21,7 +34,6 @@ class ModelConfig:
     context_length: int
     layers: int
     hidden: int
-    feed_forward: int
     heads: int
     kv_heads: int
     head_dim: int
@@ -42,15 +54,29 @@ class _Reader:
             raise FormatError(f"the model file lacks the metadata key {self.prefix}.{key}")
         if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
             value = value.flat[0].item()  # one value per layer, all the same
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise FormatError(f"metadata key {self.prefix}.{key} must be a positive number")
-        return value
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if known and 1 / _LARGEST <= value <= _LARGEST:  # which NaN is not
+            return float(value)
+        raise FormatError(
+            f"metadata key {self.prefix}.{key} must be a positive number of an ordinary size"
+        )
 
-    def size(self, key: str, default: int | None = None) -> int:
+    def size(self, key: str, default: int | None = None, most: int = 2**31) -> int:
         value = self.number(key, default)
-        if value != int(value) or value > 2**31:
-            raise FormatError(f"metadata key {self.prefix}.{key} must be a whole number")
+        if value != int(value) or value > most:
+            raise FormatError(
+                f"metadata key {self.prefix}.{key} must be a whole number up to {most}"
+            )
         return int(value)
+
+    def refuse_variants(self) -> None:
+        for key, (neutral, variant) in _VARIANTS.items():
+            value = self.metadata.get(f"{self.prefix}.{key}", neutral[0])
+            if not isinstance(value, (str, int, float)) or value not in neutral:
+                raise FormatError(
+                    f"{variant} is not supported ({self.prefix}.{key} is {value!r:.40}); "
+                    "use a model without it"
+                )
 
 
 def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
@@ -60,11 +86,7 @@ def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
     """
     architecture: str = metadata["general.architecture"]
     read = _Reader(metadata, architecture)
-    scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
-    if scaling != "none":
-        raise FormatError(f"rope scaling {scaling!r} is not supported; supported: none")
-    if metadata.get(f"{architecture}.expert_count", 0):
-        raise FormatError("mixtures of experts are not supported yet")
+    read.refuse_variants()
     hidden, heads = read.size("embedding_length"), read.size("attention.head_count")
     head_dim = read.size("attention.key_length", max(hidden // heads, 1))
     kv_heads = read.size("attention.head_count_kv", heads)
@@ -77,10 +99,9 @@ def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
         raise FormatError(f"rope dimension {rope_dim} does not fit a head of {head_dim}")
     return ModelConfig(
         architecture=architecture,
-        context_length=read.size("context_length"),
+        context_length=read.size("context_length", most=MAX_CONTEXT),
         layers=read.size("block_count"),
         hidden=hidden,
-        feed_forward=read.size("feed_forward_length"),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,

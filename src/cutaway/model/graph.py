@@ -81,23 +81,25 @@ class Graph:
 
         Su et al. 2021, arXiv 2104.09864; GGUF stores llama's q and k permuted for this form.
         """
+        if x.width % head_dim:
+            raise FormatError(f"{x.name} is {x.width} wide, which is no whole number of heads")
         attrs = {"head_dim": head_dim, "rope_dim": rope_dim, "base": base}
         return self._add("rope", x.width, x, attrs=attrs)
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, heads: int, kv_heads: int
-    ) -> Tensor:
+        self, q: Tensor, k: Tensor, v: Tensor,
+        *, layer: int, heads: int, kv_heads: int, head_dim: int,
+    ) -> Tensor:  # fmt: skip
         """Store k and v in the cache, then softmax(q kᵀ / √head_dim) v under the causal mask.
 
         q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim). Query
         heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
         """
-        head_dim = q.width // heads
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
             raise FormatError(
                 f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
-                f"{heads} heads sharing {kv_heads} kv heads"
+                f"{heads} heads of {head_dim} sharing {kv_heads} kv heads"
             )
         attrs = {"layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         return self._add("attend", q.width, q, k, v, attrs=attrs)

@@ -14,6 +14,7 @@ from cutaway.sampling.chain import (
     logprob,
 )
 from cutaway.sampling.luck import derive_seed
+from cutaway.sampling.native import Recipe, Request, Sampled, sample
 from cutaway.sampling.params import Processor, SamplingParams, check_int
 from cutaway.sampling.presets import PRESETS
 
@@ -22,6 +23,9 @@ __all__ = [
     "Draw",
     "History",
     "Processor",
+    "Recipe",
+    "Request",
+    "Sampled",
     "SamplingParams",
     "Stage",
     "StageReport",
@@ -31,4 +35,5 @@ __all__ = [
     "derive_seed",
     "draw",
     "logprob",
+    "sample",
 ]

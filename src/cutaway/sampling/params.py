@@ -4,9 +4,11 @@ Knows the names, ranges and defaults of the settings. Refuses to know what they 
 (chain.py) and who set them.
 """
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
+from numbers import Integral, Real
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -20,23 +22,43 @@ Processor = Callable[[list[int], Row], Row]
 """A user's own stage: (prompt and output ids so far, logits (vocab,)) -> logits (vocab,)."""
 
 MAX_SEED = 2**64 - 1
+_NUMBERS = (
+    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
 
 
 def _number(name: str, value: Any) -> float:
-    largest = sys.float_info.max  # NaN, infinities and integers beyond float all fail the span
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (known and -largest <= value <= largest):
-        raise InputError(f"{name} must be a finite number, not {value!r}")
-    return float(value)
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool) and isfinite(value):
+            return float(value)
+    except OverflowError:  # an integer beyond float
+        pass
+    raise InputError(f"{name} must be a finite number, not {value!r}")
 
 
-def check_int(name: str, value: Any, low: int, high: int | None = None) -> None:
-    """Raise InputError unless value is an int in [low, high]."""
+def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """Return value as a plain int, NumPy's too; InputError unless it is one in [low, high]."""
     span = f"{low} or more" if high is None else f"between {low} and {high}"
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputError(f"{name} must be a whole number, {span}, not {value!r}")
-    if value < low or (high is not None and value > high):
-        raise InputError(f"{name} must be {span}, not {value}")
+    plain = index(value)
+    if plain < low or (high is not None and plain > high):
+        raise InputError(f"{name} must be {span}, not {plain}")
+    return plain
+
+
+def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
+    """Token ids as plain ints, NumPy's too; InputError unless all are whole numbers."""
+    try:
+        if isinstance(ids, (str, bytes, bytearray, memoryview)):  # the last three hold numbers
+            raise TypeError
+        found = tuple(ids)
+        if any(isinstance(token_id, bool) for token_id in found):
+            raise TypeError
+        return tuple(map(index, found))
+    except TypeError:
+        raise InputError(f"{name} must be token ids, and those are whole numbers") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,28 +95,29 @@ class SamplingParams:
     processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        t = _number("temperature", self.temperature)
-        if not (t == 0 or 0.01 <= t <= 100):
+        for name in _NUMBERS:  # stored as plain numbers, whatever they came as
+            self._store(name, _number(name, getattr(self, name)))
+        if not (self.temperature == 0 or 0.01 <= self.temperature <= 100):
             raise InputError(
                 f"temperature must be 0 (greedy) or between 0.01 and 100, not {self.temperature}"
             )
-        check_int("top_k", self.top_k, 0)
-        if not 0 < _number("top_p", self.top_p) <= 1:
+        self._store("top_k", check_int("top_k", self.top_k, 0))
+        if not 0 < self.top_p <= 1:
             raise InputError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 <= _number("min_p", self.min_p) < 1:
+        if not 0 <= self.min_p < 1:
             raise InputError(f"min_p must be at least 0 and below 1, not {self.min_p}")
-        if not 0.01 <= _number("repetition_penalty", self.repetition_penalty) <= 100:
+        if not 0.01 <= self.repetition_penalty <= 100:
             raise InputError(
                 f"repetition_penalty must be between 0.01 and 100, not {self.repetition_penalty}"
             )
         for name in ("presence_penalty", "frequency_penalty"):
-            if not -2 <= _number(name, getattr(self, name)) <= 2:
+            if not -2 <= getattr(self, name) <= 2:
                 raise InputError(f"{name} must be between -2 and 2, not {getattr(self, name)}")
         self._check_bias()
         if not isinstance(self.preset, str) or self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
         if self.seed is not None:
-            check_int("seed", self.seed, 0, MAX_SEED)
+            self._store("seed", check_int("seed", self.seed, 0, MAX_SEED))
         many = isinstance(self.processors, (tuple, list))
         if not (many and all(callable(processor) for processor in self.processors)):
             raise InputError(f"processors must be a tuple of callables, not {self.processors!r}")
@@ -102,7 +125,13 @@ class SamplingParams:
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
             raise InputError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
-        for token_id, bias in self.logit_bias.items():
-            check_int("logit_bias: a token id", token_id, 0)
-            if not -100 <= _number(f"logit_bias[{token_id}]", bias) <= 100:
+        plain: dict[int, float] = {}
+        for given, bias in self.logit_bias.items():
+            token_id = check_int("logit_bias: a token id", given, 0)
+            plain[token_id] = _number(f"logit_bias[{token_id}]", bias)
+            if not -100 <= plain[token_id] <= 100:
                 raise InputError(f"logit_bias[{token_id}] must be between -100 and 100, not {bias}")
+        self._store("logit_bias", plain)
+
+    def _store(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # the class is frozen for everybody else

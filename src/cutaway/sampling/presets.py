@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 
 _FIRST = ("logit_bias", "penalties", "processors")
+# The order of the published definitions and of transformers: every filter judges the
+# distribution that the temperature has made, which is the one that is drawn from.
+_AS_PUBLISHED = (*_FIRST, "temperature", "top_k", "top_p", "min_p")
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
-    "cutaway": (*_FIRST, "temperature", "top_k", "top_p", "min_p"),
-    "hf": (*_FIRST, "temperature", "top_k", "top_p", "min_p"),
+    "cutaway": _AS_PUBLISHED,
+    "hf": _AS_PUBLISHED,
     "vllm": (*_FIRST, "temperature", "min_p", "top_k", "top_p"),
     "llama.cpp": (*_FIRST, "top_k", "top_p", "min_p", "temperature"),
     "mlx-lm": (*_FIRST, "top_p", "min_p", "top_k", "temperature"),

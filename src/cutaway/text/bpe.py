@@ -65,8 +65,9 @@ def _model(ids: dict[str, int], merges: list[str], pre: PreTokenizer) -> models.
     try:
         return models.BPE(ids, pairs, ignore_merges=pre.whole_words)
     except Exception as error:  # the library raises bare Exception
+        reason = str(error).partition("\n")[0][:80]
         raise FormatError(
-            f"{MERGES} does not fit tokenizer.ggml.tokens ({error}): convert the model again"
+            f"{MERGES} does not fit tokenizer.ggml.tokens ({reason}): convert the model again"
         ) from error
 
 

@@ -1,13 +1,13 @@
 """A conversation, written the way the model was trained to read it.
 
-Knows the model's own template and what a message must have. Refuses to know
-tokens: the rendered text is to be encoded with ``special=True``. Jinja2 is
-imported at the first rendering, because completion never needs it.
+Knows the model's own template, what a message must have, and that only the template
+opens and closes turns: what looks like a special token in a message stays text. Refuses
+to know models. Jinja2 is imported at the first rendering, because completion never needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,17 @@ class ChatTemplate:
         )
         return cls(source, bos, eos)
 
+    def encode(self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer) -> list[int]:
+        """Token ids of the conversation, ready to be answered; raises as ``render`` does."""
+        _check(messages)
+        said = [value for m in messages for value in m.values() if isinstance(value, str)]
+        mark = _unused_character({self.source, *said})
+        quoted = [
+            {k: tokenizer.quote(v, mark) if isinstance(v, str) else v for k, v in m.items()}
+            for m in messages
+        ]
+        return tokenizer.encode(self.render(quoted), special=True, mark=mark)
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -79,6 +90,12 @@ class ChatTemplate:
             return environment().from_string(self.source)
         except Exception as error:  # the compiler meets Python's own limits, too
             raise _broken(error) from error
+
+
+def _unused_character(texts: Iterable[str]) -> str:
+    """A private-use character: templates trim no such thing, and vocabularies hold none."""
+    used = set().union(*texts)
+    return next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in used)
 
 
 def _broken(error: Exception) -> FormatError:

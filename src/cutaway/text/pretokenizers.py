@@ -76,7 +76,7 @@ PRETOKENIZERS = {name: family for names, family in _FAMILIES for name in names.s
 def lookup(name: Any) -> PreTokenizer:
     """The pre-tokenizer of that name; FormatError with the list of names for any other."""
     if not isinstance(name, str) or name not in PRETOKENIZERS:
-        said = "is missing" if name is None else f"{name!r} is not supported"
+        said = "is missing" if name is None else f"{name!r:.40} is not supported"
         raise FormatError(
             f"{FIELD} {said}: use a model with one of {', '.join(sorted(PRETOKENIZERS))}"
         )

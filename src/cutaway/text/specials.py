@@ -36,13 +36,27 @@ class Specials:
         if start < len(text):
             yield text[start:]
 
+    def broken(self, text: str, mark: str) -> str:
+        """``text`` with ``mark`` after the first character of every literal, overlapping ones too.
+
+        A literal of one character cannot be broken, and stays.
+        """
+        if not self._first:
+            return text
+        return self._first.sub(
+            lambda first: first[0] + mark if self._size(text, first.start()) else first[0], text
+        )
+
     def _found(self, text: str) -> Iterator[tuple[int, int]]:
         """(position, length) of each literal."""
         at = 0
         while self._first and (match := self._first.search(text, at)):
             at = match.start()
-            sizes = self._lengths[text[at]]
-            size = next((n for n in sizes if text[at : at + n] in self._table), 0)
+            size = self._size(text, at)
             if size:
                 yield at, size
             at += size or 1
+
+    def _size(self, text: str, at: int) -> int:
+        """Length of the longest literal that begins there, or 0."""
+        return next((n for n in self._lengths[text[at]] if text[at : at + n] in self._table), 0)

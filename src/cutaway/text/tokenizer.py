@@ -7,7 +7,7 @@ know models, sampling and files: metadata comes as a plain mapping.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -73,15 +73,12 @@ class Tokenizer:
         """From GGUF ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
         kind = metadata.get(_PREFIX + "model")
         vocabulary = Vocabulary.from_gguf(metadata)
-        if kind == "gpt2":
-            pieces, add_bos = _byte_level(vocabulary, metadata)
-        elif kind == "llama":
-            pieces, add_bos = _sentencepiece(vocabulary, metadata)
-        else:
-            said = "is missing" if kind is None else f"{kind!r} is not supported"
+        if not isinstance(kind, str) or kind not in _KINDS:
+            said = "is missing" if kind is None else f"{kind!r:.40} is not supported"
             raise FormatError(
-                f"{_PREFIX}model {said}: use a model whose tokenizer is gpt2 or llama"
+                f"{_PREFIX}model {said}: use a model whose tokenizer is {' or '.join(_KINDS)}"
             )
+        pieces, add_bos = _KINDS[kind](vocabulary, metadata)
         return cls(
             vocabulary,
             pieces,
@@ -90,23 +87,35 @@ class Tokenizer:
             end_ids=vocabulary.end_ids(metadata),
         )
 
-    def encode(self, text: str, *, special: bool = False, add_bos: bool | None = None) -> list[int]:
+    def encode(
+        self, text: str, *, special: bool = False, add_bos: bool | None = None, mark: str = ""
+    ) -> list[int]:
         """Token ids of ``text``.
 
         special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
         add_bos: put BOS in front; None does what the model wants; never a second one
+        mark:    the character that ``quote`` was given, which is taken out again
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
         """
-        _refuse_surrogates(text)
+        _check_text(text)
+        parts = (self._all_specials if special else self._user_defined).split(text)
         ids: list[int] = []
         fresh = self._pieces.space_prefix
-        for part in (self._all_specials if special else self._user_defined).split(text):
+        for part in self._unmarked(parts, mark) if mark else parts:
             if isinstance(part, int):
                 ids.append(part)
             else:
                 ids += self._pieces.encode(" " + part if fresh else part)
             fresh = self._pieces.space_prefix and isinstance(part, int)
         return self._bos(ids, self.add_bos if add_bos is None else add_bos)
+
+    def quote(self, text: str, mark: str) -> str:
+        """``text`` in which no control token can be found: each is broken by ``mark``.
+
+        The text can then stand inside another that is encoded with special=True and the
+        same mark, which must occur nowhere else.
+        """
+        return self._steering.broken(text, mark)
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The whole text that ``ids`` stand for; special=True shows control tokens by name.
@@ -140,17 +149,25 @@ class Tokenizer:
             name = _printable(stored_bytes(self._vocabulary.tokens[token_id]))
         return name or f"[empty token {token_id}]"
 
-    def is_control(self, token_id: int) -> bool:
-        """Whether the token steers the model and adds nothing to the text."""
-        return self._kind(token_id) == Kind.CONTROL
-
     @cached_property
     def _user_defined(self) -> Specials:
         return Specials(self._vocabulary.table(Kind.USER_DEFINED))
 
     @cached_property
+    def _steering(self) -> Specials:
+        return Specials(self._vocabulary.table(Kind.CONTROL, Kind.UNKNOWN))
+
+    @cached_property
     def _all_specials(self) -> Specials:
         return Specials(self._vocabulary.table(Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN))
+
+    def _unmarked(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
+        """Take the mark out of what is text, which is then read as any text is."""
+        for part in parts:
+            if isinstance(part, int) or mark not in part:
+                yield part
+            else:
+                yield from self._user_defined.split(part.replace(mark, ""))
 
     def _bos(self, ids: list[int], wanted: bool) -> list[int]:
         if not wanted:
@@ -191,7 +208,12 @@ def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple
     return pieces, True
 
 
-def _refuse_surrogates(text: str) -> None:
+_KINDS = {"gpt2": _byte_level, "llama": _sentencepiece}
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, not {text!r:.40}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -54,7 +54,7 @@ class Vocabulary:
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Vocabulary:
         """Read tokens and kinds; without kinds every token is normal. FormatError if malformed."""
         tokens = strings(metadata, TOKENS)
-        kinds = numbers(metadata, KINDS, len(tokens))
+        kinds = numbers(metadata, KINDS, len(tokens), dtypes="iu")
         if kinds is None:
             kinds = np.full(len(tokens), Kind.NORMAL)
         return cls(tokens, kinds.astype(np.int64))
@@ -100,14 +100,18 @@ def strings(metadata: Mapping[str, Any], field: str) -> list[str]:
     return value
 
 
-def numbers(metadata: Mapping[str, Any], field: str, size: int) -> npt.NDArray[Any] | None:
-    """A numeric array of exactly ``size`` entries, None where the field is absent."""
+def numbers(
+    metadata: Mapping[str, Any], field: str, size: int, dtypes: str = "iuf"
+) -> npt.NDArray[Any] | None:
+    """An array of exactly ``size`` finite numbers of NumPy's kinds ``dtypes``, None if absent."""
     if field not in metadata:
         return None
-    value = np.asarray(metadata[field])
-    if value.shape != (size,) or value.dtype.kind not in "iuf":
+    value = metadata[field]
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in dtypes:
+        raise FormatError(f"{field} is not an array of numbers: convert the model again")
+    if value.shape != (size,) or not np.isfinite(value).all():
         raise FormatError(
-            f"{field} must hold {size} numbers, one for each token, "
+            f"{field} must hold {size} finite numbers, one for each token, "
             f"but its shape is {value.shape} of {value.dtype}: convert the model again"
         )
     return value
@@ -118,8 +122,11 @@ def special_id(metadata: Mapping[str, Any], field: str, size: int) -> int | None
     value = metadata.get(field)
     if value is None:
         return None
-    if not isinstance(value, int | np.integer) or not 0 <= value < size:
-        raise FormatError(f"{field} is {value!r}, not an id from 0 to {size - 1}: fix the metadata")
+    known = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (known and 0 <= value < size):
+        raise FormatError(
+            f"{field} is {value!r:.40}, not an id from 0 to {size - 1}: fix the metadata"
+        )
     return int(value)
 
 
@@ -127,5 +134,5 @@ def flag(metadata: Mapping[str, Any], field: str, default: bool) -> bool:
     """A boolean field, or its default where it is absent."""
     value = metadata.get(field, default)
     if not isinstance(value, bool | np.bool_):
-        raise FormatError(f"{field} is {value!r}, not true or false: fix the metadata")
+        raise FormatError(f"{field} is {value!r:.40}, not true or false: fix the metadata")
     return bool(value)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from mmap import ACCESS_READ, mmap
+from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -89,6 +89,7 @@ class GGUFFile:
         self.metadata = MappingProxyType(metadata)
         self.tensors = MappingProxyType(tensors)
         self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
+        self._map: mmap | None = data
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the stored bytes of a tensor: uint8 (nbytes,), a read-only view, no copy.
@@ -99,6 +100,18 @@ class GGUFFile:
         if self._bytes is None:
             raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
         return self._bytes[info.offset : info.end]
+
+    def release(self, name: str) -> None:
+        """Tell the system that a tensor's bytes were read: they need no memory any more.
+
+        They can be read again, from the disk. Does nothing where the system has no such call.
+        """
+        if self._map is None or not hasattr(mmap, "madvise"):
+            return
+        info = self._info(name)
+        first = -(-info.offset // PAGESIZE) * PAGESIZE
+        if info.end - first >= PAGESIZE:
+            self._map.madvise(MADV_DONTNEED, first, info.end - first)
 
     def dequantize(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
@@ -112,7 +125,7 @@ class GGUFFile:
         """Let go of the mapping; the bytes stay mapped until the last view of them is gone."""
         # Closing the mmap itself would raise while a view exists. Dropping the reference
         # leaves that to whoever drops the last one, and no view can ever dangle.
-        self._bytes = None
+        self._bytes = self._map = None
 
     def __enter__(self) -> Self:
         return self

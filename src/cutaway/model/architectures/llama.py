@@ -19,7 +19,7 @@ def llama(g: Graph, c: ModelConfig) -> Tensor:
         q = rope(g.linear(h, f"{p}attn_q"))  # (M, heads·head_dim)
         k = rope(g.linear(h, f"{p}attn_k"))  # (M, kv_heads·head_dim)
         v = g.linear(h, f"{p}attn_v")
-        a = g.attend(q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads)
+        a = g.attend(q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim)
         x = g.add(x, g.linear(a, f"{p}attn_output"))
 
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)

@@ -1,0 +1,152 @@
+#include <math.h>
+#include <string.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ops.h"
+
+namespace cutaway {
+namespace {
+
+constexpr int kMostRows = 6;  // query rows of a tile
+constexpr int kMostDim = 1024;
+
+int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+}  // namespace
+
+Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s)
+    : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
+      keys_(plan.claim_kv((size_t)s.kv_heads * s.head_dim * kKvBlock * 2) / 2),
+      values_(plan.claim_kv((size_t)s.kv_heads * stride_of(s.head_dim) * kKvBlock * 2) / 2) {
+  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim || s.rope_dim > s.head_dim)
+    throw std::invalid_argument("attention: these heads are not supported");
+}
+
+void Attend::prepare(Step& step) {
+  Op::prepare(step);
+  const Batch& b = step.batch;
+  int last = -1;
+  for (int i = 0; i < b.rows; i++) last = std::max(last, b.positions[i]);
+  const int pairs = shape_.rope_dim / 2;
+  for (int p = pairs ? (int)angles_.size() / (2 * pairs) : last + 1; p <= last; p++)
+    for (int i = 0; i < pairs; i++) {
+      const double angle = p * pow(shape_.rope_base, -2.0 * i / shape_.rope_dim);
+      angles_.push_back((float)cos(angle));
+      angles_.push_back((float)sin(angle));
+    }
+  tiles_.clear();
+  for (int s = 0; s < (int)step.segments.size(); s++) {
+    const auto& segment = step.segments[s];
+    const int rows = segment.rows * group_;
+    for (int first = 0; first < rows; first += kMostRows) {
+      const int n = std::min(kMostRows, rows - first);
+      tiles_.push_back({s, first, n, b.positions[segment.first + (first + n - 1) / group_]});
+    }
+  }
+  chunks_ = last / kKvChunk + 1;
+  const int items = (int)tiles_.size() * shape_.kv_heads;
+  split_ = chunks_ > 1 && items < 4 * step.pool.size();
+  if (split_) partials_.resize((size_t)items * chunks_ * kMostRows * partial());
+}
+
+void Attend::rotate(float* head, int position) const {
+  const float* angle = angles_.data() + (size_t)position * shape_.rope_dim;
+  for (int i = 0; i < shape_.rope_dim; i += 2) {
+    const float x = head[i], y = head[i + 1], c = angle[i], s = angle[i + 1];
+    head[i] = x * c - y * s;
+    head[i + 1] = x * s + y * c;
+  }
+}
+
+// Everything of one row that belongs to one KV head: its query heads, its key, its value.
+void Attend::store_row(Step& step, int row, int kv_head) {
+  const Batch& b = step.batch;
+  const int position = b.positions[row], d = shape_.head_dim;
+  for (int g = 0; g < group_; g++) rotate(step.at(q_, row) + (kv_head * group_ + g) * d, position);
+  const int32_t* table = b.tables + (size_t)b.sequences[row] * b.table_cols;
+  uint16_t* block = step.plan.kv(table[position / kKvBlock]);
+  const int token = position % kKvBlock;
+  float wide[kMostDim] = {0};
+  uint16_t half[kMostDim];
+  memcpy(wide, step.at(k_, row) + kv_head * d, sizeof(float) * d);
+  rotate(wide, position);
+  step.k.to_half(wide, stride_, half);
+  uint16_t* key = block + keys_ + (size_t)kv_head * d * kKvBlock + token;
+  for (int i = 0; i < d; i++) key[i * kKvBlock] = half[i];
+  memcpy(wide, step.at(v_, row) + kv_head * d, sizeof(float) * d);
+  step.k.to_half(wide, stride_, block + values_ + ((size_t)kv_head * kKvBlock + token) * stride_);
+}
+
+void Attend::run(Step& step, int thread) {
+  const int threads = step.pool.size(), heads = shape_.kv_heads, tiles = (int)tiles_.size();
+  for (int i = thread; i < step.batch.rows * heads; i += threads) store_row(step, i / heads, i % heads);
+  step.pool.barrier();
+  const int chunks = split_ ? chunks_ : 1;
+  std::vector<float> local(kMostRows * partial());
+  for (int item; (item = take(1)) < tiles * heads * chunks;) {
+    const int chunk = item % chunks, head = item / chunks % heads;
+    const Tile& tile = tiles_[item / chunks / heads];
+    float* to = split_ ? partials_.data() + (size_t)item * kMostRows * partial() : local.data();
+    attend_tile(step, tile, head, split_ ? chunk : 0, split_ ? chunk + 1 : chunks_, to);
+    for (int r = 0; !split_ && r < tile.rows; r++) finish_row(step, tile, head, r, to + r * partial(), 0);
+  }
+  if (!split_) return;
+  step.pool.barrier();
+  for (int i = thread; i < tiles * heads * kMostRows; i += threads) {
+    const int r = i % kMostRows, head = i / kMostRows % heads, t = i / kMostRows / heads;
+    if (r >= tiles_[t].rows) continue;
+    float* first = partials_.data() + ((size_t)(t * heads + head) * chunks * kMostRows + r) * partial();
+    finish_row(step, tiles_[t], head, r, first, kMostRows * partial());
+  }
+}
+
+// Chunks [first, last) folded into `run`: a partial result (peak, total, out) for each query row.
+void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, int last, float* run) const {
+  const auto& segment = step.segments[tile.segment];
+  const Batch& b = step.batch;
+  const float* q[kMostRows];
+  int32_t position[kMostRows];
+  for (int r = 0; r < tile.rows; r++) {
+    const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
+    q[r] = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
+    position[r] = b.positions[row];
+    float* mine = run + r * partial();
+    std::fill(mine, mine + partial(), 0.0f);
+    mine[0] = -INFINITY;
+  }
+  float peak[kMostRows], total[kMostRows], out[kMostRows * kMostDim];
+  const size_t key_head = (size_t)shape_.head_dim * kKvBlock, value_head = (size_t)stride_ * kKvBlock;
+  const uint16_t* kv = step.plan.kv(0);
+  AttendChunk c{q, position, tile.rows, shape_.head_dim, stride_, 0, 0,
+                b.tables + (size_t)segment.sequence * b.table_cols,
+                kv + keys_ + kv_head * key_head, kv + values_ + kv_head * value_head,
+                step.plan.kv_bytes() / 2,
+                shape_.scale, shape_.softcap, shape_.window, peak, total, out};
+  if (shape_.window) first = std::max(first, std::max(0, position[0] - shape_.window + 1) / kKvChunk);
+  for (int chunk = first; chunk < last && chunk * kKvChunk <= tile.last; chunk++) {
+    c.start = chunk * kKvChunk;
+    c.count = std::min(kKvChunk, tile.last + 1 - c.start);
+    step.k.attend(c);
+    for (int r = 0; r < tile.rows; r++) {
+      float* mine = run + r * partial();
+      step.k.merge(mine, mine + 1, mine + 2, peak + r, total + r, out + r * stride_, stride_);
+    }
+  }
+}
+
+// Fold a row's partial results (stride floats apart; 0: there is one) in order, and divide.
+void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int stride) const {
+  const auto& segment = step.segments[tile.segment];
+  const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
+  float* out = step.at(out_, row) + (kv_head * group_ + g) * shape_.head_dim;
+  std::vector<float> run(partials, partials + partial());
+  for (int chunk = 1; stride && chunk < chunks_; chunk++) {
+    const float* p = partials + (size_t)chunk * stride;
+    step.k.merge(run.data(), run.data() + 1, run.data() + 2, p, p + 1, p + 2, stride_);
+  }
+  step.k.divide(run.data() + 2, run[1], shape_.head_dim, out);
+}
+
+}  // namespace cutaway

@@ -1,0 +1,72 @@
+// What an instruction-set tier offers: a plain table of functions, chosen once.
+#pragma once
+#include "formats.h"
+
+namespace cutaway {
+
+// How many rows of activations a tile may sweep at once; a tile function per entry.
+constexpr int kTileRows[] = {8, 4, 2, 1};
+constexpr int kTiles = 4;
+
+// Query rows of one KV head over one chunk of its history.
+struct AttendChunk {
+  const float* const* q;    // query rows, head_dim each
+  const int32_t* position;  // of each query row; it sees 0 … position
+  int rows;                 // 1 … 6
+  int head_dim, head_stride;  // V rows are head_stride halves apart, a multiple of 16
+  int start, count;         // first token of the chunk, tokens to look at
+  const int32_t* blocks;    // the sequence's block table
+  const uint16_t *keys, *values;  // of block 0, this layer and this head
+  size_t block_step;              // halves from one KV block to the next
+  float scale, softcap;     // softcap 0: none
+  int window;               // tokens seen, itself included; 0: all
+  float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
+};
+
+struct RowStats {
+  uint64_t hash;       // engine/fingerprint.py's row_hash
+  uint32_t magnitude;  // bits of the largest |x|: 0x7F800000 or more where x is not finite
+  float max;
+};
+
+struct Kernels {
+  const char* name;
+  // out[R][16] = rows of x times a panel. Quantised: x is ActBlock rows, stride in ActBlocks, and n
+  // counts quant blocks; F16, BF16, F32: x is float rows, stride in floats, and n counts columns.
+  void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, float* out);
+  void (*quantise)(const float* x, int cols, ActBlock* out);
+  void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
+  void (*silu_mul)(const float* gate, const float* up, int n, float* out);
+  void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
+  void (*attend)(const AttendChunk& chunk);
+  // Fold a chunk's (peak, total, out) into the running one; both have n values.
+  void (*merge)(float* peak, float* total, float* out, const float* peak2, const float* total2,
+                const float* out2, int n);
+  void (*divide)(const float* x, float by, int n, float* out);
+
+  // Sampling: sample_kernels.inc says more. n is at least 1 everywhere.
+  void (*row_stats)(const float* x, size_t n, RowStats* out);
+  float (*max_of)(const float* x, size_t n);
+  void (*group_max)(const float* x, size_t n, size_t count, float* groups);
+  size_t (*collect)(const float* x, size_t n, float least, uint32_t* out);  // 16 more than it gets
+  double (*exp_sum)(const float* x, size_t n, float peak);
+  void (*exp_each)(const float* x, size_t n, float peak, double* out);
+  double (*ordered_sum)(const double* x, size_t n);
+  void (*luck_all)(size_t n, uint32_t position, uint64_t seed, uint32_t* out);  // room for 128 more
+  void (*luck_some)(const uint32_t* ids, size_t n, uint32_t position, uint64_t seed,
+                    uint32_t* out);  // both: room for 32 more
+  float (*bounds)(const float* x, const uint32_t* words, size_t n, float top, float* out);
+};
+
+const Kernels* kernels_generic();
+const Kernels* kernels_avx2();
+const Kernels* kernels_avx512();
+const Kernels* kernels_neon();
+
+// The best tier of this machine, or the one named ("generic", "avx2", "avx512", "neon"; "" is best).
+// Throws std::invalid_argument where the machine lacks it.
+const Kernels* choose_kernels(const char* name);
+// Names of all tiers this machine can run, best first, comma-separated.
+const char* available_kernels();
+
+}  // namespace cutaway

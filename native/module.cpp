@@ -1,0 +1,143 @@
+// The Python face of the kernels: numbers and arrays in, arrays out, the GIL released while it works.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "ops.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace cutaway;
+
+void bind_sampler(nb::module_& m);  // sampler_module.cpp
+
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Where = std::tuple<int, int>;  // buffer, column
+
+const char* const kNames[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
+                              "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16", "F32"};
+
+Format format_of(const std::string& name) {
+  for (int f = 0; f < kFormats; f++)
+    if (name == kNames[f]) return (Format)f;
+  throw std::invalid_argument("no kernels for the format " + name);
+}
+
+View view(Where w) { return {std::get<0>(w), std::get<1>(w)}; }
+Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
+
+// One allocation for all matrices of a model, in the order in which they are read.
+struct Arena {
+  explicit Arena(size_t bytes) : memory(std::make_shared<Memory>(bytes)) {}
+  std::shared_ptr<Memory> memory;
+  size_t used = 0;
+
+  Packed add(Pool& pool, const std::string& format, Bytes source, int rows, int cols) {
+    const Format f = format_of(format);
+    if (source.size() != source_bytes(f, rows, cols))
+      throw std::invalid_argument("a " + format + " matrix has the wrong number of bytes");
+    const size_t bytes = (packed_bytes(f, rows, cols) + 63) / 64 * 64;
+    if (bytes > memory->size() - used) throw std::invalid_argument("the arena is full");
+    uint8_t* out = memory->data() + used;
+    used += bytes;
+    nb::gil_scoped_release release;
+    return pack(pool, f, source.data(), rows, cols, memory, out);
+  }
+};
+
+std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints positions, Ints sequences,
+                                               Table tables, Ints logit_rows) {
+  if (positions.size() != tokens.size() || sequences.size() != tokens.size())
+    throw std::invalid_argument("batch: tokens, positions and sequences differ in length");
+  const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
+                    (int)tokens.size(), (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size()};
+  const float* logits;
+  {
+    nb::gil_scoped_release release;
+    logits = plan.run(batch);
+  }
+  return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
+}
+
+using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
+
+void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& finish,
+                const std::vector<PartTuple>& parts) {
+  std::vector<Linear::Part> list;
+  for (const auto& [weight, out, bias] : parts) list.push_back({*weight, view(out), bias});
+  const auto how = finish == "add"        ? Linear::Finish::kAdd
+                   : finish == "silu_mul" ? Linear::Finish::kSiluMul
+                                          : Linear::Finish::kStore;
+  plan.add(std::make_unique<Linear>(rows_of(logits), view(in), act, how, std::move(list)));
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.backends.cpu.";
+  m.def("tiers", &available_kernels, "Instruction-set tiers of this machine, best first, comma-separated.");
+
+  nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::size);
+
+  nb::class_<Packed>(m, "Packed")
+      .def_ro("rows", &Packed::rows)
+      .def_ro("cols", &Packed::cols)
+      .def_prop_ro("is_float", [](const Packed& p) { return is_float(p.format); })
+      .def("decode_row", [](const Packed& p, int row) {
+        if (row < 0 || row >= p.rows) throw std::out_of_range("row");
+        std::vector<float> out(p.cols);
+        p.decode_row(row, out.data());
+        return out;
+      });
+
+  nb::class_<Arena>(m, "Arena")
+      .def(nb::init<size_t>(), "bytes"_a)
+      .def("pack", &Arena::add, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a);
+  m.def("packed_bytes", [](const std::string& format, int rows, int cols) {
+    return (packed_bytes(format_of(format), rows, cols) + 63) / 64 * 64;
+  });
+
+  nb::class_<Plan>(m, "Plan")
+      .def("__init__",
+           [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context) {
+             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks);
+             self->context = context;
+           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a)
+      .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
+      .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
+      .def("embed", [](Plan& p, const Packed& table, Where out) {
+        p.vocab = table.rows;
+        p.add(std::make_unique<Embed>(table, view(out)));
+      })
+      .def("gather", [](Plan& p, Where in, Where out, int width) {
+        p.add(std::make_unique<Gather>(view(in), view(out), width));
+      })
+      .def("normalise", [](Plan& p, bool logits, Where in, int width, Floats weight, float eps, Where out, int act) {
+        p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, floats(weight), eps, view(out), act));
+      })
+      .def("linear", &add_linear)
+      .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, int heads, int kv_heads, int head_dim,
+                        int rope_dim, double rope_base, float scale, float softcap, int window) {
+        const AttendShape shape{heads, kv_heads, head_dim, rope_dim, rope_base, scale, softcap, window};
+        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape));
+      }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "rope_dim"_a, "rope_base"_a,
+         "scale"_a, "softcap"_a, "window"_a)
+      .def("output", [](Plan& p, Where out) { p.output = view(out); })
+      .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a);
+
+  bind_sampler(m);
+}

@@ -1,0 +1,308 @@
+#include "pack.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace cutaway {
+
+Memory::Memory(size_t bytes) : size_((bytes + 4095) / 4096 * 4096) {
+  constexpr size_t huge = 2u << 20;
+  if (size_ == 0) return;
+  // Reserve enough to begin at a large page, then give the ends back.
+  void* base = mmap(nullptr, size_ + huge, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) throw std::bad_alloc();
+  uint8_t* begin = (uint8_t*)base;
+  data_ = (uint8_t*)(((uintptr_t)begin + huge - 1) / huge * huge);
+  if (data_ > begin) munmap(begin, data_ - begin);
+  if (begin + huge > data_) munmap(data_ + size_, begin + huge - data_);
+#ifdef MADV_HUGEPAGE
+  madvise(data_, size_, MADV_HUGEPAGE);  // a wish: without it all works, slower
+#endif
+}
+Memory::~Memory() {
+  if (data_) munmap(data_, size_);
+}
+Memory::Memory(Memory&& other) noexcept { *this = std::move(other); }
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+namespace {
+
+// How a GGUF quant block (or super-block) is laid out: bytes, and where its parts begin.
+struct Source {
+  int elements, bytes;
+};
+constexpr Source kSources[] = {{32, 18},   {32, 20},   {32, 22},   {32, 24},  {32, 34},
+                               {256, 84},  {256, 110}, {256, 144}, {256, 176}, {256, 210}};
+
+// The codes of one row's 32 k, their byte scales and halves, in plain order.
+struct Row {
+  uint8_t code[kQuant];
+  uint8_t scale[2], minimum[2];  // K formats: per sub-block
+  uint16_t d, d_min;             // halves; d_min of K formats negated
+};
+
+uint16_t half_at(const uint8_t* p) {
+  uint16_t h;
+  memcpy(&h, p, 2);
+  return h;
+}
+
+// 6-bit scale and minimum of sub-block i of Q4_K and Q5_K.
+void k_scale(const uint8_t* s, int i, Row& row) {
+  if (i < 4) {
+    row.scale[0] = s[i] & 63, row.minimum[0] = s[i + 4] & 63;
+  } else {
+    row.scale[0] = (uint8_t)((s[i + 4] & 15) | (s[i - 4] >> 6) << 4);
+    row.minimum[0] = (uint8_t)((s[i + 4] >> 4) | (s[i] >> 6) << 4);
+  }
+}
+
+// 6-bit scale of sub-block i of Q3_K, less 32, as a byte.
+uint8_t q3_scale(const uint8_t* s, int i) {
+  const int lo = i < 8 ? s[i] & 15 : s[i - 8] >> 4, hi = s[8 + i % 4] >> 2 * (i / 4) & 3;
+  return (uint8_t)((lo | hi << 4) - 32);
+}
+
+void read_q4_q5(Format f, const uint8_t* p, Row& row) {
+  const bool minimum = f == Q4_1 || f == Q5_1, five = f == Q5_0 || f == Q5_1;
+  row.d = half_at(p), p += 2;
+  if (minimum) row.d_min = half_at(p), p += 2;
+  uint32_t high = 0;
+  if (five) memcpy(&high, p, 4), p += 4;
+  for (int k = 0; k < kQuant; k++)
+    row.code[k] = (uint8_t)((k < 16 ? p[k] & 15 : p[k - 16] >> 4) | (high >> k & 1) << 4);
+}
+
+void read_q8(const uint8_t* p, Row& row) {
+  row.d = half_at(p);
+  for (int k = 0; k < kQuant; k++) row.code[k] = p[2 + k] ^ 0x80;
+}
+
+void read_k4_k5(Format f, const uint8_t* p, int b, Row& row) {
+  row.d = half_at(p), row.d_min = half_at(p + 2) ^ 0x8000;
+  k_scale(p + 4, b, row);
+  const uint8_t* high = p + 16;
+  const uint8_t* codes = p + (f == Q5_K ? 48 : 16) + b / 2 * 32;
+  for (int k = 0; k < kQuant; k++) {
+    const int code = b % 2 ? codes[k] >> 4 : codes[k] & 15;
+    row.code[k] = (uint8_t)(code | (f == Q5_K ? (high[k] >> b & 1) << 4 : 0));
+  }
+}
+
+void read_k6(const uint8_t* p, int b, Row& row) {
+  row.d = half_at(p + 208);
+  const int half = b / 4, quarter = b % 4;
+  const uint8_t *lo = p + half * 64 + quarter % 2 * 32, *hi = p + 128 + half * 32;
+  for (int i = 0; i < 2; i++) row.scale[i] = p[192 + 2 * b + i];
+  for (int k = 0; k < kQuant; k++) {
+    const int nibble = quarter < 2 ? lo[k] & 15 : lo[k] >> 4;
+    row.code[k] = (uint8_t)(nibble | (hi[k] >> 2 * quarter & 3) << 4);
+  }
+}
+
+void read_k2_k3(Format f, const uint8_t* p, int b, Row& row) {
+  const uint8_t* codes = p + (f == Q2_K ? 16 : 32) + b / 4 * 32;
+  for (int k = 0; k < kQuant; k++) {
+    row.code[k] = codes[k] >> 2 * (b % 4) & 3;
+    if (f == Q3_K) row.code[k] |= (uint8_t)((p[k] >> b & 1) << 2);
+  }
+  row.d = half_at(p + (f == Q2_K ? 80 : 108));
+  if (f == Q2_K) row.d_min = half_at(p + 82) ^ 0x8000;
+  for (int i = 0; i < 2; i++) {
+    const int s = 2 * b + i;
+    row.scale[i] = f == Q2_K ? p[s] & 15 : q3_scale(p + 96, s);
+    row.minimum[i] = f == Q2_K ? p[s] >> 4 : 0;
+  }
+}
+
+// Quant block b of a row whose GGUF bytes begin at p.
+void read_row(Format f, const uint8_t* p, int b, Row& row) {
+  const Source source = kSources[f];
+  const int per = source.elements / kQuant;
+  p += (size_t)(b / per) * source.bytes;
+  switch (f) {
+    case Q8_0: return read_q8(p, row);
+    case Q2_K: case Q3_K: return read_k2_k3(f, p, b % per, row);
+    case Q4_K: case Q5_K: return read_k4_k5(f, p, b % per, row);
+    case Q6_K: return read_k6(p, b % per, row);
+    default: return read_q4_q5(f, p, row);
+  }
+}
+
+void put_half(uint8_t* p, int row, uint16_t half) { memcpy(p + 2 * row, &half, 2); }
+
+// Lay one row's quant block into its lane of a panel's quant block.
+void write_lane(Format f, const Row& r, int lane, uint8_t* p) {
+  const Layout l = kLayouts[f];
+  for (int g = 0; g < 8; g++) {
+    if (l.bits == 8) {
+      memcpy(p + 64 * g + 4 * lane, r.code + 4 * g, 4);
+      continue;
+    }
+    for (int j = 0; j < 4; j++) {
+      const int code = r.code[4 * g + j], at = 4 * lane + j;
+      p[64 * (g % 4) + at] |= (uint8_t)((code & 15) << (g < 4 ? 0 : 4));
+      if (l.bits == 5) p[256 + at] |= (uint8_t)((code >> 4) << g);
+      if (l.bits == 6) p[256 + 64 * (g / 4) + at] |= (uint8_t)((code >> 4) << 2 * (g % 4));
+    }
+  }
+  uint8_t* s = p + code_bytes(l);
+  if (!l.super) {
+    put_half(s, lane, r.d);
+    if (l.minima) put_half(s + 32, lane, r.d_min);
+    return;
+  }
+  const int subs = kQuant / l.sub;
+  for (int i = 0; i < subs; i++) {
+    s[16 * i + lane] = r.scale[i];
+    if (l.minima) s[16 * (subs + i) + lane] = r.minimum[i];
+  }
+}
+
+// Q4_0 and Q4_1 as they come: their 4-byte words only change places. The bulk of most files.
+void copy_q4_lane(Format f, const uint8_t* source, int blocks, int lane, uint8_t* out) {
+  const int head = f == Q4_1 ? 4 : 2, step = block_bytes(kLayouts[f]);
+  for (int b = 0; b < blocks; b++, source += head + 16, out += step) {
+    for (int i = 0; i < 4; i++) memcpy(out + 64 * i + 4 * lane, source + head + 4 * i, 4);
+    memcpy(out + 256 + 2 * lane, source, 2);
+    if (f == Q4_1) memcpy(out + 288 + 2 * lane, source + 2, 2);
+  }
+}
+
+void copy_q8_lane(const uint8_t* source, int blocks, int lane, uint8_t* out) {
+  for (int b = 0; b < blocks; b++, source += 34, out += block_bytes(kLayouts[Q8_0])) {
+    for (int g = 0; g < 8; g++) {
+      uint32_t word;
+      memcpy(&word, source + 2 + 4 * g, 4);
+      word ^= 0x80808080u;
+      memcpy(out + 64 * g + 4 * lane, &word, 4);
+    }
+    memcpy(out + 512 + 2 * lane, source, 2);
+  }
+}
+
+void pack_lane(Format f, const uint8_t* source, int cols, int lane, uint8_t* out) {
+  const Layout l = kLayouts[f];
+  const int blocks = cols / kQuant;
+  if (f == Q4_0 || f == Q4_1) return copy_q4_lane(f, source, blocks, lane, out);
+  if (f == Q8_0) return copy_q8_lane(source, blocks, lane, out);
+  for (int b = 0; b < blocks; b++) {
+    Row row{};
+    read_row(f, source, b, row);
+    if (l.super && b % kSuper == 0) {
+      put_half(out, lane, row.d);
+      if (l.minima) put_half(out + 32, lane, row.d_min);
+      out += header_bytes(l);
+    }
+    write_lane(f, row, lane, out);
+    out += block_bytes(l);
+  }
+}
+
+void pack_float_lane(Format f, const uint8_t* source, int cols, int lane, uint8_t* out) {
+  const int size = f == F32 ? 4 : 2;
+  for (int k = 0; k < cols; k++)
+    memcpy(out + ((size_t)k * kLanes + lane) * size, source + (size_t)k * size, size);
+}
+
+float half_to_float(uint16_t h) {
+  const int exponent = h >> 10 & 31, fraction = h & 1023;
+  float value = exponent ? __builtin_ldexpf((float)(1024 + fraction), exponent - 25)
+                         : __builtin_ldexpf((float)fraction, -24);
+  if (exponent == 31) value = fraction ? __builtin_nanf("") : __builtin_inff();
+  return h & 0x8000 ? -value : value;
+}
+
+}  // namespace
+
+size_t source_bytes(Format f, int rows, int cols) {
+  const Source s = is_float(f) ? Source{1, f == F32 ? 4 : 2} : kSources[f];
+  if (rows <= 0 || cols <= 0 || cols % s.elements)
+    throw std::invalid_argument("a matrix of " + std::to_string(rows) + " x " + std::to_string(cols) +
+                                " cannot be in this format");
+  return (size_t)rows * (cols / s.elements) * s.bytes;
+}
+
+size_t packed_bytes(Format f, int rows, int cols) {
+  source_bytes(f, rows, cols);
+  return panel_bytes(f, cols) * ((rows + kLanes - 1) / kLanes);
+}
+
+Packed pack(Pool& pool, Format f, const uint8_t* source, int rows, int cols,
+            std::shared_ptr<Memory> owner, uint8_t* out) {
+  Packed packed{f, rows, cols, panel_bytes(f, cols), out, std::move(owner)};
+  const size_t row_bytes = source_bytes(f, 1, cols);
+  std::atomic<int> next{0};
+  pool.run([&](int) {
+    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < packed.panels();)
+      for (int lane = 0; lane < kLanes && p * kLanes + lane < rows; lane++) {
+        const uint8_t* from = source + (size_t)(p * kLanes + lane) * row_bytes;
+        uint8_t* to = out + p * packed.panel;
+        if (is_float(f)) pack_float_lane(f, from, cols, lane, to);
+        else pack_lane(f, from, cols, lane, to);
+      }
+  });
+  return packed;
+}
+
+namespace {
+
+float code_value(Layout l, const uint8_t* block, int lane, int k) {
+  const int g = k / 4, at = 4 * lane + k % 4;
+  if (l.bits == 8) return (float)(block[64 * g + at] - 128);
+  int code = block[64 * (g % 4) + at] >> (g < 4 ? 0 : 4) & 15;
+  if (l.bits == 5) code |= (block[256 + at] >> g & 1) << 4;
+  if (l.bits == 6) code |= (block[256 + 64 * (g / 4) + at] >> 2 * (g % 4) & 3) << 4;
+  return (float)(l.offset < 0 ? code : code - (1 << l.offset));
+}
+
+}  // namespace
+
+void Packed::decode_row(int row, float* out) const {
+  const int lane = row % kLanes;
+  const uint8_t* p = data + (row / kLanes) * panel;
+  if (is_float(format)) {
+    for (int k = 0; k < cols; k++) {
+      const uint8_t* at = p + ((size_t)k * kLanes + lane) * (format == F32 ? 4 : 2);
+      const uint32_t wide = (uint32_t)half_at(at) << 16;
+      if (format == F16) out[k] = half_to_float(half_at(at));
+      else memcpy(out + k, format == F32 ? (const void*)at : &wide, 4);
+    }
+    return;
+  }
+  const Layout l = kLayouts[format];
+  const int subs = kQuant / l.sub;
+  float d = 0, d_min = 0;
+  for (int b = 0; b < cols / kQuant; b++, p += block_bytes(l), out += kQuant) {
+    if (l.super && b % kSuper == 0) {
+      d = half_to_float(half_at(p + 2 * lane));
+      if (l.minima) d_min = half_to_float(half_at(p + 32 + 2 * lane));
+      p += header_bytes(l);
+    }
+    const uint8_t* s = p + code_bytes(l);
+    for (int k = 0; k < kQuant; k++) {
+      const uint8_t* byte = s + 16 * (k / l.sub) + lane;
+      float scale = d, minimum = d_min;
+      if (!l.super) {
+        scale = half_to_float(half_at(s + 2 * lane));
+        if (l.minima) minimum = half_to_float(half_at(s + 32 + 2 * lane));
+      } else {
+        scale = d * (l.minima ? (float)*byte : (float)(int8_t)*byte);
+        if (l.minima) minimum = d_min * (float)byte[16 * subs];
+      }
+      const float value = scale * code_value(l, p, lane, k);
+      out[k] = l.minima ? value + minimum : value;
+    }
+  }
+}
+
+}  // namespace cutaway

@@ -1,0 +1,44 @@
+// Weights as the kernels want them: packed losslessly into panels, in large pages.
+#pragma once
+#include <memory>
+
+#include "formats.h"
+#include "pool.h"
+
+namespace cutaway {
+
+// Zeroed memory from the system, in 2 MB pages where it has them.
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+struct Packed {
+  Format format;
+  int rows, cols;
+  size_t panel;  // bytes
+  const uint8_t* data;
+  std::shared_ptr<Memory> owner;
+
+  int panels() const { return (rows + kLanes - 1) / kLanes; }
+  // One row as floats (cols of them), exactly as the file's decoder gives them.
+  void decode_row(int row, float* out) const;
+};
+
+// Bytes of a matrix as GGUF stores it; throws std::invalid_argument for impossible shapes.
+size_t source_bytes(Format format, int rows, int cols);
+size_t packed_bytes(Format format, int rows, int cols);
+Packed pack(Pool& pool, Format format, const uint8_t* source, int rows, int cols,
+            std::shared_ptr<Memory> owner, uint8_t* out);
+
+}  // namespace cutaway

@@ -1,0 +1,70 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace cutaway {
+
+int Plan::add_buffer(int width, bool quantised) {
+  if (width <= 0 || (quantised && width % kQuant))
+    throw std::invalid_argument("a buffer cannot be " + std::to_string(width) + " wide");
+  buffers_.push_back({width, quantised, {}, {}});
+  return (int)buffers_.size() - 1;
+}
+
+size_t Plan::claim_kv(size_t bytes) {
+  const size_t at = kv_bytes_;
+  kv_bytes_ += (bytes + 63) / 64 * 64;
+  return at;
+}
+
+void Plan::check(const Batch& b) const {
+  const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
+  for (int i = 0; i < b.rows; i++) {
+    if (b.tokens[i] < 0 || b.tokens[i] >= vocab) bad("a token is outside the vocabulary");
+    if (b.sequences[i] < 0 || b.sequences[i] >= b.table_rows) bad("a row's sequence has no block table");
+    const int position = b.positions[i];
+    if (position < 0 || position >= context || position / kKvBlock >= b.table_cols)
+      bad("a position is outside the context or its block table");
+    const bool begins = i == 0 || b.sequences[i] != b.sequences[i - 1];
+    if (!begins && position != b.positions[i - 1] + 1) bad("positions of a sequence are not in order");
+    const int32_t* table = b.tables + (size_t)b.sequences[i] * b.table_cols;
+    for (int j = begins ? 0 : position / kKvBlock; j <= position / kKvBlock; j++)
+      if (table[j] < 0 || table[j] >= kv_blocks) bad("a block table names no KV block");
+  }
+  for (int i = 0; i < b.logits; i++)
+    if (b.logit_rows[i] < 0 || b.logit_rows[i] >= b.rows) bad("a logit row is not one of the rows");
+}
+
+// Buffers only grow. The logits' has a row for each that is wanted: one row can be a megabyte.
+void Plan::reserve(int rows, int logits) {
+  for (size_t i = 0; i < buffers_.size(); i++) {
+    Buffer& b = buffers_[i];
+    const size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
+    if (b.quantised && b.acts.size() < n * (b.width / kQuant)) b.acts.resize(n * (b.width / kQuant));
+    if (!b.quantised && b.floats.size() < n * b.width) b.floats.resize(n * b.width);
+  }
+}
+
+const float* Plan::run(const Batch& batch) {
+  check(batch);
+  if (kv_.size() == 0) kv_ = Memory(kv_bytes_ * kv_blocks);
+  reserve(batch.rows, batch.logits);
+  Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits}};
+  for (int i = 0; i < batch.rows; i++) {
+    if (i == 0 || batch.sequences[i] != batch.sequences[i - 1])
+      step.segments.push_back({i, 0, batch.sequences[i]});
+    step.segments.back().rows++;
+  }
+  for (auto& op : ops_) op->prepare(step);
+  if (batch.rows > 0)
+    pool->run([&](int thread) {
+      for (auto& op : ops_) {
+        op->run(step, thread);
+        pool->barrier();
+      }
+    });
+  return step.at(output, 0);
+}
+
+}  // namespace cutaway

@@ -1,0 +1,105 @@
+// A plan: the ops of a model, lowered and bound to packed weights, run over a batch in one call.
+//
+// Knows buffers by number and rows by index. Refuses to know Python, sequences and sampling.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+#include "pack.h"
+#include "pool.h"
+
+namespace cutaway {
+
+struct Batch {
+  const int32_t *tokens, *positions, *sequences, *tables, *logit_rows;
+  int rows, table_rows, table_cols, logits;
+};
+
+// A buffer's columns: where an op reads or writes.
+struct View {
+  int buffer, column;
+};
+
+class Plan;
+
+// What the threads share while a step runs.
+struct Step {
+  Plan& plan;
+  const Kernels& k;
+  Pool& pool;
+  Batch batch;
+  struct Segment { int first, rows, sequence; };  // rows of one sequence
+  std::vector<Segment> segments;
+  std::vector<int> logit_rows;
+
+  float* at(View v, int row) const;
+  ActBlock* act(int buffer, int row) const;
+  int width(int buffer) const;
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  // Once a step, before the threads start.
+  virtual void prepare(Step&) { next_ = 0; }
+  // By every thread; a barrier follows.
+  virtual void run(Step& step, int thread) = 0;
+
+ protected:
+  int take(int grain) { return next_.fetch_add(grain, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> next_{0};
+};
+
+class Plan {
+ public:
+  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks)
+      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks) {}
+
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  int add_buffer(int width, bool quantised);
+  // Claim bytes of every KV block; returns where in a block they begin.
+  size_t claim_kv(size_t bytes);
+  void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
+  // A KV block: the keys and values of kKvBlock tokens, all layers side by side, so that memory
+  // grows with the blocks in use and a block is copied in one piece.
+  uint16_t* kv(int block) const { return (uint16_t*)(kv_.data() + (size_t)block * kv_bytes_); }
+  size_t kv_bytes() const { return kv_bytes_; }
+  // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
+  // batch whose numbers do not fit.
+  const float* run(const Batch& batch);
+
+  const std::shared_ptr<Pool> pool;
+  const Kernels* const kernels;
+  const int kv_blocks;
+  int vocab = 0, context = 0;
+  View output{0, 0};
+
+ private:
+  friend struct Step;
+  void check(const Batch& batch) const;
+  void reserve(int rows, int logits);
+
+  struct Buffer { int width; bool quantised; std::vector<float> floats; std::vector<ActBlock> acts; };
+  std::vector<Buffer> buffers_;
+  std::vector<std::unique_ptr<Op>> ops_;
+  size_t kv_bytes_ = 0;
+  Memory kv_;
+};
+
+inline float* Step::at(View v, int row) const {
+  auto& b = plan.buffers_[v.buffer];
+  return b.floats.data() + (size_t)row * b.width + v.column;
+}
+inline ActBlock* Step::act(int buffer, int row) const {
+  auto& b = plan.buffers_[buffer];
+  return b.acts.data() + (size_t)row * (b.width / kQuant);
+}
+inline int Step::width(int buffer) const { return plan.buffers_[buffer].width; }
+
+}  // namespace cutaway

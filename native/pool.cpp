@@ -1,0 +1,126 @@
+#include "pool.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace cutaway {
+namespace {
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int processors() {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return (int)std::thread::hardware_concurrency();
+}
+
+}  // namespace
+
+// 2000 pauses last some 50 microseconds.
+Pool::Pool(int threads) : size_(threads), spins_(threads > processors() ? 0 : 2000) {
+  if (threads < 1 || threads > 1024) throw std::invalid_argument("threads must be between 1 and 1024");
+}
+
+Pool::~Pool() { stop(); }
+
+void Pool::start() {
+  owner_ = getpid();
+  stopping_ = false;
+  arrived_ = 0;
+  try {
+    for (int id = 1; id < size_; id++) workers_.emplace_back(&Pool::work, this, id, epoch_.load());
+  } catch (...) {  // the system has no more threads: with some missing, a barrier would wait forever
+    stop();
+    owner_ = 0;
+    throw;
+  }
+}
+
+void Pool::stop() {
+  if (workers_.empty()) return;
+  if (owner_ != getpid()) {
+    // Forked: the threads stayed in the parent. Their handles must be neither joined nor destroyed,
+    // and neither may what they slept on: it waits for them to leave, which they never will.
+    new std::vector<std::thread>(std::move(workers_));
+    (void)bed_.release();
+    bed_ = std::make_unique<Bed>();
+    workers_.clear();
+    return;
+  }
+  {
+    std::lock_guard<std::mutex> lock(bed_->mutex);
+    stopping_ = true;
+    epoch_.fetch_add(1, std::memory_order_release);
+  }
+  bed_->wake.notify_all();
+  for (auto& worker : workers_) worker.join();
+  workers_.clear();
+}
+
+void Pool::run(const std::function<void(int)>& job) {
+  if (size_ == 1) return job(0);
+  if (owner_ != getpid()) {
+    stop();
+    sleepers_ = 0;
+    start();
+  }
+  job_ = &job;
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst)) {
+    std::lock_guard<std::mutex> lock(bed_->mutex);
+    bed_->wake.notify_all();
+  }
+  job(0);
+  barrier();  // all are done, and none still reads job_
+}
+
+void Pool::work(int id, unsigned long seen) {
+  for (;; seen++) {
+    wait_for_job(seen);
+    if (stopping_) return;
+    (*job_)(id);
+    barrier();
+  }
+}
+
+void Pool::wait_for_job(unsigned long seen) {
+  for (int i = 0; i < 4 * spins_; i++) {
+    if (epoch_.load(std::memory_order_acquire) != seen) return;
+    relax();
+  }
+  std::unique_lock<std::mutex> lock(bed_->mutex);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  bed_->wake.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Pool::barrier() {
+  if (size_ == 1) return;
+  const unsigned long now = generation_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+    return;
+  }
+  // A wait that outlasts its spin means that some other program has this thread's partner's
+  // processor: spin less from then on, and more again when waits are short.
+  thread_local int patience = 0;
+  int i = 0;
+  for (; generation_.load(std::memory_order_acquire) == now; i++)
+    if (i < patience) relax();
+    else sched_yield();
+  patience = i > patience ? patience / 2 : std::min(spins_, patience + spins_ / 16);
+}
+
+}  // namespace cutaway

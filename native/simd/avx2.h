@@ -1,0 +1,124 @@
+// AVX2 with FMA and F16C: each vector is two registers.
+#pragma once
+#include <immintrin.h>
+
+namespace cutaway::CUTAWAY_TIER {
+
+struct F { __m256 a, b; };
+struct I { __m256i a, b; };
+struct W { __m256i a, b; };
+
+INLINE F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE void store(float* p, F v) { _mm256_storeu_ps(p, v.a), _mm256_storeu_ps(p + 8, v.b); }
+INLINE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+INLINE F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+INLINE F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+INLINE F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+INLINE F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+INLINE F fma(F x, F y, F z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+INLINE F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+INLINE F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+INLINE F select_lt(F x, F y, F yes, F no) {
+  return {_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
+          _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
+}
+INLINE float sum16(F v) {
+  __m256 x8 = _mm256_add_ps(v.a, v.b);
+  __m128 x4 = _mm_add_ps(_mm256_castps256_ps128(x8), _mm256_extractf128_ps(x8, 1));
+  __m128 x2 = _mm_add_ps(x4, _mm_movehl_ps(x4, x4));
+  return _mm_cvtss_f32(_mm_add_ss(x2, _mm_movehdup_ps(x2)));
+}
+INLINE float max16(F v) {
+  __m256 x8 = _mm256_max_ps(v.a, v.b);
+  __m128 x4 = _mm_max_ps(_mm256_castps256_ps128(x8), _mm256_extractf128_ps(x8, 1));
+  __m128 x2 = _mm_max_ps(x4, _mm_movehl_ps(x4, x4));
+  return _mm_cvtss_f32(_mm_max_ss(x2, _mm_movehdup_ps(x2)));
+}
+INLINE F load_half(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)),
+          _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
+}
+INLINE void store_half(uint16_t* p, F v) {
+  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE __m256 bf16_8(const uint16_t* p) {
+  __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+INLINE F load_bf16(const uint16_t* p) { return {bf16_8(p), bf16_8(p + 8)}; }
+INLINE F load_u8(const uint8_t* p) {
+  __m128i v = _mm_loadu_si128((const __m128i*)p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))};
+}
+INLINE F load_i8(const uint8_t* p) {
+  __m128i v = _mm_loadu_si128((const __m128i*)p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
+}
+
+INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
+  __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
+  words = _mm256_permute4x64_epi64(words, 0xd8);
+  __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128((__m128i*)p, bytes);
+}
+
+INLINE I splat_i(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+template <int N> INLINE I shl_i(I v) {
+  return {_mm256_slli_epi32(v.a, N), _mm256_slli_epi32(v.b, N)};
+}
+INLINE F to_float(I v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
+INLINE I to_int(F v) { return {_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)}; }
+INLINE __m256 pow2_8(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+INLINE F pow2(I n) { return {pow2_8(n.a), pow2_8(n.b)}; }
+
+INLINE W load_w(const uint8_t* p) {
+  return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
+}
+INLINE __m256i low_32(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+INLINE W low(W v) { return {low_32(v.a), low_32(v.b)}; }
+INLINE W high(W v) { return {low_32(_mm256_srli_epi16(v.a, 4)), low_32(_mm256_srli_epi16(v.b, 4))}; }
+template <int G> INLINE __m256i or_bit5_32(__m256i w, __m256i plane) {
+  __m256i shifted = G < 4 ? _mm256_slli_epi16(plane, 4 - (G & 3)) : _mm256_srli_epi16(plane, G & 3);
+  return _mm256_or_si256(w, _mm256_and_si256(shifted, _mm256_set1_epi8(16)));
+}
+template <int G> INLINE W or_bit5(W w, W plane) {
+  return {or_bit5_32<G>(w.a, plane.a), or_bit5_32<G>(w.b, plane.b)};
+}
+template <int G> INLINE __m256i or_bits6_32(__m256i w, __m256i plane) {
+  __m256i shifted = G < 2 ? _mm256_slli_epi16(plane, 4 - 2 * G) : _mm256_srli_epi16(plane, 2 * G - 4);
+  return _mm256_or_si256(w, _mm256_and_si256(shifted, _mm256_set1_epi8(48)));
+}
+template <int G> INLINE W or_bits6(W w, W plane) {
+  return {or_bits6_32<G>(w.a, plane.a), or_bits6_32<G>(w.b, plane.b)};
+}
+// maddubs adds pairs in 16 bits: 2·127·127 fits, 2·255·127 would saturate, hence two forms.
+INLINE __m256i dot_32(__m256i acc, __m256i w, __m256i x) {
+  __m256i pairs = _mm256_maddubs_epi16(w, x);
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+INLINE I dot4(I acc, W w, const int8_t* x) {
+  int32_t four;
+  memcpy(&four, x, 4);
+  __m256i v = _mm256_set1_epi32(four);
+  return {dot_32(acc.a, w.a, v), dot_32(acc.b, w.b, v)};
+}
+INLINE __m256i dot_full_32(__m256i acc, __m256i w, __m256i x) {
+  __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));  // w - 128, as int8
+  return dot_32(acc, _mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+}
+INLINE I dot4_full(I acc, W w, const int8_t* x) {
+  int32_t four;
+  memcpy(&four, x, 4);
+  __m256i v = _mm256_set1_epi32(four);
+  return {dot_full_32(acc.a, w.a, v), dot_full_32(acc.b, w.b, v)};
+}
+INLINE I offset_full(int32_t) { return splat_i(0); }
+
+}  // namespace cutaway::CUTAWAY_TIER

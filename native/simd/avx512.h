@@ -1,0 +1,78 @@
+// AVX-512 with VNNI: each vector is one register.
+#pragma once
+#include <immintrin.h>
+
+namespace cutaway::CUTAWAY_TIER {
+
+using F = __m512;
+using I = __m512i;
+using W = __m512i;
+
+INLINE F load(const float* p) { return _mm512_loadu_ps(p); }
+INLINE void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+INLINE F set1(float x) { return _mm512_set1_ps(x); }
+INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
+INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+INLINE F div(F a, F b) { return _mm512_div_ps(a, b); }
+INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
+INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
+INLINE F select_lt(F a, F b, F yes, F no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+INLINE float sum16(F v) { return _mm512_reduce_add_ps(v); }
+INLINE float max16(F v) { return _mm512_reduce_max_ps(v); }
+INLINE F load_half(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+}
+INLINE void store_half(uint16_t* p, F v) {
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE F load_bf16(const uint16_t* p) {
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+INLINE F load_u8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)));
+}
+INLINE F load_i8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+}
+
+INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
+  _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+
+INLINE I splat_i(int32_t x) { return _mm512_set1_epi32(x); }
+template <int N> INLINE I shl_i(I v) { return _mm512_slli_epi32(v, N); }
+INLINE F to_float(I v) { return _mm512_cvtepi32_ps(v); }
+INLINE I to_int(F v) { return _mm512_cvtps_epi32(v); }
+INLINE F pow2(I n) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+}
+
+INLINE W load_w(const uint8_t* p) { return _mm512_loadu_si512(p); }
+INLINE W low(W v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+INLINE W high(W v) { return low(_mm512_srli_epi16(v, 4)); }
+// Bit G of each byte of `plane` becomes bit 4 of w.
+template <int G> INLINE W or_bit5(W w, W plane) {
+  __m512i shifted = G < 4 ? _mm512_slli_epi16(plane, 4 - (G & 3)) : _mm512_srli_epi16(plane, G & 3);
+  return _mm512_or_si512(w, _mm512_and_si512(shifted, _mm512_set1_epi8(16)));
+}
+// Bits 2G, 2G+1 of each byte of `plane` become bits 4, 5 of w.
+template <int G> INLINE W or_bits6(W w, W plane) {
+  __m512i shifted = G < 2 ? _mm512_slli_epi16(plane, 4 - 2 * G) : _mm512_srli_epi16(plane, 2 * G - 4);
+  return _mm512_or_si512(w, _mm512_and_si512(shifted, _mm512_set1_epi8(48)));
+}
+// acc + Σ over the 4 bytes of a lane of w · x, w in 0..127, x the same 4 int8 for every lane.
+INLINE I dot4(I acc, W w, const int8_t* x) {
+  int32_t four;
+  memcpy(&four, x, 4);
+  return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
+}
+// The same for w in 0..255 that stands for w - 128; the sum starts at offset_full(-Σx).
+INLINE I dot4_full(I acc, W w, const int8_t* x) { return dot4(acc, w, x); }
+INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
+
+}  // namespace cutaway::CUTAWAY_TIER

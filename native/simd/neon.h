@@ -1,0 +1,101 @@
+// NEON with the dot product extension: each vector is four registers.
+#pragma once
+#include <arm_neon.h>
+
+namespace cutaway::CUTAWAY_TIER {
+
+struct F { float32x4_t v[4]; };
+struct I { int32x4_t v[4]; };
+struct W { uint8x16_t v[4]; };
+
+#define EACH for (int i = 0; i < 4; i++)
+
+INLINE F load(const float* p) { F r; EACH r.v[i] = vld1q_f32(p + 4 * i); return r; }
+INLINE void store(float* p, F a) { EACH vst1q_f32(p + 4 * i, a.v[i]); }
+INLINE F set1(float x) { F r; EACH r.v[i] = vdupq_n_f32(x); return r; }
+INLINE F add(F a, F b) { EACH a.v[i] = vaddq_f32(a.v[i], b.v[i]); return a; }
+INLINE F sub(F a, F b) { EACH a.v[i] = vsubq_f32(a.v[i], b.v[i]); return a; }
+INLINE F mul(F a, F b) { EACH a.v[i] = vmulq_f32(a.v[i], b.v[i]); return a; }
+INLINE F div(F a, F b) { EACH a.v[i] = vdivq_f32(a.v[i], b.v[i]); return a; }
+INLINE F fma(F a, F b, F c) { EACH c.v[i] = vfmaq_f32(c.v[i], a.v[i], b.v[i]); return c; }
+// As on x86: where the comparison fails, a NaN included, the second operand.
+INLINE F max(F a, F b) { EACH a.v[i] = vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
+INLINE F min(F a, F b) { EACH a.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
+INLINE F select_lt(F a, F b, F yes, F no) {
+  EACH no.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), yes.v[i], no.v[i]);
+  return no;
+}
+INLINE float sum16(F x) {
+  float32x4_t x4 = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
+  float32x2_t x2 = vadd_f32(vget_low_f32(x4), vget_high_f32(x4));
+  return vget_lane_f32(x2, 0) + vget_lane_f32(x2, 1);
+}
+INLINE float max16(F x) { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.v[0], x.v[2]), vmaxq_f32(x.v[1], x.v[3]))); }
+INLINE F load_half(const uint16_t* p) {
+  F r;
+  EACH r.v[i] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i)));
+  return r;
+}
+INLINE void store_half(uint16_t* p, F a) {
+  EACH vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.v[i])));
+}
+INLINE F load_bf16(const uint16_t* p) {
+  F r;
+  EACH r.v[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16));
+  return r;
+}
+INLINE F load_u8(const uint8_t* p) {
+  float wide[16];
+  for (int i = 0; i < 16; i++) wide[i] = p[i];
+  return load(wide);
+}
+INLINE F load_i8(const uint8_t* p) {
+  float wide[16];
+  for (int i = 0; i < 16; i++) wide[i] = (int8_t)p[i];
+  return load(wide);
+}
+
+INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
+  float wide[16];
+  store(wide, v);
+  for (int i = 0; i < 16; i++) p[i] = (int8_t)wide[i];
+}
+
+INLINE I splat_i(int32_t x) { I r; EACH r.v[i] = vdupq_n_s32(x); return r; }
+template <int N> INLINE I shl_i(I a) { EACH a.v[i] = vshlq_n_s32(a.v[i], N); return a; }
+INLINE F to_float(I a) { F r; EACH r.v[i] = vcvtq_f32_s32(a.v[i]); return r; }
+INLINE I to_int(F a) { I r; EACH r.v[i] = vcvtnq_s32_f32(a.v[i]); return r; }
+INLINE F pow2(I n) {
+  F r;
+  EACH r.v[i] = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n.v[i], vdupq_n_s32(127)), 23));
+  return r;
+}
+
+INLINE W load_w(const uint8_t* p) { W r; EACH r.v[i] = vld1q_u8(p + 16 * i); return r; }
+INLINE W low(W w) { EACH w.v[i] = vandq_u8(w.v[i], vdupq_n_u8(15)); return w; }
+INLINE W high(W w) { EACH w.v[i] = vshrq_n_u8(w.v[i], 4); return w; }
+template <int G> INLINE W or_bit5(W w, W plane) {
+  EACH w.v[i] = vorrq_u8(w.v[i], vandq_u8(vshlq_u8(plane.v[i], vdupq_n_s8(4 - G)), vdupq_n_u8(16)));
+  return w;
+}
+template <int G> INLINE W or_bits6(W w, W plane) {
+  EACH w.v[i] = vorrq_u8(w.v[i], vandq_u8(vshlq_u8(plane.v[i], vdupq_n_s8(4 - 2 * G)), vdupq_n_u8(48)));
+  return w;
+}
+INLINE int8x16_t four(const int8_t* x) {
+  int32_t word;
+  memcpy(&word, x, 4);
+  return vreinterpretq_s8_s32(vdupq_n_s32(word));
+}
+INLINE I dot4(I acc, W w, const int8_t* x) {
+  EACH acc.v[i] = vdotq_s32(acc.v[i], vreinterpretq_s8_u8(w.v[i]), four(x));
+  return acc;
+}
+INLINE I dot4_full(I acc, W w, const int8_t* x) {
+  EACH w.v[i] = veorq_u8(w.v[i], vdupq_n_u8(0x80));  // w - 128, as int8
+  return dot4(acc, w, x);
+}
+INLINE I offset_full(int32_t) { return splat_i(0); }
+
+#undef EACH
+}  // namespace cutaway::CUTAWAY_TIER

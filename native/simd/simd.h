@@ -1,0 +1,52 @@
+// The vector vocabulary that the kernels are written in, once per instruction set.
+//
+// Everything is 16 lanes wide, whatever the machine: F is 16 floats, I is 16 int32, W is 16 lanes
+// of 4 bytes. A lane is an output row, a token or a head dimension; lanes never mix except in
+// sum16 and max16. Each operation is one IEEE
+// operation (fma is fused), so every tier computes the same bits. sum16 adds the upper half of the
+// lanes to the lower, 16 -> 8 -> 4 -> 2 -> 1, everywhere.
+//
+// A tier defines: load store set1 | add sub mul div fma max min select_lt sum16 max16 | load_half
+// store_half load_bf16 load_i8 load_u8 store_i8 | splat_i shl_i to_float to_int pow2 | load_w low
+// high or_bit5 or_bits6 dot4 dot4_full offset_full
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(CUTAWAY_AVX512)
+#include "avx512.h"
+#elif defined(CUTAWAY_AVX2)
+#include "avx2.h"
+#elif defined(CUTAWAY_NEON)
+#include "neon.h"
+#else
+#include "generic.h"
+#endif
+
+namespace cutaway::CUTAWAY_TIER {
+
+// Nearest integer, ties to even, of |x| < 2^22: the sum leaves no room for a fraction.
+INLINE F round_even(F x) {
+  const F magic = set1(12582912.0f);
+  return sub(add(x, magic), magic);
+}
+
+// e^x for x <= 0; below -69 it is 0 and above is at least 2^-100, so that products with a half
+// never underflow. Degree-6 polynomial on |r| <= ln2/2, within 2 ulp.
+INLINE F exp_nonpositive(F x) {
+  const F n = round_even(mul(max(x, set1(-80.0f)), set1(1.44269504f)));
+  F r = fma(n, set1(-0.693145752f), max(x, set1(-80.0f)));
+  r = fma(n, set1(-1.42860677e-6f), r);
+  F y = set1(1.0f / 720);
+  y = fma(y, r, set1(1.0f / 120));
+  y = fma(y, r, set1(1.0f / 24));
+  y = fma(y, r, set1(1.0f / 6));
+  y = fma(y, r, set1(0.5f));
+  y = fma(y, r, set1(1.0f));
+  y = fma(y, r, set1(1.0f));
+  return select_lt(x, set1(-69.0f), set1(0.0f), mul(y, pow2(to_int(n))));
+}
+
+}  // namespace cutaway::CUTAWAY_TIER

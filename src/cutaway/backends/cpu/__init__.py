@@ -1,0 +1,66 @@
+"""The CPU backend: the graph compiled to one native plan; the default.
+
+Knows how weights get from a file into packed panels, and which instruction set and how
+many threads run them. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avx512, neon).
+Refuses to know sequences, requests and sampling.
+"""
+
+import os
+
+from cutaway import _native
+from cutaway.backends.base import Batch, Logits
+from cutaway.backends.cpu.compile import Compiler, Emitter
+from cutaway.errors import InputError
+from cutaway.model import Graph
+from cutaway.weights import GGUFFile
+
+
+class CpuBackend:
+    """One plan, one pool of threads, one set of packed weights. See ``Backend``."""
+
+    name = "cpu"
+
+    def __init__(
+        self, graph: Graph, file: GGUFFile, kv_blocks: int, context: int, threads: int | None
+    ) -> None:
+        """threads: None takes one for each processor that this process may use."""
+        self.kv_blocks = kv_blocks
+        self.threads = threads or len(os.sched_getaffinity(0))
+        pool = _native.Pool(self.threads)
+        try:
+            plan = _native.Plan(pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context)
+        except ValueError as error:
+            raise InputError(f"CUTAWAY_ISA: {error}") from None
+        self.tier: str = plan.tier
+        weights = pack_matrices(graph, file, pool)
+        vectors = {name: file.dequantize(name) for name in file.tensors if name not in weights}
+        Emitter(Compiler(graph, weights, vectors), plan)
+        self._plan = plan
+
+    def run(self, batch: Batch) -> Logits:
+        """Logits (L, vocab), valid until the next run."""
+        b = batch
+        return self._plan.run(b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows)
+
+
+def pack_matrices(graph: Graph, file: GGUFFile, pool: _native.Pool) -> dict[str, _native.Packed]:
+    """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena."""
+    names = dict.fromkeys(
+        op.weights["weight"] for op in graph.ops if op.kind in ("embed", "linear")
+    )
+    tensors = {name: file.tensors[name] for name in names}
+    sizes = [_native.packed_bytes(t.format, *t.shape) for t in tensors.values()]
+    arena = _native.Arena(sum(sizes))
+    packed = {}
+    for name, tensor in tensors.items():
+        packed[name] = arena.pack(pool, tensor.format, file.raw(name), *tensor.shape)
+        file.release(name)
+    return packed
+
+
+def tiers() -> tuple[str, ...]:
+    """The instruction-set tiers of this machine, best first."""
+    return tuple(_native.tiers().split(","))
+
+
+__all__ = ["CpuBackend", "tiers"]

@@ -1,0 +1,190 @@
+"""What the shell and the person do to a running command: closed streams, Ctrl-C, odd bytes."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+
+from cutaway.cli import chat, console
+from random_llama import write_tiny_llama
+
+CUTAWAY = f"'{sys.executable}' -m cutaway"
+TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    return write_tiny_llama(path, metadata={"tokenizer.chat_template": TEMPLATE}, context=128)
+
+
+def shell(line):
+    # Unbuffered, argparse itself drops a help text that cannot be written.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        ["sh", "-c", line], env=env, capture_output=True, timeout=120, check=False
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("generate -m {} ab --max-tokens 2 >&-", 0, "tokens in"),
+        ("generate -m {} ab --max-tokens 2 --json >&-", 0, "tokens in"),
+        ("generate -m {} ab --max-tokens 2 2>&-", 0, ""),
+        ("generate -m {} ab --max-tokens 2 <&-", 0, "tokens in"),
+        ("generate -m {} - --max-tokens 2 <&-", 0, "tokens in"),
+        ("generate -m {} ab --max-tokens 2 <&- >&- 2>&-", 0, ""),
+        ("chat -m {} --max-tokens 2 <&-", 0, ""),
+        ("--help >&-", 0, ""),
+        ("nope 2>&-", 2, ""),
+        ("generate -m {} ab --max-tokens 2 >/dev/full", 1, "cannot write the output: No space"),
+        ("generate -m {} ab --json --max-tokens 2 >/dev/full", 1, "cannot write the output: No"),
+        ("tokenize -m {} ab >/dev/full", 1, "cannot write the output: No space left"),
+        ("--help >/dev/full", 1, "cannot write the output: No space left"),
+        ("generate -m {} ab --max-tokens 2 2>/dev/full", 0, ""),
+        ("nope 2>/dev/full", 2, ""),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
+def test_streams_that_are_closed_or_full_give_no_traceback(tiny, line, code, said):
+    done = shell(f"{CUTAWAY} {line.format(tiny)}")
+    error = done.stderr.decode()
+    assert done.returncode == code, error
+    assert said in error
+    assert "Traceback" not in error
+    assert "Exception" not in error
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["generate", "x", "--top-p", "2"], ["chat", "--temperature", "-1"], ["chat", "--seed", "-1"],
+     ["generate", "x", "--backend", "gpu"], ["generate", "x", "--context", "1"]],
+)  # fmt: skip
+def test_bad_options_are_refused_before_a_model_is_fetched(args, tmp_path):
+    home = {"CUTAWAY_HOME": str(tmp_path / "home"), "PIP_INDEX_URL": "http://127.0.0.1:9/"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cutaway", *args], env=os.environ | home, capture_output=True,
+        stdin=subprocess.DEVNULL, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert b"must be" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_stop_token_ids_add_up(tiny):
+    args = ["-m", tiny, "ab", "--json", "--max-tokens", "1", "--stop-token-ids", "5,6"]
+    done = shell(f"{CUTAWAY} generate {' '.join(map(str, args))} --stop-token-ids 7")
+    assert json.loads(done.stdout)["params"]["stop_token_ids"] == [5, 6, 7]
+
+
+def test_a_model_file_may_have_any_name(tiny, tmp_path):
+    (tmp_path / "sha256-0123").symlink_to(tiny)
+    assert shell(f"{CUTAWAY} tokenize -m '{tmp_path}/sha256-0123' ab").returncode == 0
+    done = shell(f"{CUTAWAY} tokenize -m '{__file__}' ab")
+    assert done.returncode == 2
+    assert b"this is not a GGUF file" in done.stderr
+
+
+def test_ctrl_c_stops_a_long_prompt(tmp_path):
+    path = write_tiny_llama(tmp_path / "t.gguf", context=2**20, layers=1)
+    code = (
+        "import sys\n"
+        "from cutaway.backends.reference import ReferenceBackend as R\n"
+        "run = R.run\n"
+        "R.run = lambda *a: (print('turn', file=sys.stderr, flush=True), run(*a))[1]\n"
+        "from cutaway.cli.main import main\n"
+        "sys.exit(main())"
+    )
+    args = ["generate", "-m", str(path), "-", "--max-tokens", "5", "--backend", "reference"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdin.write(b"ab " * 20_000)
+        process.stdin.close()
+        assert process.stderr.readline() == b"turn\n"
+        process.send_signal(signal.SIGINT)
+        error = process.stderr.read()
+        assert process.stdout.read() == b""
+    assert process.returncode == 130, error
+    assert error.count(b"turn") < 20
+    assert b" 0 out" in error and b"aborted" in error
+
+
+def test_a_second_ctrl_c_interrupts():
+    stream = SimpleNamespace(stop_asked=False)
+    stream.stop = lambda: setattr(stream, "stop_asked", True)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), console._stoppable(stream):
+        signal.raise_signal(signal.SIGINT)
+        assert stream.stop_asked
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_text_held_back_is_printed_when_ctrl_c_ends_it(capsys):
+    class Ended:
+        stop_asked, held_back = False, " held"
+
+        def __iter__(self):
+            return iter([SimpleNamespace(text="shown")])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def completion(self):
+            return None
+
+    llm = SimpleNamespace(stream=lambda prompt: Ended())
+    console.write_stream(llm, "x", {}, show=True)
+    assert capsys.readouterr().out == "shown held"
+
+
+def test_a_second_ctrl_c_does_not_end_the_chat(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(console, "write_stream", interrupted)
+    llm = SimpleNamespace(chat_prompt=lambda messages: messages)
+    talk = chat.Conversation(llm, Namespace(system=None, quiet=True, price=None), {})
+    talk._messages = [{"role": "user", "content": "before"}]
+    assert talk.take("Tell me.") is True
+    assert capsys.readouterr().err == "(stopped)\n"
+    assert talk._messages == [{"role": "user", "content": "before"}]
+    assert not talk.refused
+
+
+def test_odd_bytes_are_one_refused_message(tiny):
+    done = subprocess.run(
+        [sys.executable, "-m", "cutaway", "chat", "-m", tiny, "--max-tokens", "2"],
+        input=b"\xff\nab\n", capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    error = done.stderr.decode()
+    assert done.returncode == 2
+    assert "the text holds a lone surrogate, U+DCFF" in error
+    assert "tokens in, 2 out" in error  # the other was answered
+    assert "Traceback" not in error
+
+
+def test_the_chat_prompt_is_not_in_a_file(tiny):
+    person, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "cutaway", "chat", "-m", tiny, "--max-tokens", "2"],
+        stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        os.close(terminal)
+        os.write(person, b"/help\n/exit\n")
+        out, error = process.communicate(timeout=60)
+    os.close(person)
+    assert (process.returncode, out) == (0, b"")
+    assert error.count(b"> ") == 2

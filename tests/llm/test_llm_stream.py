@@ -1,0 +1,91 @@
+"""Streams that end early: stopped, closed, abandoned or read in part."""
+
+import gc
+
+import pytest
+
+from cutaway import LLM
+from cutaway.engine.engine import MAX_ROWS
+from random_llama import write_tiny_llama
+
+OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory):
+    path = write_tiny_llama(tmp_path_factory.mktemp("tiny") / "t.gguf", context=4 * MAX_ROWS)
+    return LLM(path, backend="reference")
+
+
+def free(llm):
+    """How many blocks are free once the loop has turned again."""
+    llm.generate("a", max_tokens=1)
+    assert not llm.engine.running
+    assert not llm.engine.waiting
+    return llm.engine.pool.free
+
+
+def test_stop_ends_a_prompt_that_is_still_being_computed(llm, monkeypatch):
+    before, turns = free(llm), []
+    stream = llm.stream([1] * (3 * MAX_ROWS), **OPTIONS)
+    run = llm.backend.run
+    monkeypatch.setattr(llm.backend, "run", lambda b: (turns.append(b), stream.stop(), run(b))[2])
+    assert list(stream) == []
+    assert len(turns) == 1
+    assert stream.completion().finish_reason == "aborted"
+    monkeypatch.undo()
+    assert free(llm) == before
+
+
+def test_stop_before_the_first_step(llm):
+    stream = llm.stream("ab", **OPTIONS)
+    stream.stop()
+    assert list(stream) == []
+    assert stream.completion().text == ""
+
+
+def test_a_stream_that_is_dropped_frees_its_blocks(llm):
+    before = free(llm)
+    for _ in llm.stream("ab", **OPTIONS):
+        break
+    llm.stream("ab", **OPTIONS)  # never begun
+    gc.collect()
+    assert free(llm) == before
+    kept = [llm.stream("ab", **OPTIONS)]
+    next(kept[0])
+    kept.append(kept)  # a cycle, which only the collector ends
+    del kept
+    gc.collect()
+    assert llm.logits([1] * (4 * MAX_ROWS)).shape == (4 * MAX_ROWS, 264)
+    assert free(llm) == before
+
+
+def test_a_partly_read_stream_tells_of_the_part_that_was_read(llm):
+    whole = llm.generate("ab", **OPTIONS)
+    stream, other = llm.stream("ab", **OPTIONS), llm.stream("b", **OPTIONS)
+    assert stream.completion().finish_reason == "unfinished"
+    step = next(stream)
+    other.finish()  # turns the loop until both have ended
+    assert stream.sequence.finish_reason is not None
+    part = stream.completion()
+    assert (part.finish_reason, part.matched) == ("unfinished", None)
+    assert part.fingerprint == f"{step.fingerprint:016x}" != whole.fingerprint
+    done = stream.finish()
+    assert (done.text, done.token_ids) == (whole.text, whole.token_ids)
+    assert done.finish_reason == "max_tokens"
+    assert done.fingerprint == f"{stream.sequence.fingerprint:016x}"
+
+
+def test_closing_a_stream_that_ran_ahead_gives_what_was_read(llm):
+    whole = llm.generate("ab", **OPTIONS)
+    held = llm.stream("ab", **OPTIONS, stop=whole.text + "never")
+    other = llm.stream("b", **OPTIONS)
+    for _ in range(3):
+        next(held)
+    other.finish()
+    held.close()
+    assert list(held) == []
+    part = held.completion()
+    assert (part.finish_reason, len(part.token_ids)) == ("aborted", 3)
+    shown = b"".join(map(llm.tokenizer.token_bytes, part.token_ids)).decode(errors="replace")
+    assert part.text == shown

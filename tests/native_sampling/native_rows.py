@@ -1,0 +1,131 @@
+"""Rows, settings and chains to compare the native sampler and its NumPy twin on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from cutaway.sampling import (
+    PRESETS,
+    History,
+    Recipe,
+    Request,
+    Sampled,
+    SamplingParams,
+    Stage,
+    build_chain,
+    sample,
+)
+
+try:
+    from cutaway import _native
+except ImportError:
+    _native = None
+
+needs_native = pytest.mark.skipif(_native is None, reason="cutaway._native was not built")
+TIERS = _native.tiers().split(",") if _native else []
+
+# -- rows ------------------------------------------------------------------------------------
+
+
+def made(n: int, seed: int, scale: float, step: float | None, peaks: int) -> np.ndarray:
+    """Noise of this scale, on a grid of this step (ties), with some tokens far above the rest."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(0, scale, n)
+    x[rng.integers(0, n, peaks)] += 5 * scale
+    return (x if step is None else np.round(x / step) * step).astype(np.float32)
+
+
+EXTREMES = st.sampled_from(
+    [0.0, -0.0, 1e-45, -1e-45, 1e-40, 1.0, 1e4, -1e4, 1e9, 2e9, -3e30, 3e30, 16777216.0]
+)
+VALUES = st.one_of(
+    st.integers(-12, 12).map(lambda n: n / 4), st.floats(-30, 30, width=32), EXTREMES
+)
+SHORT = st.lists(VALUES, min_size=1, max_size=40).map(lambda v: np.array(v, np.float32))
+SCALES = st.sampled_from([1e-40, 1e-6, 0.01, 0.5, 3.0, 20.0, 1e4, 1e20])
+STEPS = st.sampled_from([None, None, 0.125, 1.0, 50.0])
+SIZES = st.one_of(
+    st.integers(1, 200), st.integers(200, 5000), st.sampled_from([16, 64, 4096, 4097])
+)
+LONG = st.builds(made, SIZES, st.integers(0, 2**32), SCALES, STEPS, st.integers(0, 30))
+EQUAL = st.builds(lambda n, v: np.full(n, v, np.float32), SIZES, VALUES)
+ROWS = st.one_of(SHORT, LONG, LONG, EQUAL)
+
+# -- settings ----------------------------------------------------------------------------------
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0, 0.01, 0.3, 0.7, 1, 1, 1.7, 100]),
+        "top_k": st.sampled_from([0, 0, 1, 2, 7, 40, 300, 1024, 1500, 4999, 2**40]),
+        "top_p": st.sampled_from([1, 1e-9, 0.3, 0.9, 0.9, 0.999, 1 - 1e-9, 1 - 2**-53]),
+        "min_p": st.sampled_from([0, 0, 5e-324, 1e-300, 1e-9, 0.05, 0.5, 1 - 2**-53]),
+        "preset": st.sampled_from(sorted(PRESETS)),
+    },
+    optional={
+        "repetition_penalty": st.sampled_from([0.01, 0.5, 1.1, 1.3, 100]),
+        "presence_penalty": st.floats(-2, 2),
+        "frequency_penalty": st.floats(-2, 2),
+        "logit_bias": st.dictionaries(st.integers(0, 60), st.floats(-100, 100), max_size=5),
+    },
+)
+IDS = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 9000)), max_size=30)
+SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**32 - 1, 2**32, 2**64 - 1]))
+POSITIONS = st.one_of(st.integers(0, 5000), st.integers(0, 2**31 - 1))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    params = SamplingParams(**draw(SETTINGS))
+    chain = build_chain(params)
+    if draw(st.booleans()):
+        chain = tuple(draw(st.permutations(chain)))  # beyond the presets
+    prompt, output = tuple(draw(IDS)), draw(IDS)
+    return Request(
+        Recipe(chain, params, prompt), History(prompt, output),
+        draw(SEEDS), draw(POSITIONS), draw(st.booleans()),
+    )  # fmt: skip
+
+
+def request(
+    chain: tuple[Stage, ...] | None = None,
+    *,
+    seed: int = 5,
+    position: int = 100,
+    ledger: bool = False,
+    history: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    **settings: object,
+) -> Request:
+    params = SamplingParams(**settings)
+    recipe = Recipe(build_chain(params) if chain is None else chain, params, history[0])
+    return Request(recipe, History(*history), seed, position, ledger)
+
+
+# -- the two ------------------------------------------------------------------------------------
+
+
+def by_twin(logits: np.ndarray, requests: Sequence[Request]) -> list[Sampled]:
+    """The NumPy text, for every row."""
+    return sample(logits, [_without_native(r) for r in requests])
+
+
+def _without_native(r: Request) -> Request:
+    recipe = Recipe.__new__(Recipe)
+    recipe.chain, recipe.params, recipe.encoded = r.recipe.chain, r.recipe.params, None
+    return r._replace(recipe=recipe)
+
+
+def natively(logits: np.ndarray, requests: Sequence[Request], tier: str) -> list[Sampled]:
+    """The native routine, and a failure where it would pass a row on to the twin."""
+    rows = [
+        (r.recipe.encoded, r.seed, r.position, r.ledger, r.history.output_token_ids)
+        for r in requests
+    ]
+    assert [row[0] for row in _native.sample_rows(logits, rows, tier)] == [0] * len(rows)
+    return sample(logits, requests, tier=tier)
+
+
+def same(a: Sequence[Sampled], b: Sequence[Sampled]) -> bool:
+    """Equal to the last bit, and in the types of all values."""
+    return repr(a) == repr(b) and list(a) == list(b)

@@ -1,0 +1,106 @@
+"""What surrounds the native sampler: who goes to the twin, what is refused, what is read."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from cutaway.errors import CutawayError, InputError
+from cutaway.sampling import Request, sample
+from native_rows import _native, by_twin, made, natively, needs_native, request, same
+
+pytestmark = needs_native
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("where", [0, 15, 16, 36])
+def test_logits_that_are_not_finite_are_refused_by_position(bad, where):
+    logits = np.zeros((2, 37), np.float32)
+    logits[1, where] = bad
+    for asked in (request(position=77), request(position=77, processors=(lambda ids, x: x,))):
+        with pytest.raises(CutawayError, match="position 77 are not finite"):
+            sample(logits, [request(position=5), asked])
+
+
+def test_rows_with_processors_are_the_twins_and_their_neighbours_are_not():
+    def ban_zero(ids, row):
+        row[0] = -np.inf
+        return row
+
+    logits = np.stack([made(300, i, 2.0, None, 0) for i in range(4)])
+    asked = [request(), request(processors=(ban_zero,)), request(top_k=3), request(temperature=0)]
+    assert [bool(r.recipe.encoded) for r in asked] == [True, False, True, True]
+    assert same(sample(logits, asked), by_twin(logits, asked))
+
+
+def test_a_processor_that_misbehaves_raises_as_before():
+    asked = [request(processors=(lambda ids, x: x[:3],))]
+    with pytest.raises(InputError, match="one logit per token"):
+        sample(np.zeros((1, 9), np.float32), asked)
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_logits_that_a_stage_might_overflow_are_the_twins():
+    logits = np.array([[1e37, -3e38, 2.0]], np.float32)
+    asked = request(temperature=0.01, top_p=1)
+    row = (asked.recipe.encoded, 5, 100, False, None)
+    assert _native.sample_rows(logits, [row], "")[0][0] == 2
+
+
+def test_no_rows_no_draws():
+    assert sample(np.zeros((0, 9), np.float32), []) == []
+
+
+def test_rows_and_requests_must_be_as_many():
+    with pytest.raises(ValueError, match="2 rows of logits for 1 requests"):
+        sample(np.zeros((2, 9), np.float32), [request()])
+
+
+def test_rows_may_be_read_only_views():
+    table = made(900, 1, 3.0, None, 0).reshape(300, 3).T
+    table.setflags(write=False)
+    asked = [request(), request(top_k=5), request(temperature=0)]
+    assert same(sample(table, asked), by_twin(table, asked))
+    whole = np.ascontiguousarray(table)
+    whole.setflags(write=False)
+    assert same(natively(whole[1:], asked[1:], ""), by_twin(table[1:], asked[1:]))
+
+
+def test_ids_beyond_the_vocabulary_are_nobodys():
+    history = ((1, 2, 10**12), [3, 3, 50, 10**12])
+    asked = [request(history=history, repetition_penalty=1.5, logit_bias={9: 1.0, 10**12: 5.0})]
+    logits = made(10, 1, 3.0, None, 0)[None]
+    assert same(natively(logits, asked, ""), by_twin(logits, asked))
+
+
+def test_the_output_is_read_anew_at_every_step():
+    output: list[int] = []
+    asked: Request = request(history=((1,), output), frequency_penalty=1.0, temperature=0)
+    logits = np.array([[3.0, 2.9, 2.8, 0.0]], np.float32)
+    drawn = []
+    for _ in range(6):
+        assert same(natively(logits, [asked], ""), by_twin(logits, [asked]))
+        drawn.append(sample(logits, [asked])[0].draw.token_id)
+        output.append(drawn[-1])
+    assert drawn == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_unknown_instruction_set_is_refused():
+    with pytest.raises(ValueError, match="instruction set 'sparc'"):
+        sample(np.zeros((1, 9), np.float32), [request()], tier="sparc")
+
+
+def test_threads_may_sample_at_once():
+    logits = np.stack([made(20000, i, 3.0, None, 5) for i in range(8)])
+    asked = [request(position=i, repetition_penalty=1.2) for i in range(8)]
+    expected, wrong = sample(logits, asked), []
+
+    def work() -> None:
+        wrong.extend(r for _ in range(20) if not same(r := sample(logits, asked), expected))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

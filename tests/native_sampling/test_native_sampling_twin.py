@@ -1,0 +1,114 @@
+"""Native sampler and NumPy twin: equal in every figure, on every instruction set."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway.sampling import PRESETS, sample
+from native_rows import ROWS, TIERS, by_twin, made, natively, needs_native, request, requests, same
+
+pytestmark = [
+    needs_native,
+    pytest.mark.filterwarnings("ignore:overflow"),
+    pytest.mark.filterwarnings("ignore:invalid value"),
+    pytest.mark.filterwarnings("ignore:divide by zero"),
+]
+
+
+@settings(max_examples=1200)
+@given(ROWS, requests())
+def test_every_figure_equals_the_twins(logits, asked):
+    kept = logits.copy()
+    expected = by_twin(logits[None], [asked])
+    for tier in TIERS:
+        assert same(sample(logits[None], [asked], tier=tier), expected), tier
+    assert (logits.view(np.uint32) == kept.view(np.uint32)).all()
+
+
+@settings(max_examples=200)
+@given(st.lists(requests(), min_size=1, max_size=6), st.integers(1, 900), st.integers(0, 2**32))
+def test_rows_of_a_batch_do_not_notice_each_other(asked, n, seed):
+    logits = np.stack([made(n, seed + i, 3.0, None, 2) for i in range(len(asked))])
+    expected = [by_twin(row[None], [r])[0] for row, r in zip(logits, asked, strict=True)]
+    assert same(sample(logits, asked), expected)
+
+
+CHAINS = {
+    "default": {},
+    "greedy": {"temperature": 0},
+    "pure": {"temperature": 1, "top_p": 1},
+    "hot": {"temperature": 2.0, "top_p": 1},
+    "top_k": {"top_k": 40, "top_p": 1},
+    "many": {"top_k": 3000, "top_p": 0.95},
+    "most": {"top_k": 30000, "top_p": 0.99, "temperature": 1.5},
+    "min_p": {"min_p": 0.05, "top_p": 1, "temperature": 1},
+    "tight": {"top_p": 1 - 1e-12, "temperature": 1},
+    "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.1},
+    "greedy penalties": {"repetition_penalty": 1.2, "temperature": 0},
+    "bias": {"logit_bias": {0: 100.0, 49151: -3.25}},
+}
+HISTORY = (tuple(range(0, 4000, 7)), [5, 5, 6, 49151, 12])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_whole_vocabulary(name, tier):
+    shapes = [(3.0, None, 0), (1.0, None, 300), (0.01, None, 0), (3.0, 0.25, 5), (400.0, None, 1)]
+    for i, shape in enumerate(shapes):
+        logits = made(49152, i, *shape)[None]
+        for ledger in (False, True):
+            asked = [request(history=HISTORY, seed=i, position=i, ledger=ledger, **CHAINS[name])]
+            assert same(natively(logits, asked, tier), by_twin(logits, asked))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_on_a_whole_vocabulary(preset):
+    logits = made(49152, 9, 2.0, None, 50)[None]
+    given = {"top_k": 200, "top_p": 0.8, "min_p": 0.02, "temperature": 1.4, "preset": preset}
+    asked = [request(ledger=True, history=HISTORY, repetition_penalty=1.1, **given)]
+    for tier in TIERS:
+        assert same(natively(logits, asked, tier), by_twin(logits, asked))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_large_vocabulary(tier):
+    logits = np.stack([made(262144, 1, 3.0, None, 9), made(262144, 2, 3.0, 0.5, 0)])
+    asked = [request(), request(temperature=1, top_p=1)]
+    assert same(natively(logits, asked, tier), by_twin(logits, asked))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_luck_alone_decides_between_equals(tier):
+    """All logits equal: the bound that spares logarithms must never spare the winner."""
+    logits = np.zeros((1, 5000), np.float32)
+    for position in range(150):
+        asked = [request(position=position, temperature=1, top_p=1)]
+        assert same(natively(logits, asked, tier), by_twin(logits, asked))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("spread", [0.5, 3.0, 12.0])
+def test_pure_sampling_draws_the_twins_token_at_many_positions(tier, spread):
+    logits = made(3001, 4, spread, None, 0)[None]
+    for position in range(100):
+        asked = [request(position=position, seed=2**40 + 1, temperature=1, top_p=1)]
+        assert same(natively(logits, asked, tier), by_twin(logits, asked))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("value", [2e9, 3e30, -2e9, 1e-45])
+def test_scores_too_coarse_for_luck_go_to_the_lowest_id(tier, value):
+    logits = np.full((1, 700), value, np.float32)
+    logits[0, 0] = -3e30
+    asked = [request(temperature=1, top_p=1, seed=s) for s in range(9)]
+    rows = np.repeat(logits, 9, axis=0)
+    assert same(natively(rows, asked, tier), by_twin(rows, asked))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_both_zeros_are_one_value(tier):
+    logits = np.array([[-1.0, -0.0, 0.0, -0.0, 0.0, -2.0]], np.float32)
+    for chain in ({"temperature": 0}, {"top_k": 2}, {"top_p": 0.3, "temperature": 1}):
+        asked = [request(ledger=True, **chain)]
+        assert same(natively(logits, asked, tier), by_twin(logits, asked))
