@@ -24,16 +24,27 @@ void Gather::run(Step& step, int thread) {
     memcpy(step.at(out_, i), step.at(in_, step.logit_rows[i]), sizeof(float) * width_);
 }
 
+bool Normalise::is_shared(const Step& step) const {
+  return out_.buffer >= 0 || !step.is_private(count(step, rows_));
+}
+
 void Normalise::run(Step& step, int thread) {
+  const int rows = count(step, rows_);
+  const bool all = !is_shared(step);
   std::vector<float> scratch(out_.buffer < 0 ? width_ : 0);
-  for (int i = thread; i < count(step, rows_); i += step.pool.size()) {
+  for (int i = all ? 0 : thread; i < rows; i += all ? 1 : step.pool.size()) {
     const float* x = step.at(in_, i);
     if (!weight_.empty()) {
       float* y = out_.buffer < 0 ? scratch.data() : step.at(out_, i);
       step.k.rms_norm(x, weight_.data(), eps_, width_, y);
       x = y;
     }
-    if (act_ >= 0) step.k.quantise(x, width_, step.act(act_, i));
+    if (act_ < 0) continue;
+    step.k.quantise(x, width_, step.act(act_, i, thread, rows));
+    // Floats are for everyone, so one thread made this row: hand every thread its quant blocks.
+    for (int t = 0; !all && step.is_private(rows) && t < step.pool.size(); t++)
+      if (t != thread)
+        memcpy(step.act(act_, i, t, rows), step.act(act_, i, thread, rows), sizeof(ActBlock) * (width_ / kQuant));
   }
 }
 
@@ -56,13 +67,13 @@ void Linear::prepare(Step& step) {
   grain_ = std::max(1, panels_ / (step.pool.size() * 8));
 }
 
-void Linear::run(Step& step, int) {
+void Linear::run(Step& step, int thread) {
   for (int first; (first = take(grain_)) < panels_;)
-    panels(step, first, std::min(first + grain_, panels_));
+    panels(step, thread, first, std::min(first + grain_, panels_));
 }
 
 // Rows in stretches that stay in the cache, so that a stretch meets every panel while it is there.
-void Linear::panels(Step& step, int first, int last) {
+void Linear::panels(Step& step, int thread, int first, int last) {
   constexpr int stretch = 128;
   alignas(64) float out[8 * kLanes], up[8 * kLanes];
   const int rows = count(step, rows_);
@@ -75,9 +86,9 @@ void Linear::panels(Step& step, int first, int last) {
       for (int row = begin, end = std::min(rows, begin + stretch); row < end;) {
         int tile = 0;
         while (kTileRows[tile] > end - row) tile++;
-        compute(step, *part, panel, row, tile, out);
+        compute(step, thread, *part, panel, row, tile, out);
         if (finish_ == Finish::kSiluMul) {
-          compute(step, parts_[1], panel, row, tile, up);
+          compute(step, thread, parts_[1], panel, row, tile, up);
           step.k.silu_mul(out, up, kTileRows[tile] * kLanes, out);
         }
         finish(step, *part, panel, row, kTileRows[tile], out);
@@ -86,10 +97,11 @@ void Linear::panels(Step& step, int first, int last) {
     }
 }
 
-void Linear::compute(Step& step, const Part& part, int panel, int row, int tile, float* out) const {
+void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int tile,
+                     float* out) const {
   const Packed& w = part.weight;
   const bool floats = is_float(w.format);
-  const void* x = floats ? (const void*)step.at(in_, row) : step.act(act_, row);
+  const void* x = floats ? (const void*)step.at(in_, row) : step.act(act_, row, thread, count(step, rows_));
   const size_t stride = floats ? step.width(in_.buffer) : step.width(act_) / kQuant;
   step.k.tile[w.format][tile](w.data + panel * w.panel, floats ? w.cols : w.cols / kQuant, x, stride, out);
   if (part.bias.empty()) return;

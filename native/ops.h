@@ -33,6 +33,7 @@ class Normalise : public Op {
   Normalise(Rows rows, View in, int width, std::vector<float> weight, float eps, View out, int act)
       : rows_(rows), in_(in), width_(width), weight_(std::move(weight)), eps_(eps), out_(out), act_(act) {}
   void run(Step& step, int thread) override;
+  bool is_shared(const Step& step) const override;
 
  private:
   Rows rows_;
@@ -59,8 +60,8 @@ class Linear : public Op {
   void run(Step& step, int thread) override;
 
  private:
-  void panels(Step& step, int first, int last);
-  void compute(Step& step, const Part& part, int panel, int row, int tile, float* out) const;
+  void panels(Step& step, int thread, int first, int last);
+  void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, float* out) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 
   Rows rows_;

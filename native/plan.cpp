@@ -32,6 +32,7 @@ void Plan::check(const Batch& b) const {
     for (int j = begins ? 0 : position / kKvBlock; j <= position / kKvBlock; j++)
       if (table[j] < 0 || table[j] >= kv_blocks) bad("a block table names no KV block");
   }
+  if (b.logits > b.rows) bad("more logit rows than rows");
   for (int i = 0; i < b.logits; i++)
     if (b.logit_rows[i] < 0 || b.logit_rows[i] >= b.rows) bad("a logit row is not one of the rows");
 }
@@ -40,7 +41,8 @@ void Plan::check(const Batch& b) const {
 void Plan::reserve(int rows, int logits) {
   for (size_t i = 0; i < buffers_.size(); i++) {
     Buffer& b = buffers_[i];
-    const size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
+    size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
+    if (b.quantised) n = std::max(n, (size_t)Step::kPrivateRows * pool->most());
     if (b.quantised && b.acts.size() < n * (b.width / kQuant)) b.acts.resize(n * (b.width / kQuant));
     if (!b.quantised && b.floats.size() < n * b.width) b.floats.resize(n * b.width);
   }
@@ -61,7 +63,7 @@ const float* Plan::run(const Batch& batch) {
     pool->run([&](int thread) {
       for (auto& op : ops_) {
         op->run(step, thread);
-        pool->barrier();
+        if (op->is_shared(step)) pool->barrier();
       }
     });
   return step.at(output, 0);

@@ -34,8 +34,12 @@ struct Step {
   std::vector<Segment> segments;
   std::vector<int> logit_rows;
 
+  // For few rows it is cheaper that every thread quantises them for itself than that all wait for one.
+  static constexpr int kPrivateRows = 2;
+  bool is_private(int rows) const { return rows <= kPrivateRows; }
+
   float* at(View v, int row) const;
-  ActBlock* act(int buffer, int row) const;
+  ActBlock* act(int buffer, int row, int thread, int rows) const;
   int width(int buffer) const;
 };
 
@@ -44,8 +48,10 @@ class Op {
   virtual ~Op() = default;
   // Once a step, before the threads start.
   virtual void prepare(Step&) { next_ = 0; }
-  // By every thread; a barrier follows.
+  // By every thread.
   virtual void run(Step& step, int thread) = 0;
+  // Whether a barrier must follow: not where each thread's result is its own.
+  virtual bool is_shared(const Step&) const { return true; }
 
  protected:
   int take(int grain) { return next_.fetch_add(grain, std::memory_order_relaxed); }
@@ -96,9 +102,10 @@ inline float* Step::at(View v, int row) const {
   auto& b = plan.buffers_[v.buffer];
   return b.floats.data() + (size_t)row * b.width + v.column;
 }
-inline ActBlock* Step::act(int buffer, int row) const {
+inline ActBlock* Step::act(int buffer, int row, int thread, int rows) const {
   auto& b = plan.buffers_[buffer];
-  return b.acts.data() + (size_t)row * (b.width / kQuant);
+  const size_t first = is_private(rows) ? (size_t)thread * kPrivateRows : 0;
+  return b.acts.data() + (first + row) * (b.width / kQuant);
 }
 inline int Step::width(int buffer) const { return plan.buffers_[buffer].width; }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 
 namespace cutaway {
 namespace {
@@ -28,8 +29,9 @@ int processors() {
 }  // namespace
 
 // 2000 pauses last some 50 microseconds.
-Pool::Pool(int threads) : size_(threads), spins_(threads > processors() ? 0 : 2000) {
-  if (threads < 1 || threads > 1024) throw std::invalid_argument("threads must be between 1 and 1024");
+Pool::Pool(int threads) : size_(threads), spins_(threads > processors() ? 0 : 2000), active_(threads) {
+  if (threads < 1 || threads >= kMostThreads)
+    throw std::invalid_argument("threads must be between 1 and " + std::to_string(kMostThreads - 1));
 }
 
 Pool::~Pool() { stop(); }
@@ -61,7 +63,7 @@ void Pool::stop() {
   {
     std::lock_guard<std::mutex> lock(bed_->mutex);
     stopping_ = true;
-    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.store(next_epoch(0), std::memory_order_release);
   }
   bed_->wake.notify_all();
   for (auto& worker : workers_) worker.join();
@@ -69,26 +71,45 @@ void Pool::stop() {
 }
 
 void Pool::run(const std::function<void(int)>& job) {
-  if (size_ == 1) return job(0);
+  if (rest_ > 0 && --rest_ == 0) active_ = std::min(size_, 2 * active_);
+  if (active_ == 1) return job(0);
   if (owner_ != getpid()) {
     stop();
     sleepers_ = 0;
     start();
   }
   job_ = &job;
-  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  barriers_ = 0;
+  late_.store(0, std::memory_order_relaxed);
+  epoch_.store(next_epoch(active_), std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst)) {
     std::lock_guard<std::mutex> lock(bed_->mutex);
     bed_->wake.notify_all();
   }
   job(0);
   barrier();  // all are done, and none still reads job_
+  adapt();
+}
+
+void Pool::adapt() {
+  if (spins_ == 0 || barriers_ < 16) return;
+  if (late_.load(std::memory_order_relaxed) > barriers_ / 8) {
+    active_ = std::max(1, active_ / 2);
+    rest_ = rests_;
+    rests_ = std::min(2 * rests_, 1024);
+  } else if (active_ == size_) {
+    rests_ = 8;
+  } else {
+    rest_ = std::max(rest_, 1);  // fewer threads do well: try more again
+  }
 }
 
 void Pool::work(int id, unsigned long seen) {
-  for (;; seen++) {
+  for (;;) {
     wait_for_job(seen);
+    seen = epoch_.load(std::memory_order_acquire);
     if (stopping_) return;
+    if (id >= (int)(seen % kMostThreads)) continue;  // not in this job
     (*job_)(id);
     barrier();
   }
@@ -106,21 +127,20 @@ void Pool::wait_for_job(unsigned long seen) {
 }
 
 void Pool::barrier() {
-  if (size_ == 1) return;
+  const int threads = active_;
+  if (threads == 1) return;
   const unsigned long now = generation_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
     arrived_.store(0, std::memory_order_relaxed);
+    barriers_++;
     generation_.fetch_add(1, std::memory_order_release);
     return;
   }
-  // A wait that outlasts its spin means that some other program has this thread's partner's
-  // processor: spin less from then on, and more again when waits are short.
-  thread_local int patience = 0;
   int i = 0;
   for (; generation_.load(std::memory_order_acquire) == now; i++)
-    if (i < patience) relax();
+    if (i < spins_) relax();
     else sched_yield();
-  patience = i > patience ? patience / 2 : std::min(spins_, patience + spins_ / 16);
+  if (i > spins_) late_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace cutaway

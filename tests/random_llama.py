@@ -1,9 +1,13 @@
 """Writes small random llama models as GGUF files, in shapes odd enough to catch a mistake."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
+
+from cutaway.weights import FORMATS, dequantize
 
 WORDS = [f"<0x{b:02X}>" for b in range(256)] + ["▁", "a", "b", "ab", "▁a"]
 
@@ -12,8 +16,14 @@ def write_tiny_llama(
     path: Path, *, tied: bool = False, heads: int = 6, kv_heads: int = 2, head_dim: int = 8,
     hidden: int = 32, feed_forward: int = 96, layers: int = 2, context: int = 128, seed: int = 0,
     extra_tensor: str | None = None, skip_tensor: str | None = None, architecture: str = "llama",
+    metadata: Mapping[str, Any] | None = None, rows: int | None = None, format: str = "F32",
+    formats: Mapping[str, str] | None = None,
 ) -> Path:  # fmt: skip
-    """head_dim differs from hidden / heads, and heads from kv_heads, on purpose."""
+    """head_dim differs from hidden / heads, and heads from kv_heads, on purpose.
+
+    metadata: keys to set, whatever they were (None removes one); rows: those of the embedding
+    format: of every matrix; formats: of the matrices with these last names ("ffn_down", "output")
+    """
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(context)
@@ -33,7 +43,7 @@ def write_tiny_llama(
     writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * 5])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    shapes = {"token_embd": (len(tokens), hidden), "output_norm": (hidden,)}
+    shapes = {"token_embd": (rows or len(tokens), hidden), "output_norm": (hidden,)}
     if not tied:
         shapes["output"] = (len(tokens), hidden)
     for i in range(layers):
@@ -50,10 +60,57 @@ def write_tiny_llama(
         shapes[extra_tensor] = (hidden,)
     for name, shape in shapes.items():
         if name != skip_tensor:
+            kind = (formats or {}).get(name.split(".")[-1], format) if len(shape) == 2 else "F32"
             scale = 1.0 if len(shape) == 1 else 3.0 / np.sqrt(shape[-1])
-            writer.add_tensor(f"{name}.weight", (rng.normal(size=shape) * scale).astype(np.float32))
+            raw = random_matrix(rng, kind, shape, scale)
+            kind_id = gguf.GGMLQuantizationType[kind] if raw.dtype == np.uint8 else None
+            writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind_id)
+    for key, value in (metadata or {}).items():
+        writer.kv_data[0].pop(key, None)
+        if value is not None:
+            writer.kv_data[0][key] = _stored(value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def random_matrix(
+    rng: np.random.Generator, format: str, shape: tuple[int, ...], scale: float
+) -> np.ndarray[Any, Any]:
+    """Normally distributed numbers in a format: float32 for F32, else the bytes of each row."""
+    if format.endswith("_K"):
+        return _random_super_blocks(rng, format, shape, scale)
+    numbers = (rng.normal(size=shape) * scale).astype(np.float32)
+    if format == "F32":
+        return numbers
+    raw = gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[format])
+    return raw.view(np.uint8).reshape(shape[0], -1)
+
+
+def _random_super_blocks(
+    rng: np.random.Generator, format: str, shape: tuple[int, ...], scale: float
+) -> np.ndarray[Any, Any]:
+    """The K formats, which gguf-py cannot write: random codes, mean 0 and deviation `scale`."""
+    kind = FORMATS[format]
+    raw = rng.integers(0, 256, (shape[0], kind.nbytes(shape[1])), np.uint8)
+    blocks = raw.reshape(-1).view(kind.layout)
+    blocks["d"] = 1
+    if "dmin" in kind.layout.names:
+        blocks["dmin"] = 0
+        mean = dequantize(kind, raw.reshape(-1)).mean()
+        blocks["d"], blocks["dmin"] = 0, 1
+        blocks["dmin"] = ratio = -mean / dequantize(kind, raw.reshape(-1)).mean()
+        blocks["d"] = 1
+    factor = scale / dequantize(kind, raw.reshape(-1)).std() * rng.uniform(0.5, 1.5, len(blocks))
+    blocks["d"] = factor
+    if "dmin" in kind.layout.names:
+        blocks["dmin"] = factor * ratio
+    return raw
+
+
+def _stored(value: Any) -> gguf.GGUFValue:
+    kind = gguf.GGUFValueType.get_type(value)
+    wide = {gguf.GGUFValueType.INT32: "INT64", gguf.GGUFValueType.FLOAT32: "FLOAT64"}
+    return gguf.GGUFValue(value, gguf.GGUFValueType[wide.get(kind, kind.name)])
