@@ -1,4 +1,4 @@
-.PHONY: test lint bench
+.PHONY: test lint bench sanitize
 
 test:
 	python -m pytest
@@ -9,5 +9,17 @@ lint:
 	mypy
 	lint-imports
 
+# Speed beside the machine's limit, and what the KV cache buys. Beside other engines:
+# python bench/compare.py --help
 bench:
+	python -m cutaway bench
 	python bench/kv_cache.py
+
+# The native code without Python, under the sanitizers: memory and undefined behaviour, then races.
+sanitize:
+	mkdir -p build/sanitize
+	native/tests/build.sh build/sanitize/memory -g1 \
+	  -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
+	build/sanitize/memory
+	native/tests/build.sh build/sanitize/races -g1 -fsanitize=thread
+	TSAN_OPTIONS=halt_on_error=1 build/sanitize/races

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "gil.h"
 #include "ops.h"
 
 namespace nb = nanobind;
@@ -17,6 +18,7 @@ using namespace nb::literals;
 using namespace cutaway;
 
 void bind_sampler(nb::module_& m);  // sampler_module.cpp
+void bind_measure(nb::module_& m);  // measure_module.cpp
 
 namespace {
 
@@ -52,7 +54,7 @@ struct Arena {
     if (bytes > memory->size() - used) throw std::invalid_argument("the arena is full");
     uint8_t* out = memory->data() + used;
     used += bytes;
-    nb::gil_scoped_release release;
+    WithoutGil release;
     return pack(pool, f, source.data(), rows, cols, memory, out);
   }
 };
@@ -67,7 +69,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
                     (int)tokens.size(), (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size()};
   const float* logits;
   {
-    nb::gil_scoped_release release;
+    WithoutGil release;
     logits = plan.run(batch);
   }
   return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
@@ -82,16 +84,17 @@ void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& f
   const auto how = finish == "add"        ? Linear::Finish::kAdd
                    : finish == "silu_mul" ? Linear::Finish::kSiluMul
                                           : Linear::Finish::kStore;
-  plan.add(std::make_unique<Linear>(rows_of(logits), view(in), act, how, std::move(list)));
+  plan.add(std::make_unique<Linear>(rows_of(logits), view(in), act, how, std::move(list)), true);
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
   m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.backends.cpu.";
+  nb::set_leak_warnings(false);  // a daemon thread at work while Python ends keeps what it uses
   m.def("tiers", &available_kernels, "Instruction-set tiers of this machine, best first, comma-separated.");
 
-  nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::size);
+  nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::most);
 
   nb::class_<Packed>(m, "Packed")
       .def_ro("rows", &Packed::rows)
@@ -140,4 +143,5 @@ NB_MODULE(_native, m) {
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a);
 
   bind_sampler(m);
+  bind_measure(m);
 }

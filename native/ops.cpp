@@ -63,13 +63,34 @@ Linear::Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> par
 }
 
 void Linear::prepare(Step& step) {
-  Op::prepare(step);
-  grain_ = std::max(1, panels_ / (step.pool.size() * 8));
+  const int threads = step.pool.size();
+  if (!cursors_) cursors_ = std::make_unique<Cursor[]>(step.pool.most());
+  for (int t = 0; t < threads; t++) cursors_[t].next.store(begin(t, threads), std::memory_order_relaxed);
+  grain_ = std::max(1, panels_ / (threads * 8));
 }
 
 void Linear::run(Step& step, int thread) {
-  for (int first; (first = take(grain_)) < panels_;)
-    panels(step, thread, first, std::min(first + grain_, panels_));
+  const int threads = step.pool.size();
+  for (int i = 0; i < threads; i++) {
+    const int owner = (thread + i) % threads, last = begin(owner + 1, threads);
+    for (int first; (first = cursors_[owner].next.fetch_add(grain_, std::memory_order_relaxed)) < last;)
+      panels(step, thread, first, std::min(first + grain_, last));
+  }
+}
+
+void Linear::prefetch(const Step& step, int thread) const {
+  constexpr int lines = 256;  // what memory delivers while the threads meet and take breath
+  int panel = begin(thread, step.pool.size());
+  const Part& part = part_of(panel);
+  const uint8_t* p = part.weight.data + panel * part.weight.panel;
+  for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
+}
+
+const Linear::Part& Linear::part_of(int& panel) const {
+  const Part* part = parts_.data();
+  if (finish_ != Finish::kSiluMul)
+    while (panel >= part->weight.panels()) panel -= part++->weight.panels();
+  return *part;
 }
 
 // Rows in stretches that stay in the cache, so that a stretch meets every panel while it is there.
@@ -80,9 +101,7 @@ void Linear::panels(Step& step, int thread, int first, int last) {
   for (int begin = 0; begin < rows; begin += stretch)
     for (int p = first; p < last; p++) {
       int panel = p;
-      const Part* part = parts_.data();
-      if (finish_ != Finish::kSiluMul)
-        while (panel >= part->weight.panels()) panel -= part++->weight.panels();
+      const Part* part = &part_of(panel);
       for (int row = begin, end = std::min(rows, begin + stretch); row < end;) {
         int tile = 0;
         while (kTileRows[tile] > end - row) tile++;

@@ -58,8 +58,13 @@ class Linear : public Op {
   Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> parts);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
+  void prefetch(const Step& step, int thread) const override;
 
  private:
+  // A thread's own stretch of panels, to be read in one stream; others help when theirs is done.
+  int begin(int thread, int threads) const { return (int)((long)panels_ * thread / threads); }
+  struct alignas(64) Cursor { std::atomic<int> next{0}; };
+  const Part& part_of(int& panel) const;
   void panels(Step& step, int thread, int first, int last);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, float* out) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
@@ -69,6 +74,7 @@ class Linear : public Op {
   int act_;
   Finish finish_;
   std::vector<Part> parts_;
+  std::unique_ptr<Cursor[]> cursors_;
   int panels_ = 0, grain_ = 1;
 };
 

@@ -1,15 +1,39 @@
 #include "plan.h"
 
+#include <fenv.h>
+
 #include <algorithm>
 #include <stdexcept>
 
 namespace cutaway {
+namespace {
+
+// Arithmetic as IEEE 754 begins: whatever some library did to the rounding or the subnormals of
+// the calling thread (fesetround, -ffast-math at its start) must change no bit.
+class PlainArithmetic {
+ public:
+  PlainArithmetic() { fegetenv(&before_), fesetenv(FE_DFL_ENV); }
+  ~PlainArithmetic() { fesetenv(&before_); }
+
+ private:
+  fenv_t before_;
+};
+
+}  // namespace
 
 int Plan::add_buffer(int width, bool quantised) {
   if (width <= 0 || (quantised && width % kQuant))
     throw std::invalid_argument("a buffer cannot be " + std::to_string(width) + " wide");
   buffers_.push_back({width, quantised, {}, {}});
   return (int)buffers_.size() - 1;
+}
+
+void Plan::add(std::unique_ptr<Op> op, bool streams) {
+  upcoming_.push_back(nullptr);
+  ops_.push_back(std::move(op));
+  if (!streams) return;
+  upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
+  last_stream_ = ops_.size() - 1;
 }
 
 size_t Plan::claim_kv(size_t bytes) {
@@ -50,6 +74,7 @@ void Plan::reserve(int rows, int logits) {
 
 const float* Plan::run(const Batch& batch) {
   check(batch);
+  const PlainArithmetic plain;
   if (kv_.size() == 0) kv_ = Memory(kv_bytes_ * kv_blocks);
   reserve(batch.rows, batch.logits);
   Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits}};
@@ -61,9 +86,10 @@ const float* Plan::run(const Batch& batch) {
   for (auto& op : ops_) op->prepare(step);
   if (batch.rows > 0)
     pool->run([&](int thread) {
-      for (auto& op : ops_) {
-        op->run(step, thread);
-        if (op->is_shared(step)) pool->barrier();
+      for (size_t i = 0; i < ops_.size(); i++) {
+        ops_[i]->run(step, thread);
+        if (upcoming_[i]) upcoming_[i]->prefetch(step, thread);
+        if (ops_[i]->is_shared(step)) pool->barrier();
       }
     });
   return step.at(output, 0);

@@ -52,6 +52,8 @@ class Op {
   virtual void run(Step& step, int thread) = 0;
   // Whether a barrier must follow: not where each thread's result is its own.
   virtual bool is_shared(const Step&) const { return true; }
+  // Ask for what this thread will read first. Called before the barriers that come before run.
+  virtual void prefetch(const Step&, int) const {}
 
  protected:
   int take(int grain) { return next_.fetch_add(grain, std::memory_order_relaxed); }
@@ -71,7 +73,8 @@ class Plan {
   int add_buffer(int width, bool quantised);
   // Claim bytes of every KV block; returns where in a block they begin.
   size_t claim_kv(size_t bytes);
-  void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
+  // streams: the op reads weights, so that memory should never rest before it.
+  void add(std::unique_ptr<Op> op, bool streams = false);
   // A KV block: the keys and values of kKvBlock tokens, all layers side by side, so that memory
   // grows with the blocks in use and a block is copied in one piece.
   uint16_t* kv(int block) const { return (uint16_t*)(kv_.data() + (size_t)block * kv_bytes_); }
@@ -94,6 +97,8 @@ class Plan {
   struct Buffer { int width; bool quantised; std::vector<float> floats; std::vector<ActBlock> acts; };
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
+  size_t last_stream_ = 0;
   size_t kv_bytes_ = 0;
   Memory kv_;
 };

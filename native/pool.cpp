@@ -1,9 +1,11 @@
 #include "pool.h"
 
+#include <fenv.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +18,10 @@ inline void relax() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+long nanoseconds() {
+  return (long)std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
 int processors() {
@@ -71,15 +77,17 @@ void Pool::stop() {
 }
 
 void Pool::run(const std::function<void(int)>& job) {
-  if (rest_ > 0 && --rest_ == 0) active_ = std::min(size_, 2 * active_);
-  if (active_ == 1) return job(0);
+  if (active_ == 1) {
+    job(0);
+    return adapt(0, 0);
+  }
   if (owner_ != getpid()) {
     stop();
     sleepers_ = 0;
     start();
   }
   job_ = &job;
-  barriers_ = 0;
+  const long start = nanoseconds();
   late_.store(0, std::memory_order_relaxed);
   epoch_.store(next_epoch(active_), std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst)) {
@@ -88,23 +96,24 @@ void Pool::run(const std::function<void(int)>& job) {
   }
   job(0);
   barrier();  // all are done, and none still reads job_
-  adapt();
+  adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
 }
 
-void Pool::adapt() {
-  if (spins_ == 0 || barriers_ < 16) return;
-  if (late_.load(std::memory_order_relaxed) > barriers_ / 8) {
-    active_ = std::max(1, active_ / 2);
+// After a job, never within: who prepares the next one counts on size().
+void Pool::adapt(long job, long late) {
+  if (rest_ > 0 && --rest_ == 0) {
+    active_ = std::min(size_, 2 * active_);
+  } else if (active_ > 1 && spins_ > 0 && late / (active_ - 1) > job / 4) {
+    active_ /= 2;
     rest_ = rests_;
     rests_ = std::min(2 * rests_, 1024);
   } else if (active_ == size_) {
     rests_ = 8;
-  } else {
-    rest_ = std::max(rest_, 1);  // fewer threads do well: try more again
   }
 }
 
 void Pool::work(int id, unsigned long seen) {
+  fesetenv(FE_DFL_ENV);  // a new thread inherits its maker's rounding
   for (;;) {
     wait_for_job(seen);
     seen = epoch_.load(std::memory_order_acquire);
@@ -132,15 +141,16 @@ void Pool::barrier() {
   const unsigned long now = generation_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
     arrived_.store(0, std::memory_order_relaxed);
-    barriers_++;
     generation_.fetch_add(1, std::memory_order_release);
     return;
   }
-  int i = 0;
-  for (; generation_.load(std::memory_order_acquire) == now; i++)
-    if (i < spins_) relax();
-    else sched_yield();
-  if (i > spins_) late_.fetch_add(1, std::memory_order_relaxed);
+  for (int i = 0; i < spins_; i++) {
+    if (generation_.load(std::memory_order_acquire) != now) return;
+    relax();
+  }
+  const long start = nanoseconds();
+  while (generation_.load(std::memory_order_acquire) == now) sched_yield();
+  late_.fetch_add(nanoseconds() - start, std::memory_order_relaxed);
 }
 
 }  // namespace cutaway

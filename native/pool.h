@@ -1,7 +1,7 @@
 // A persistent pool of threads that run one function together, with cheap barriers.
 //
 // Between jobs a worker spins briefly, then sleeps. At a barrier threads spin, then yield; where there
-// are more threads than processors they yield at once. Where barriers often wait that long, other
+// are more threads than processors they yield at once. Where much of a job is spent in such waits, other
 // programs have our processors: then half the threads rest for some jobs, twice as many each time
 // (results must not depend on the number of threads). A forked child starts its own workers.
 #pragma once
@@ -24,7 +24,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  int size() const { return active_; }  // threads of the running or the next job
+  int size() const { return active_; }  // threads of the running job, or of the next
   int most() const { return size_; }
   // Run job(0) … job(size - 1) at once and return when all have. The caller is thread 0.
   void run(const std::function<void(int)>& job);
@@ -36,7 +36,7 @@ class Pool {
   void stop();
   void work(int id, unsigned long seen);
   void wait_for_job(unsigned long seen);
-  void adapt();
+  void adapt(long job, long late);
   // A job's number and, in one word with it, how many threads it has: a worker that sleeps through
   // jobs it is not part of must not mistake one for another.
   unsigned long next_epoch(int threads) const { return (epoch_.load() / kMostThreads + 1) * kMostThreads + threads; }
@@ -49,7 +49,6 @@ class Pool {
   const std::function<void(int)>* job_ = nullptr;
   bool stopping_ = false;
   int active_;
-  int barriers_ = 0;  // of this job
   int rest_ = 0;      // jobs until more threads are tried again
   int rests_ = 8;     // how many the next rest lasts
   struct Bed { std::mutex mutex; std::condition_variable wake; };  // where idle workers sleep
@@ -57,7 +56,7 @@ class Pool {
   alignas(64) std::atomic<unsigned long> epoch_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> late_{0};  // waits of this job that outlasted their spin
+  alignas(64) std::atomic<long> late_{0};  // nanoseconds of this job waited for after spinning
   alignas(64) std::atomic<unsigned long> generation_{0};
 };
 

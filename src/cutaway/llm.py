@@ -58,6 +58,8 @@ class LLM:
     ) -> None:
         if context is not None:  # what can be refused before a fetch is
             context = check_int("context", context, 2, MAX_CONTEXT)
+        if threads is not None:
+            threads = check_int("threads", threads, 1, backends.MAX_THREADS)
         if backend is not None and backend not in backends.BACKENDS:
             names = ", ".join(backends.BACKENDS)
             raise InputError(f"backend must be one of {names}, not {backend!r}")

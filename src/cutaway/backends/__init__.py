@@ -8,6 +8,7 @@ from cutaway.model import Graph
 from cutaway.weights import GGUFFile
 
 BACKENDS = ("cpu", "reference")
+MAX_THREADS = 1023  # of the native pool
 
 __all__ = ["BACKENDS", "KV_BLOCK", "Backend", "Batch", "Logits", "Watch", "default", "load"]
 

@@ -45,7 +45,11 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         help="an alias ('cutaway models' lists them), a .gguf file, or hf:org/repo[:file]; "
         "default smollm2",
     )  # fmt: skip
-    group.add_argument("--backend", metavar="NAME", help="how ops are computed: cpu (default where it was built) or reference")
+    group.add_argument(
+        "--backend",
+        metavar="NAME",
+        help="how ops are computed: cpu (default where it was built) or reference",
+    )
     group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     group.add_argument(
         "--context", type=int, metavar="N",

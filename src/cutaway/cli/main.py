@@ -26,6 +26,8 @@ _COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
+    "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
+    "verify": _Command("prove that the bits never change", "cutaway.cli.verify"),
     "models": _Command("list the models and where they are", "cutaway.cli.models"),
     "pull": _Command(
         "fetch a model and check it", "cutaway.cli.models", "add_pull_arguments", "run_pull"

@@ -1,0 +1,243 @@
+"""cutaway beside its peers: the same file, one run, in turns (A B A B), as ratios.
+
+    python bench/compare.py -m MODEL.gguf [--also OTHER.gguf] [--peer-python PYTHON]
+        [--rounds 5] [--seconds 1] [--threads N] [--only NAME,NAME] [--write README.md]
+    python bench/compare.py -m MODEL.gguf --peer-python PYTHON --make-q4_0 OTHER.gguf
+
+Peers are optional: llama-cpp-python, openvino-genai, transformers, whichever PYTHON has (this
+interpreter where it is not given). Each engine loads once, in a process of its own, and sleeps
+while another is measured. --also names the same model in llama.cpp's fastest format, and gives
+the peers a second column: --make-q4_0 writes such a file (llama_model_quantize to Q4_0 with
+allow_requantize, the embedding and the output matrix as Q8_0).
+
+A measurement during which others took more than a few percent of the processors is repeated.
+--write puts the table between <!-- compare:begin --> and <!-- compare:end -->. The last line is
+one JSON document.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from peers.client import Cold, PeerError, Worker, cold, environment
+from peers.guard import Guard
+from peers.table import (
+    Column,
+    Metric,
+    Target,
+    markdown,
+    replace_between_markers,
+    verdict,
+    verdicts,
+)
+
+PEERS = Path(__file__).resolve().parent / "peers"
+TEXT, NEW = "The sky is", "16"
+KINDS = {"llama": "llama.cpp", "openvino": "OpenVINO GenAI", "transformers": "transformers"}
+
+METRICS = (
+    Metric("decode64", "one stream at context 64", "tokens/s",
+           {"do": "decode", "context": 64, "batch": 1}),
+    Metric("decode512", "one stream at context 512", "tokens/s",
+           {"do": "decode", "context": 512, "batch": 1}),
+    Metric("batch8", "8 streams at context 64", "tokens/s",
+           {"do": "decode", "context": 64, "batch": 8}),
+    Metric("prefill", "a prompt of 512", "tokens/s", {"do": "prefill", "tokens": 512}),
+    Metric("cold", "from a cold process to its first text", "s", None, True, 1.0, 2),
+    Metric("memory", "peak memory of that process", "MB", None, True, 1e-6),
+)  # fmt: skip
+TARGETS = (
+    Target("decode64", "llama", 1.8),
+    Target("decode64", "llama", 1.3, other_format=True),
+    Target("decode512", "llama", 2.5),
+    Target("batch8", "llama", 4.0),
+    Target("prefill", "llama", 6.0),
+    Target("prefill", "openvino", 1.1),
+    Target("prefill", "openvino", 1.1, other_format=True),
+    Target("cold", "llama", 1.35),
+)
+MEMORY_TARGET = 1.4  # times the file and the keys and values in use
+
+
+class Comparison:
+    """The engines that could be started, cutaway first, and the rounds that measure them."""
+
+    def __init__(self, args: Namespace) -> None:
+        self.args, self.guard = args, Guard(limit=args.others, tries=args.tries)
+        self.columns: list[Column] = []
+        self.workers: list[Worker] = []
+        self.left_out: list[str] = []
+        self._start("cutaway", sys.executable, args.model)
+        for kind in KINDS:
+            for file in (args.model, args.also):
+                if file and (not args.only or kind in args.only):
+                    self._start(kind, args.peer_python, file)
+
+    def _start(self, kind: str, python: str, file: Path) -> None:
+        other = file is self.args.also
+        name = KINDS.get(kind, kind) + (f", {file.stem.rpartition('-')[2]}" if other else "")
+        print(f"starting {name} …", file=sys.stderr, flush=True)
+        try:
+            worker = Worker(python, kind, file, self.args.threads)
+        except PeerError as error:
+            if kind == "cutaway":
+                raise
+            self.left_out.append(f"{name} ({error})")
+            return
+        version = worker.info["version"]
+        title = name.replace(KINDS.get(kind, kind), f"{KINDS.get(kind, kind)} {version}", 1)
+        self.columns.append(Column(title, kind, other))
+        self.workers.append(worker)
+
+    def run(self) -> None:
+        """All rounds; a first one, not counted, warms every engine up."""
+        for i in range(self.args.rounds + 1):
+            print(f"round {i} of {self.args.rounds} …", file=sys.stderr, flush=True)
+            for metric in METRICS:
+                for column, worker in zip(self.columns, self.workers, strict=True):
+                    if metric.command is not None:
+                        self._warm(column, worker, metric, count=i > 0)
+            for column in self.columns:
+                if i > 0:
+                    self._cold(column)
+
+    def _warm(self, column: Column, worker: Worker, metric: Metric, *, count: bool) -> None:
+        command = {**(metric.command or {}), "seconds": self.args.seconds if count else 0.1}
+        if not count:
+            worker.ask(**command)
+            return
+        before = worker.cpu_seconds()
+
+        def own(_: list[float]) -> float:
+            nonlocal before
+            before, last = worker.cpu_seconds(), before
+            return before - last
+
+        seconds = self.guard.run(lambda: worker.ask(**command), own)
+        column.figures.setdefault(metric.name, []).append(metric.figure(seconds))
+
+    def _cold(self, column: Column) -> None:
+        command = cold_command(column, self.args)
+        if command is None:
+            return
+        once = self.guard.run(lambda: cold(command), lambda result: result.cpu_s)
+        self._note(column, once)
+
+    @staticmethod
+    def _note(column: Column, once: Cold) -> None:
+        column.figures.setdefault("cold", []).append(once.first_byte_s)
+        column.figures.setdefault("memory", []).append(float(once.peak_bytes))
+
+    def close(self) -> None:
+        """End every worker."""
+        for worker in self.workers:
+            worker.close()
+
+    def memory(self) -> dict[str, Any]:
+        """The peak of a generate process beside what it must hold."""
+        file = self.args.model.stat().st_size
+        kv = self.workers[0].info["kv_block_bytes"]  # the text of TEXT and NEW fits into a block
+        ratio = median(self.columns[0].figures["memory"]) / (file + kv)
+        return {
+            "metric": "peak memory by the file and the keys and values in use", "peer": "the file",
+            "ratio": ratio, "lowest": ratio, "highest": ratio, "target": MEMORY_TARGET,
+            "verdict": verdict(MEMORY_TARGET, ratio, lower_is_better=True),
+        }  # fmt: skip
+
+
+def cold_command(column: Column, args: Namespace) -> list[str] | None:
+    """A process that writes a short text; None for engines of which that is not asked."""
+    file = str(args.also if column.other_format else args.model)
+    threads = str(args.threads)
+    if column.kind == "cutaway":
+        return [sys.executable, "-m", "cutaway", "generate", "-m", file, "--threads", threads,
+                "--temperature", "0", "--max-tokens", NEW, "-q", TEXT]  # fmt: skip
+    if column.kind == "llama":
+        return [args.peer_python, str(PEERS / "llama_cold.py"), file, threads, TEXT, NEW]
+    return None
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader of the table must know."""
+    args = comparison.args
+    said = [
+        f"{args.model.stem} on {args.threads} threads of a machine with {os.cpu_count()} processors"
+        f" ({processor()}). One run of {args.rounds} rounds in turns; medians; in brackets the "
+        "median of cutaway by the peer, round by round.",
+        f"{comparison.guard}.",
+    ]
+    if comparison.left_out:
+        said.append(f"Left out: {', '.join(comparison.left_out)}.")
+    return said
+
+
+def processor() -> str:
+    """The processor's name, as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "unknown")
+
+
+def report(comparison: Comparison) -> None:
+    """Print the table, the verdicts, and one JSON document; write the table where asked."""
+    table = markdown(comparison.columns, METRICS, notes(comparison))
+    found = [*verdicts(comparison.columns, METRICS, TARGETS), comparison.memory()]
+    print(table, end="\n\n")
+    for v in found:
+        print(f"{v['metric']}, by {v['peer']}: {v['ratio']:.2f}× "
+              f"({v['lowest']:.2f}–{v['highest']:.2f}), {v['verdict']}")  # fmt: skip
+    if comparison.args.write:
+        path = comparison.args.write
+        path.write_text(replace_between_markers(path.read_text(), table))
+    engines = [asdict(column) for column in comparison.columns]
+    guard = asdict(comparison.guard)
+    print(
+        json.dumps({"benchmark": "compare", "engines": engines, "targets": found, "guard": guard})
+    )
+
+
+def parse() -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", type=Path, required=True)
+    parser.add_argument("--also", type=Path)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--others", type=float, default=0.05, help="share that others may take")
+    parser.add_argument("--tries", type=int, default=4, help="of a disturbed measurement")
+    parser.add_argument("--only", type=lambda text: text.split(","), help=", ".join(KINDS))
+    parser.add_argument("--write", type=Path, metavar="README.md")
+    parser.add_argument("--make-q4_0", type=Path, dest="make", metavar="OTHER.gguf")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse()
+    if args.make:
+        command = [args.peer_python, str(PEERS / "llama_quantize.py"), args.model, args.make]
+        sys.exit(subprocess.call(command, env=environment()))
+    if args.write:
+        replace_between_markers(args.write.read_text(), "")  # now, not after the last round
+    try:
+        comparison = Comparison(args)
+        try:
+            comparison.run()
+        finally:
+            comparison.close()
+    except PeerError as error:
+        sys.exit(f"compare: {error}")
+    report(comparison)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The engines that bench/compare.py compares, each in a process of its own."""

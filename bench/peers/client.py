@@ -1,0 +1,104 @@
+"""The other end of worker.py, and processes that are timed from their start."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+_BENCH = Path(__file__).resolve().parent.parent
+
+
+class PeerError(Exception):
+    """An engine that cannot be measured, and why."""
+
+
+class Worker:
+    """An engine in another process, of whatever interpreter has it."""
+
+    def __init__(self, python: str, engine: str, path: Path, threads: int) -> None:
+        command = [python, "-m", "peers.worker", engine, str(path.resolve()), str(threads)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, env=environment(),
+        )  # fmt: skip
+        self.info: dict[str, Any] = self._answer()["ready"]
+
+    def ask(self, **command: Any) -> list[float]:
+        """Have something measured; see worker.py."""
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps(command), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise PeerError("the process has ended") from None
+        seconds: list[float] = self._answer()["seconds"]
+        return seconds
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used, its threads included."""
+        try:
+            text = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "the process has ended"}
+        if "error" in answer:
+            self.close()
+            raise PeerError(answer["error"])
+        return answer
+
+
+class Cold(NamedTuple):
+    """One process: seconds to the first byte of its text, bytes at its largest, CPU seconds."""
+
+    first_byte_s: float
+    peak_bytes: int
+    cpu_s: float
+
+
+def cold(command: list[str]) -> Cold:
+    """Run a command to its end. PeerError where it fails or writes nothing.
+
+    The system counts this process's own size as a part of the child's, which starts as its copy:
+    a peak is never below that.
+    """
+    started = perf_counter()
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        wrote = os.read(pipe.fileno(), 1)
+        seconds = perf_counter() - started
+        pipe.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode or not wrote:
+        raise PeerError(f"{' '.join(command[:3])} … ended with {process.returncode}")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Cold(seconds, usage.ru_maxrss * unit, usage.ru_utime + usage.ru_stime)
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the folder of ``peers`` where Python looks for modules."""
+    given = [str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(_BENCH), *given])}

@@ -1,0 +1,31 @@
+"""cutaway, as `cutaway bench` measures it, but greedy like its peers here."""
+
+from typing import Any
+
+import numpy as np
+
+from cutaway import LLM, __version__
+from cutaway.bench import costs_of, runs
+from cutaway.sampling import SamplingParams
+from cutaway.weights import GGUFFile
+
+_GREEDY = SamplingParams(temperature=0)
+
+
+class Engine:
+    """See worker.py."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        self.llm = LLM(path, backend="cpu", threads=threads)
+        with GGUFFile(path) as file:
+            costs = costs_of(self.llm.graph, file.tensors)
+        self.info: dict[str, Any] = {"version": __version__, "kv_block_bytes": costs.kv_bytes(1)}
+        self.rng = np.random.default_rng(0)
+
+    def decode(self, context: int, batch: int) -> list[float]:
+        """Seconds of the decode steps of one run."""
+        return runs.decode(self.llm, self.rng, context, batch, _GREEDY, resample=False).step
+
+    def prefill(self, tokens: int) -> list[float]:
+        """Seconds of one prompt, in a list."""
+        return runs.prefill(self.llm, self.rng, tokens, _GREEDY).step

@@ -1,0 +1,97 @@
+"""llama.cpp through llama-cpp-python's low-level interface, with what makes it fastest.
+
+Flash attention on, all threads for prompts too, and a context no larger than the text: a larger
+one costs it time. Tokens are chosen by argmax outside the library, as cheaply as can be.
+"""
+
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+_ROWS = 512
+_STEPS, _WARM = 32, 4
+
+
+class Engine:
+    """See worker.py."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        self.lib: Any = import_module("llama_cpp")
+        self.threads = threads
+        self.lib.llama_backend_init()
+        params = self.lib.llama_model_default_params()
+        params.n_gpu_layers = 0
+        self.model = self.lib.llama_model_load_from_file(path.encode(), params)
+        if not self.model:
+            raise ValueError(f"llama.cpp cannot load {path}")
+        self.vocab = self.lib.llama_vocab_n_tokens(self.lib.llama_model_get_vocab(self.model))
+        self.batch = self.lib.llama_batch_init(_ROWS, 0, 1)
+        self.contexts: dict[tuple[int, int], Any] = {}
+        self.rng = np.random.default_rng(0)
+        self.info: dict[str, Any] = {"version": self.lib.__version__}
+
+    def decode(self, context: int, batch: int) -> list[float]:
+        """Seconds of the decode steps of one run."""
+        handle = self._context(context + _STEPS, batch)
+        for sequence in range(batch):
+            self._read(handle, context, sequence)
+        tokens, seconds = self._tokens(batch), []
+        for step in range(_STEPS):
+            started = perf_counter()
+            for sequence, token in enumerate(tokens):
+                self._put(sequence, token, context + step, sequence, True)
+            self._run(handle, batch)
+            logits = self.lib.llama_get_logits(handle)  # waits
+            rows = np.ctypeslib.as_array(logits, shape=(batch, self.vocab))
+            tokens = rows.argmax(1).tolist()
+            seconds.append(perf_counter() - started)
+        return seconds[_WARM:]
+
+    def prefill(self, tokens: int) -> list[float]:
+        """Seconds of one prompt, in a list."""
+        handle = self._context(tokens, 1)
+        started = perf_counter()
+        self._read(handle, tokens, 0)
+        return [perf_counter() - started]
+
+    def _context(self, tokens: int, batch: int) -> Any:
+        """An empty context for so many sequences of so many tokens."""
+        if (tokens, batch) not in self.contexts:
+            params = self.lib.llama_context_default_params()
+            params.n_ctx = batch * (-(-tokens // 256) * 256)
+            params.n_batch = params.n_ubatch = _ROWS
+            params.n_seq_max = batch
+            params.n_threads = params.n_threads_batch = self.threads
+            params.flash_attn_type = self.lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            params.no_perf = True
+            self.contexts[tokens, batch] = self.lib.llama_init_from_model(self.model, params)
+        handle = self.contexts[tokens, batch]
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(handle), True)
+        return handle
+
+    def _read(self, handle: Any, tokens: int, sequence: int) -> None:
+        """A prompt of random tokens; the logits of its last are wanted."""
+        for start in range(0, tokens, _ROWS):
+            part = self._tokens(min(_ROWS, tokens - start))
+            for i, token in enumerate(part):
+                self._put(i, token, start + i, sequence, start + i == tokens - 1)
+            self._run(handle, len(part))
+        self.lib.llama_synchronize(handle)
+
+    def _put(self, i: int, token: int, position: int, sequence: int, wanted: bool) -> None:
+        batch = self.batch
+        batch.token[i], batch.pos[i] = token, position
+        batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
+        batch.logits[i] = wanted
+
+    def _run(self, handle: Any, rows: int) -> None:
+        self.batch.n_tokens = rows
+        code = self.lib.llama_decode(handle, self.batch)
+        if code:
+            raise RuntimeError(f"llama_decode says {code}")
+
+    def _tokens(self, count: int) -> list[int]:
+        drawn: list[int] = self.rng.integers(self.vocab // 64, self.vocab, count).tolist()
+        return drawn

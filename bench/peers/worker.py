@@ -1,0 +1,51 @@
+"""One engine in one process: a line of JSON comes in, something is measured, a line goes out.
+
+    python -m peers.worker ENGINE FILE THREADS
+
+First it says {"ready": {…}} or {"error": "…"}. Then it takes
+{"do": "decode", "context": C, "batch": B, "seconds": S} and {"do": "prefill", "tokens": N,
+"seconds": S}, repeats that until S seconds have passed, and says {"seconds": […]}: one value
+per decode step, or per prompt. It ends with its standard input.
+
+An engine is a class Engine(path, threads) in peers/NAME_engine.py with decode(context, batch)
+and prefill(tokens), which return seconds, and info, a dictionary.
+"""
+
+import json
+import os
+import sys
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+
+def measure(engine: Any, command: dict[str, Any]) -> list[float]:
+    """Seconds of every step, or prompt, until there was enough of it."""
+    seconds: list[float] = []
+    end = perf_counter() + command["seconds"]
+    while not seconds or perf_counter() < end:
+        if command["do"] == "decode":
+            seconds += engine.decode(command["context"], command["batch"])
+        else:
+            seconds += engine.prefill(command["tokens"])
+    return seconds
+
+
+def main(name: str, path: str, threads: int) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what an engine prints is not an answer
+
+    def say(**document: Any) -> None:
+        print(json.dumps(document), file=answers, flush=True)
+
+    try:
+        engine = import_module(f"peers.{name}_engine").Engine(path, threads)
+        say(ready=engine.info)
+        for line in sys.stdin:
+            say(seconds=measure(engine, json.loads(line)))
+    except Exception as error:
+        say(error=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,135 @@
+#include "measure.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace cutaway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+typedef uint64_t Vector __attribute__((vector_size(16)));  // a line is four
+
+constexpr size_t kLeastRead = 256 << 20;  // bytes of a run, so that waking the threads does not count
+constexpr double kLeastTime = 0.02;       // seconds of a run of arithmetic
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The sum of all threads' rates; work() does some of it and returns how much.
+template <class Work> double rate(Pool& pool, const Work& work) {
+  std::vector<double> rates(pool.size());
+  pool.run([&](int thread) {
+    double done = work(thread), elapsed = 0;  // the first call warms up
+    const auto start = Clock::now();
+    for (done = 0; elapsed < kLeastTime; elapsed = seconds_since(start)) done += work(thread);
+    rates[thread] = done / elapsed;
+  });
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
+}
+
+template <int S> void read_streams(const uint8_t* data, size_t bytes) {
+  const size_t part = bytes / S / 64 * 64;
+  Vector sum[4] = {};  // in registers, each a chain of its own
+  for (size_t i = 0; i < part; i += 64)
+    for (int s = 0; s < S; s++) {
+      const Vector* line = (const Vector*)(data + s * part + i);
+      for (int j = 0; j < 4; j++) sum[j] ^= line[j];
+    }
+  for (Vector v : sum) asm volatile("" : : "r"(v[0] ^ v[1]));
+}
+
+void read(const uint8_t* data, size_t bytes, int streams) {
+  switch (streams) {
+    case 1: return read_streams<1>(data, bytes);
+    case 2: return read_streams<2>(data, bytes);
+    case 4: return read_streams<4>(data, bytes);
+    case 8: return read_streams<8>(data, bytes);
+    default: throw std::invalid_argument("streams must be 1, 2, 4 or 8");
+  }
+}
+
+#if defined(__x86_64__)
+
+constexpr int kChains = 12;  // enough to hide the latency
+constexpr int kTurns = 1000;
+
+// Unsigned by signed bytes, four products to an int32, as one instruction: 128 operations.
+__attribute__((target("avx512f,avx512bw,avx512vnni"))) double dots_avx512(int) {
+  __m512i sum[kChains] = {}, w = _mm512_set1_epi8(3), x = _mm512_set1_epi8(5);
+  for (int i = 0; i < kChains; i++) asm volatile("" : "+v"(sum[i]));  // or they would all be one
+  for (int turn = 0; turn < kTurns; turn++)
+    for (int i = 0; i < kChains; i++) sum[i] = _mm512_dpbusd_epi32(sum[i], w, x);
+  for (int i = 0; i < kChains; i++) asm volatile("" : : "v"(sum[i]));
+  return 128.0 * kTurns * kChains;
+}
+
+// The same as three instructions, 64 operations.
+__attribute__((target("avx2"))) double dots_avx2(int) {
+  __m256i sum[kChains] = {}, w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int turn = 0; turn < kTurns; turn++)
+    for (int i = 0; i < kChains; i++) {
+      asm volatile("" : "+x"(w));  // or the product would be taken once for all
+      sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones));
+    }
+  for (int i = 0; i < kChains; i++) asm volatile("" : : "x"(sum[i]));
+  return 64.0 * kTurns * kChains;
+}
+
+#endif
+
+}  // namespace
+
+ReadProbe::ReadProbe(Pool& pool, size_t bytes) : memory_(std::max(bytes, (size_t)1 << 20)) {
+  const size_t part = memory_.size() / pool.size();
+  pool.run([&](int thread) { memset(memory_.data() + thread * part, 1, part); });  // else: one page of zeros
+}
+
+double ReadProbe::run(Pool& pool, int streams) const {
+  const size_t part = memory_.size() / pool.size() / 64 * 64;
+  const size_t passes = (kLeastRead + memory_.size() - 1) / memory_.size();
+  read(memory_.data(), 4096, streams);  // refuses what is not a number of streams, on this thread
+  const auto start = Clock::now();
+  pool.run([&](int thread) {
+    for (size_t i = 0; i < passes; i++) read(memory_.data() + thread * part, part, streams);
+  });
+  return (double)passes * part * pool.size() / seconds_since(start);
+}
+
+double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
+  constexpr int rows = kTileRows[0], sweeps = 64;
+  const bool floats = is_float(weight.format);
+  const size_t stride = floats ? weight.cols : weight.cols / kQuant;
+  const std::vector<float> ones(weight.cols, 1.0f);
+  std::vector<float> x(floats ? rows * stride : 0, 1.0f);
+  std::vector<ActBlock> quantised(floats ? 0 : rows * stride);
+  for (int r = 0; !floats && r < rows; r++)
+    kernels.quantise(ones.data(), weight.cols, quantised.data() + r * stride);
+  const void* in = floats ? (const void*)x.data() : quantised.data();
+  return rate(pool, [&](int) {
+    alignas(64) float out[rows * kLanes];
+    for (int i = 0; i < sweeps; i++)
+      kernels.tile[weight.format][0](weight.data, (int)stride, in, stride, out);
+    asm volatile("" : : "r"(out) : "memory");
+    return 2.0 * sweeps * rows * kLanes * weight.cols;
+  });
+}
+
+double instruction_rate([[maybe_unused]] Pool& pool, [[maybe_unused]] const std::string& tier) {
+#if defined(__x86_64__)
+  if (tier == "avx512") return rate(pool, dots_avx512);
+  if (tier == "avx2") return rate(pool, dots_avx2);
+#endif
+  return 0;
+}
+
+}  // namespace cutaway

@@ -1,0 +1,139 @@
+// The bits contract without Python: a tiny model in every format, on every tier of this machine,
+// with several numbers of threads and rows per call. Prints one hash of the logits per format, which
+// must be the same on every machine. The sanitizers run this program, and so does qemu.
+//
+// Usage: bits [tokens]. Exit code 1 where bits differ.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tiny_model.h"
+
+using namespace cutaway;
+
+namespace {
+
+const char* const kNames[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
+                              "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16", "F32"};
+
+uint64_t hash_of(const std::vector<float>& logits) {  // FNV-1a over the bits
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (float x : logits) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    hash = (hash ^ bits) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+// Teacher-forced logits of a text, `rows` tokens a call, beside a second sequence when `company`.
+std::vector<float> forced(TinyModel& model, int tokens, int rows, bool company) {
+  const int blocks = (tokens + kKvBlock - 1) / kKvBlock, vocab = model.s.vocab;
+  std::vector<int32_t> tables(2 * blocks);
+  for (int i = 0; i < blocks; i++) tables[i] = company ? 2 * i + 1 : i, tables[blocks + i] = 2 * i;
+  std::vector<float> all;
+  for (int start = 0; start < tokens; start += rows) {
+    std::vector<int32_t> token, position, sequence, wanted;
+    const int stop = start + rows < tokens ? start + rows : tokens;
+    for (int s = company ? 1 : 0; s >= 0; s--)
+      for (int p = start; p < stop; p++) {
+        if (s == 0) wanted.push_back((int)token.size());
+        token.push_back((p * 7 + s * 5) % vocab), position.push_back(p), sequence.push_back(s);
+      }
+    const Batch batch{token.data(), position.data(), sequence.data(), tables.data(), wanted.data(),
+                      (int)token.size(), 2, blocks, (int)wanted.size()};
+    const float* logits = model.plan->run(batch);
+    all.insert(all.end(), logits, logits + wanted.size() * vocab);
+  }
+  return all;
+}
+
+int differing(const std::vector<float>& a, const std::vector<float>& b) {
+  int count = 0;
+  for (size_t i = 0; i < a.size(); i++) count += memcmp(&a[i], &b[i], 4) != 0;
+  return a.size() == b.size() ? count : -1;
+}
+
+// All ways for one format; returns how many of them differ from the first.
+int check_format(Format f, int tokens) {
+  std::vector<float> first;
+  int wrong = 0;
+  std::string names = available_kernels();
+  for (size_t at = 0; at < names.size();) {
+    const size_t comma = std::min(names.find(',', at), names.size());
+    const std::string tier = names.substr(at, comma - at);
+    at = comma + 1;
+    for (int threads = 1; threads <= 3; threads++) {
+      const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
+      TinyModel model(std::make_shared<Pool>(threads), choose_kernels(tier.c_str()), f, tokens, blocks);
+      const int rows = threads == 1 ? tokens : threads == 2 ? 7 : 1;
+      const auto logits = forced(model, tokens, rows, threads == 2);
+      if (first.empty()) first = logits;
+      if (const int count = differing(first, logits)) {
+        wrong++;
+        printf("%s: %d of %zu logits differ on %s with %d threads, %d rows per call\n", kNames[f], count,
+               first.size(), tier.c_str(), threads, rows);
+      }
+    }
+  }
+  double sum = 0;
+  for (float x : first) sum += x < 0 ? -x : x;
+  if (!(sum > 0 && sum < 1e6 * (double)first.size())) wrong++, printf("%s: not sane numbers\n", kNames[f]);
+  printf("%s %016llx\n", kNames[f], (unsigned long long)hash_of(first));
+  return wrong;
+}
+
+// Jobs in quick succession and after pauses in which the workers fall asleep.
+int check_pool(int threads) {
+  Pool pool(threads);
+  std::vector<int> seen(threads);
+  int total = 0;
+  for (int job = 0; job < 300; job++) {
+    pool.run([&](int id) {
+      seen[id] = job;
+      pool.barrier();
+      if (id == 0)
+        for (int other : seen) total += other == job;
+    });
+    if (job % 100 == 99) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (total == 300 * threads) return 0;
+  printf("pool of %d: %d of %d threads seen\n", threads, total, 300 * threads);
+  return 1;
+}
+
+int check_refusals() {
+  TinyModel model(std::make_shared<Pool>(2), choose_kernels(""), Q4_0, 64, 2);
+  const auto before = forced(model, 32, 32, true);
+  int wrong = 0;
+  const int32_t ok[] = {0, 1}, one[] = {0, 0}, far[] = {0, 64}, big[] = {50, 50}, minus[] = {-1, 0};
+  const auto refuse = [&](const int32_t* token, const int32_t* position, const int32_t* sequence,
+                          const int32_t* table, const int32_t* wanted) {
+    try {
+      model.plan->run({token, position, sequence, table, wanted, 2, 1, 2, 2});
+      wrong++, printf("a bad batch was not refused\n");
+    } catch (const std::invalid_argument&) {
+    }
+  };
+  refuse(big, ok, one, ok, ok), refuse(minus, ok, one, ok, ok), refuse(ok, far, one, ok, ok);
+  refuse(ok, one, one, ok, ok), refuse(ok, ok, ok, ok, ok), refuse(ok, ok, one, minus, ok);
+  refuse(ok, ok, one, big, ok), refuse(ok, ok, one, ok, big), refuse(ok, ok, one, ok, minus);
+  const int32_t repeated[] = {0, 0, 1, 1, 0, 1, 0, 1, 0};  // more logits than rows
+  try {
+    model.plan->run({ok, ok, one, ok, repeated, 2, 1, 2, 9});
+  } catch (const std::invalid_argument&) {
+  }
+  return wrong + (differing(before, forced(model, 32, 32, true)) != 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int tokens = argc > 1 ? atoi(argv[1]) : 24;
+  int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals();
+  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 12 * tokens : tokens);
+  return wrong ? 1 : 0;
+}

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Compiles native/tests/bits.cpp and the native code, without Python: build.sh OUTPUT [FLAGS …].
+# CXX names the compiler, and with it the machine. The tiers' flags are those of CMakeLists.txt.
+# (GCC 12 finds its own intrinsics uninitialised where it optimises little.)
+set -eu
+output=$(realpath "$1")
+shift
+cd "$(dirname "$0")/.."
+cxx=${CXX:-g++}
+common="-std=c++20 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wno-maybe-uninitialized -Wno-uninitialized -O1 $*"
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
+
+tier() {
+  name=$1
+  shift
+  upper=$(echo "$name" | tr '[:lower:]' '[:upper:]')
+  # shellcheck disable=SC2086  # words are wanted
+  $cxx $common "$@" -DCUTAWAY_$upper -DCUTAWAY_TIER=$name -DCUTAWAY_TIER_NAME="\"$name\"" \
+    -DCUTAWAY_TIER_FUNCTION=kernels_$name -fno-exceptions -fno-rtti -c kernels.cpp -o "$objects/$name.o"
+}
+
+avx2="-mavx2 -mfma -mf16c"
+avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512"
+# shellcheck disable=SC2086
+case $($cxx -dumpmachine) in
+  x86_64*) tier avx512 $avx512 & tier avx2 $avx2 & ;;
+  aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & ;;
+esac
+tier generic &
+# shellcheck disable=SC2086
+$cxx $common -c tests/bits.cpp -o "$objects/bits.o"
+for name in plan ops attend pack pool dispatch; do
+  # shellcheck disable=SC2086
+  $cxx $common -c $name.cpp -o "$objects/$name.o"
+done
+wait
+# shellcheck disable=SC2086
+$cxx $common "$objects"/*.o -pthread -o "$output"

@@ -1,0 +1,144 @@
+// A small random llama, built from a fixed generator: the same numbers on every machine.
+#pragma once
+#include <string.h>
+
+#include <memory>
+#include <vector>
+
+#include "../ops.h"
+
+namespace cutaway {
+
+struct Random {  // SplitMix64
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = (state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+  float uniform() { return (float)((int)(next() >> 44) - (1 << 19)) / (1 << 19); }  // -1 … 1, exact
+};
+
+// Where a quant block of a format keeps its halves; -1: it has no second one.
+struct Halves { int bytes, d, d_min; };
+constexpr Halves kHalves[] = {{18, 0, -1}, {20, 0, 2},   {22, 0, -1}, {24, 0, 2}, {34, 0, -1},
+                              {84, 80, 82}, {110, 108, -1}, {144, 0, 2}, {176, 0, 2}, {210, 208, -1}};
+
+// A positive half: (1024 + fraction) · 2^(exponent - 25).
+inline uint16_t half(int exponent, uint64_t random) {
+  return (uint16_t)(exponent << 10 | (random & 1023));
+}
+
+// A matrix in the heap, so that a sanitizer sees a read beyond its last byte.
+struct Matrix {
+  std::vector<uint8_t> packed;
+  Packed view;
+};
+
+inline void random_floats(Random& random, Format f, std::vector<uint8_t>& source) {
+  const int size = f == F32 ? 4 : 2;
+  for (size_t i = 0; i < source.size(); i += size) {
+    const float x = random.uniform() / 8;
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    const uint16_t upper = f == BF16 ? (uint16_t)(bits >> 16)
+                                     : (uint16_t)(half(8 + bits % 4, bits >> 8) | (bits >> 31) << 15);
+    memcpy(source.data() + i, f == F32 ? (const void*)&bits : &upper, size);
+  }
+}
+
+inline void random_matrix(Random& random, Pool& pool, Format f, int rows, int cols, Matrix& out) {
+  std::vector<uint8_t> source(source_bytes(f, rows, cols));
+  for (auto& byte : source) byte = (uint8_t)random.next();
+  if (is_float(f)) {
+    random_floats(random, f, source);
+  } else {
+    const Halves h = kHalves[f];
+    const int exponent = f == Q8_0 ? 1 : h.bytes > 34 ? 2 : 6;  // of weights around 1/8
+    for (size_t i = 0; i < source.size(); i += h.bytes) {
+      const uint16_t d = half(exponent, random.next()), m = half(exponent + 2, random.next()) | (h.bytes > 34 ? 0 : 0x8000);
+      memcpy(source.data() + i + h.d, &d, 2);
+      if (h.d_min >= 0) memcpy(source.data() + i + h.d_min, &m, 2);
+    }
+  }
+  out.packed.assign(packed_bytes(f, rows, cols), 0);
+  out.view = pack(pool, f, source.data(), rows, cols, nullptr, out.packed.data());
+}
+
+// hidden 256, 6 heads of 24 on 2 KV heads would leave a ragged width; 8 of 32 suit every format.
+struct Shape {
+  int vocab = 50, hidden = 256, heads = 8, kv_heads = 2, head_dim = 32, feed_forward = 256, layers = 2;
+};
+
+// Owns what a plan refers to.
+struct TinyModel {
+  std::vector<std::unique_ptr<Matrix>> matrices;
+  std::vector<float> ones;
+  std::unique_ptr<Plan> plan;
+  Shape s;
+  Format format;
+  Random random;
+
+  TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks)
+      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, kv_blocks)), format(f),
+        random{(uint64_t)f + 1} {
+    plan->context = context;
+    plan->vocab = s.vocab;
+    build();
+  }
+
+  Packed matrix(int rows, int cols) {
+    matrices.push_back(std::make_unique<Matrix>());
+    random_matrix(random, *plan->pool, format, rows, cols, *matrices.back());
+    return matrices.back()->view;
+  }
+
+  void norm(Rows rows, View in, View floats, int act) {
+    std::vector<float> weight(ones.begin(), ones.begin() + s.hidden);
+    const bool wants_floats = is_float(format);
+    plan->add(std::make_unique<Normalise>(rows, in, s.hidden, weight, 1e-5f,
+                                          wants_floats ? floats : View{-1, 0}, wants_floats ? -1 : act));
+  }
+
+  void linear(Rows rows, View in, int act, Linear::Finish finish, std::vector<Linear::Part> parts) {
+    plan->add(std::make_unique<Linear>(rows, in, act, finish, std::move(parts)));
+  }
+
+  void quantise(View in, int width, int act) {
+    if (!is_float(format))
+      plan->add(std::make_unique<Normalise>(Rows::kAll, in, width, std::vector<float>{}, 0.0f, View{-1, 0}, act));
+  }
+
+  void build() {
+    const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+    const View x{plan->add_buffer(s.hidden, false), 0}, normed{plan->add_buffer(s.hidden, false), 0};
+    const View heads{plan->add_buffer(q + 2 * kv, false), 0}, mixed{plan->add_buffer(q, false), 0};
+    const View up{plan->add_buffer(s.feed_forward, false), 0}, out{plan->add_buffer(s.vocab, false), 0};
+    const int act = plan->add_buffer(256, true);
+    plan->add(std::make_unique<Embed>(matrix(s.vocab, s.hidden), x));
+    for (int layer = 0; layer < s.layers; layer++) {
+      const View k{heads.buffer, q}, v{heads.buffer, q + kv};
+      norm(Rows::kAll, x, normed, act);
+      linear(Rows::kAll, normed, act, Linear::Finish::kStore,
+             {{matrix(q, s.hidden), heads, {}}, {matrix(kv, s.hidden), k, {}}, {matrix(kv, s.hidden), v, {}}});
+      plan->add(std::make_unique<Attend>(*plan, heads, k, v, mixed,
+                                         AttendShape{s.heads, s.kv_heads, s.head_dim, s.head_dim, 10000.0,
+                                                     0.1767767f, layer ? 5.0f : 0.0f, layer ? 40 : 0}));
+      quantise(mixed, q, act);
+      linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(s.hidden, q), x, {}}});
+      norm(Rows::kAll, x, normed, act);
+      linear(Rows::kAll, normed, act, Linear::Finish::kSiluMul,
+             {{matrix(s.feed_forward, s.hidden), up, {}}, {matrix(s.feed_forward, s.hidden), up, {}}});
+      quantise(up, s.feed_forward, act);
+      linear(Rows::kAll, up, act, Linear::Finish::kAdd, {{matrix(s.hidden, s.feed_forward), x, {}}});
+    }
+    plan->add(std::make_unique<Gather>(x, mixed, s.hidden));
+    norm(Rows::kLogits, mixed, normed, act);
+    linear(Rows::kLogits, normed, act, Linear::Finish::kStore,
+           {{matrix(s.vocab, s.hidden), out, std::vector<float>(s.vocab, 0.25f)}});
+    plan->output = out;
+  }
+};
+
+}  // namespace cutaway

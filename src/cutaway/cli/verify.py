@@ -1,0 +1,145 @@
+"""``cutaway verify``: the bits contract, proven for a model on this machine.
+
+Knows a table, a JSON document and progress on a terminal. Refuses to know what is varied.
+"""
+
+import sys
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from cutaway.cli import streams
+from cutaway.errors import InputError
+from cutaway.verify import THREADS, Check, checks, instruction_set
+
+if TYPE_CHECKING:
+    from cutaway.backends import Backend
+
+_EPILOG = """
+examples:
+  cutaway verify
+  cutaway verify -m model.gguf --threads 1,2,8
+  cutaway verify --json
+
+One text of 300 tokens is computed in many ways: cut into calls of different sizes, beside other
+sequences, in other KV blocks, with other numbers of threads, on every instruction set of this
+machine. Its logits must be the same to the last bit. The control changes the text's first token,
+and must differ. Exit code 1 if any bit differs that must not.
+"""
+
+_SAMPLE = (
+    "It was a bright cold day in April, and the clocks of the harbour were striking. What does a "
+    "machine see when it reads this? 3.14159 * 2 = 6.28318; def f(x): return x ** 2 — déjà vu, "
+    "日本語. She opened the old box, counted forty-two coins, and wrote the sum into her book. "
+)
+_CONTEXT = 1024  # enough for the text and its neighbours; a model's whole context costs memory
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of ``cutaway verify``."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "-m", "--model", metavar="NAME|PATH", default=SUPPRESS,
+        help="an alias, a .gguf file, or hf:org/repo[:file]; default smollm2",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threads", type=_counts, metavar="N,N", default=THREADS,
+        help="numbers of threads to compare; default 1,2,3,5",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Verify, print, and return 0, or 1 where bits differ."""
+    from cutaway import backends, hub
+
+    if backends.default() != "cpu":
+        raise InputError("verify needs the cpu backend, which was not built here")
+    from cutaway.backends.cpu import tiers
+
+    path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
+    started = perf_counter()
+    source = checks(_loader(path), _sample(path), tiers(), args.threads)
+    done = list(_shown(source, not args.quiet and sys.stderr.isatty()))
+    seconds = perf_counter() - started
+    if args.json:
+        streams.print_json({
+            "model": path.stem, "instruction_sets": tiers(), "threads": args.threads,
+            "checks": [check.to_dict() for check in done],
+            "passed": all(check.passed for check in done), "seconds": seconds,
+        })  # fmt: skip
+    else:
+        print(f"{_table(done)}\n\n{_verdict(path.stem, done, seconds)}")
+    return 0 if all(check.passed for check in done) else 1
+
+
+def _loader(path: Path) -> Callable[[str, int], "Backend"]:
+    from cutaway.llm import LLM
+    from cutaway.model.config import config_from_gguf
+    from cutaway.weights import GGUFFile
+
+    with GGUFFile(path) as file:
+        context = min(_CONTEXT, config_from_gguf(file.metadata).context_length)
+
+    def load(tier: str, threads: int) -> "Backend":
+        with instruction_set(tier):
+            return LLM(
+                path, backend="cpu", threads=threads, context=context, progress=False
+            ).backend
+
+    return load
+
+
+def _sample(path: Path) -> list[int]:
+    from cutaway.text import Tokenizer
+    from cutaway.weights import GGUFFile
+
+    with GGUFFile(path) as file:
+        return Tokenizer.from_gguf(file.metadata).encode(_SAMPLE)
+
+
+def _shown(source: Iterable[Check], show: bool) -> Iterator[Check]:
+    """Pass the checks on, with the latest on the terminal while the next is computed."""
+    for count, check in enumerate(source, 1):
+        if show:
+            line = f"{count} checks; {check.varied}: {check.value}"
+            print(f"\r\x1b[K{line:.78}", end="", file=sys.stderr, flush=True)
+        yield check
+    if show:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _table(done: list[Check]) -> str:
+    rows = [("VARIED", "VALUE", "ROWS COMPARED", "BITS THAT DIFFER", "")]
+    last = ""
+    for c in done:
+        remark = "" if c.passed and not c.control else "as it must" if c.passed else "WRONG"
+        varied, last = ("" if c.varied == last else c.varied), c.varied
+        rows.append((varied, c.value, f"{c.rows:,}", f"{c.differing:,}", remark))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}  {e}".rstrip()
+        for a, b, c, d, e in rows
+    )
+
+
+def _verdict(name: str, done: list[Check], seconds: float) -> str:
+    compared = [check for check in done if not check.control]
+    wrong = sum(not check.passed for check in done)
+    rows = sum(check.rows for check in compared)
+    if wrong:
+        return f"{name}: {wrong} of {len(done)} checks FAILED in {seconds:.0f} s"
+    return f"{name}: {rows:,} logit rows in {len(compared)} ways, the same bits ({seconds:.0f} s)"
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        counts = ()
+    if not counts or not all(1 <= count <= 1024 for count in counts):
+        raise ArgumentTypeError(f"write numbers from 1 to 1024 with commas, as 1,2,8: {text!r}")
+    return counts

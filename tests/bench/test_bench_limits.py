@@ -1,0 +1,58 @@
+"""The arithmetic of the limit, against a count by hand."""
+
+import pytest
+
+pytest.importorskip("cutaway._native", reason="the native backend was not built")
+
+from cutaway import model
+from cutaway.bench import Costs, costs_of
+from cutaway.weights import GGUFFile
+
+
+def costs_and_tensors(path):
+    with GGUFFile(path) as file:
+        shapes = {name: info.shape for name, info in file.tensors.items()}
+        _, graph = model.build(file.metadata, shapes)
+        return costs_of(graph, file.tensors), file.tensors
+
+
+def test_bytes_and_operations_equal_a_count_by_hand(tiny_path):
+    costs, tensors = costs_and_tensors(tiny_path)
+    # hidden 32, 6 heads of 8, 2 of them for keys and values, feed forward 96, 2 layers; float32
+    matrices = [(48, 32), (16, 32), (16, 32), (32, 48), (96, 32), (96, 32), (32, 96)] * 2
+    assert costs.layer_bytes == sum(4 * rows * cols for rows, cols in matrices)
+    assert costs.layer_ops == sum(2 * rows * cols for rows, cols in matrices)
+    rows, cols = tensors["output.weight"].shape
+    assert rows % 16  # the last panel is padded
+    assert costs.head_bytes == 4 * (rows + 16 - rows % 16) * cols
+    assert costs.head_ops == 2 * rows * cols
+    # 2 layers of 2 heads: a key of 8 halves, and a value whose row is padded to 16
+    assert costs.kv_bytes_per_token == 2 * 2 * (8 + 16) * 2
+
+
+@pytest.mark.model
+def test_packed_weights_of_smollm2_take_what_the_file_s_do(smollm2_path):
+    costs, tensors = costs_and_tensors(smollm2_path)
+    matrices = [t for t in tensors.values() if len(t.shape) == 2]
+    layers = [t for t in matrices if t.name.startswith("blk.")]
+    (embedding,) = [t for t in matrices if t not in layers]  # the output matrix too
+    assert costs.layer_bytes == sum(t.nbytes for t in layers)
+    assert costs.head_bytes == embedding.nbytes
+    assert costs.kv_bytes_per_token == 30 * 3 * 64 * 2 * 2
+
+
+def test_a_step_reads_the_weights_once_and_every_sequence_s_keys_and_values():
+    costs = Costs(1000, 200, 4000, 800, 10)
+    assert costs.step_bytes(64) == 1200 + 640
+    assert costs.step_bytes(64, 8) == 1200 + 8 * 640
+    assert costs.step_ops(8) == 8 * 4800
+    assert costs.kv_bytes(1) == costs.kv_bytes(32) == 320
+    assert costs.kv_bytes(33) == 640
+
+
+def test_the_slower_of_reading_and_computing_is_the_limit():
+    costs = Costs(1000, 200, 4000, 800, 10)
+    assert costs.decode_limit(64, 1, bandwidth=1840, ops=1e12) == pytest.approx(1)
+    assert costs.decode_limit(64, 8, bandwidth=1e12, ops=4800) == pytest.approx(1)
+    assert costs.prefill_limit(100, bandwidth=1e12, ops=400_800) == pytest.approx(100)
+    assert costs.prefill_limit(100, bandwidth=2200, ops=1e12) == pytest.approx(100)

@@ -1,0 +1,240 @@
+"""bench/compare.py with engines that are made up: turns, ratios, verdicts, the table."""
+
+import json
+import stat
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cutaway._native", reason="the native backend was not built")
+
+import compare
+from peers import guard, worker
+from peers.client import Cold, PeerError, Worker, cold
+from peers.guard import Guard
+from peers.table import (
+    BEGIN,
+    END,
+    Column,
+    Metric,
+    Target,
+    markdown,
+    ratios,
+    replace_between_markers,
+    verdict,
+    verdicts,
+)
+
+SPEED = Metric("speed", "speed", "tokens/s", {"do": "decode", "context": 64, "batch": 8})
+WAIT = Metric("wait", "waiting", "s", None, True, 1.0, 2)
+OURS = Column("cutaway", "cutaway", figures={"speed": [20.0, 40.0, 10.0], "wait": [1.0]})
+THEIRS = Column("llama.cpp", "llama", figures={"speed": [10.0, 10.0, 10.0], "wait": [2.0]})
+
+
+# -- statistics ----------------------------------------------------------------------------------
+
+
+def test_figures_are_tokens_per_second_of_the_median_step():
+    assert SPEED.figure([0.1, 0.2, 9.0]) == pytest.approx(8 / 0.2)
+    prefill = Metric("p", "p", "tokens/s", {"do": "prefill", "tokens": 512})
+    assert prefill.figure([0.5]) == 1024
+
+
+def test_ratios_are_taken_round_by_round():
+    assert ratios(OURS, THEIRS, SPEED) == [2.0, 4.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lower", "said"),
+    [(1.8, False, "reached"), (1.71, False, "missed by 5%"), (1.8, True, "reached"),
+     (1.89, True, "missed by 5%")],
+)  # fmt: skip
+def test_a_verdict_says_by_how_much(ratio, lower, said):
+    assert verdict(1.8, ratio, lower_is_better=lower).endswith(said)
+
+
+def test_verdicts_are_of_the_engines_that_a_target_names():
+    other = Column("llama.cpp, Q4_0", "llama", True, {"speed": [40.0, 40.0, 40.0]})
+    targets = [Target("speed", "llama", 3), Target("wait", "llama", 0.4), Target("x", "llama", 1)]
+    targets += [Target("speed", "openvino", 9), Target("speed", "llama", 0.5, other_format=True)]
+    found = verdicts([OURS, THEIRS, other], [SPEED, WAIT], targets)
+    assert [v["ratio"] for v in found] == [2.0, 0.5, 0.5]
+    assert [v["verdict"].split(": ")[1] for v in found] == [
+        "missed by 33%",
+        "missed by 25%",
+        "reached",
+    ]
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_column_per_engine_and_a_dash_for_what_was_not_measured():
+    bare = Column("other", "other", figures={})
+    lines = markdown([OURS, THEIRS, bare], [SPEED, WAIT], ["a note"]).splitlines()
+    assert lines[0] == "|  | **cutaway** | llama.cpp | other |"
+    assert lines[2] == "| speed | **20 tokens/s** | 10 tokens/s (**2.00×**) | – |"
+    assert lines[3] == "| waiting | **1.00 s** | 2.00 s (**0.50×**) | – |"
+    assert lines[-1] == "a note"
+
+
+def test_only_what_is_between_the_markers_changes():
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = replace_between_markers(text, "new")
+    assert once == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    assert replace_between_markers(once, "new") == once
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, END + BEGIN, BEGIN + END + END])
+def test_markers_that_are_missing_or_twice_are_refused(text):
+    with pytest.raises(ValueError, match="compare:begin"):
+        replace_between_markers(text, "new")
+
+
+# -- what was disturbed ----------------------------------------------------------------------------
+
+
+def guarded(monkeypatch, others, **settings):
+    """A measurement of a second, during whose n-th try others take others[n] of two CPUs."""
+    clock, busy = iter(range(1000)), [0.0]
+    monkeypatch.setattr(guard, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(guard, "process_time", lambda: 0.0)
+    monkeypatch.setattr(guard, "busy_seconds", lambda: busy[0])
+    monkeypatch.setattr(guard.os, "cpu_count", lambda: 2)
+    tries = iter(enumerate(others))
+
+    def measure():
+        number, share = next(tries)
+        busy[0] += 2 * share + 0.5
+        return number
+
+    watch = Guard(pause=0, **settings)
+    return watch.run(measure, lambda _: 0.5), watch
+
+
+def test_what_was_disturbed_is_measured_again(monkeypatch):
+    result, watch = guarded(monkeypatch, [0.5, 0.2, 0.01])
+    assert (result, watch.discarded, watch.disturbed) == (2, 2, 0)
+    assert "2 more discarded" in str(watch)
+
+
+def test_it_gives_up_with_the_least_disturbed_and_says_so(monkeypatch):
+    result, watch = guarded(monkeypatch, [0.5, 0.2, 0.4], tries=3)
+    assert (result, watch.discarded, watch.disturbed) == (1, 2, 1)
+    assert "1 count although disturbed, after 3 tries each" in str(watch)
+
+
+def test_where_the_system_does_not_tell_everything_counts(monkeypatch):
+    monkeypatch.setattr(guard, "busy_seconds", lambda: None)
+    watch = Guard()
+    assert watch.run(lambda: 7, lambda _: 0.0) == 7
+    assert watch.discarded == 0
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+class FakeEngine:
+    def decode(self, context, batch):
+        return [context / 1000, batch / 1000]
+
+    def prefill(self, tokens):
+        return [tokens / 1000]
+
+
+def test_a_worker_measures_at_least_once():
+    command = {"do": "decode", "context": 64, "batch": 8, "seconds": 0}
+    assert worker.measure(FakeEngine(), command) == [0.064, 0.008]
+    assert worker.measure(FakeEngine(), {"do": "prefill", "tokens": 5, "seconds": 0}) == [0.005]
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_a_worker_is_asked_and_answers(tmp_path):
+    python = script(
+        tmp_path / "python",
+        "import json, sys\nprint(json.dumps({'ready': {'args': sys.argv[1:]}}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    print(json.dumps({'seconds': [json.loads(line)['x']]}), flush=True)",
+    )
+    fake = Worker(python, "some", tmp_path / "m.gguf", 2)
+    assert fake.info["args"] == ["-m", "peers.worker", "some", str(tmp_path / "m.gguf"), "2"]
+    assert fake.ask(x=1.5) == [1.5]
+    assert fake.ask(x=2.5) == [2.5]
+    assert fake.cpu_seconds() >= 0
+    fake.close()
+
+
+def test_an_engine_that_is_not_there_says_why(tmp_path):
+    with pytest.raises(PeerError, match=r"ModuleNotFoundError.*no_such"):
+        Worker(sys.executable, "no_such", tmp_path / "m.gguf", 1)
+
+
+def test_a_worker_that_dies_is_an_error(tmp_path):
+    python = script(tmp_path / "python", "print('{\"ready\": {}}', flush=True)")
+    fake = Worker(python, "some", tmp_path / "m.gguf", 1)
+    with pytest.raises(PeerError, match="has ended"):
+        fake.ask(x=1)
+    fake.close()
+
+
+def test_a_cold_process_is_timed_to_its_first_byte():
+    once = cold([sys.executable, "-c", "print('x', flush=True); import time; time.sleep(0.2)"])
+    assert once.first_byte_s > 0
+    assert once.peak_bytes > 1e6
+    assert once.cpu_s > 0
+    with pytest.raises(PeerError, match="ended with 3"):
+        cold([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+# -- the whole -----------------------------------------------------------------------------------
+
+
+class FakeWorker:
+    log: list[str] = []  # noqa: RUF012
+
+    def __init__(self, python, kind, path, threads):
+        if kind == "transformers":
+            raise PeerError("ModuleNotFoundError: No module named 'torch'")
+        self.kind, self.info = kind, {"version": "1", "kv_block_bytes": 100}
+
+    def ask(self, **command):
+        self.log.append(self.kind)
+        return [0.1 if self.kind == "cutaway" else 0.2]
+
+    def cpu_seconds(self):
+        return 0.0
+
+    def close(self):
+        self.log.append(f"{self.kind} closed")
+
+
+def test_a_comparison_takes_turns_and_writes_its_table(monkeypatch, tmp_path, capsys):
+    for name in ("model", "other-Q4_0"):
+        (tmp_path / f"{name}.gguf").write_bytes(bytes(900))
+    readme = tmp_path / "README.md"
+    readme.write_text(f"a\n{BEGIN}\n{END}\nb\n")
+    args = Namespace(
+        model=tmp_path / "model.gguf", also=tmp_path / "other-Q4_0.gguf", peer_python="python",
+        threads=2, rounds=2, seconds=0.0, others=9.0, tries=1, only=None, write=readme, make=None,
+    )  # fmt: skip
+    monkeypatch.setattr(compare, "parse", lambda: args)
+    monkeypatch.setattr(compare, "Worker", FakeWorker)
+    monkeypatch.setattr(compare, "cold", lambda command: Cold(0.5, 1300, 0.0))
+    FakeWorker.log = []
+    compare.main()
+    engines = ["cutaway", "llama", "llama", "openvino", "openvino"]
+    assert FakeWorker.log == engines * 4 * 3 + [f"{e} closed" for e in engines]
+    printed = capsys.readouterr().out
+    last = json.loads(printed.splitlines()[-1])
+    assert {v["ratio"] for v in last["targets"]} == {2.0, 1.0, 1.3}
+    table = readme.read_text()
+    assert table.startswith(f"a\n{BEGIN}\n|  | **cutaway 1** | llama.cpp 1 | llama.cpp 1, Q4_0 |")
+    assert "transformers (ModuleNotFoundError" in table
+    assert table.endswith(f"{END}\nb\n")

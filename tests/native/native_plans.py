@@ -1,0 +1,108 @@
+"""Small native plans for the tests: one matrix, or one attention, fed with numbers of our choice.
+
+The first op of a plan is an embedding, so its table holds the rows that the op under test reads:
+token i is row i. A result row is as long as that table has rows, hence the padding.
+"""
+
+import numpy as np
+
+from cutaway import _native
+from cutaway.weights import FORMATS
+from random_llama import random_matrix
+
+TIERS = tuple(_native.tiers().split(","))
+QUANTISED = tuple(name for name in FORMATS if name not in ("F32", "F16", "BF16"))
+FLOATS = ("F32", "F16", "BF16")
+NOWHERE = (-1, 0)
+NO_WEIGHT = np.empty(0, np.float32)
+
+
+def random_bytes(rng, name, rows, cols):
+    """A matrix's bytes as a file has them: random codes, ordinary finite scales."""
+    return np.ascontiguousarray(random_matrix(rng, name, (rows, cols), 1.0)).view(np.uint8).ravel()
+
+
+def pack(name, raw, rows, cols, threads=1):
+    arena = _native.Arena(_native.packed_bytes(name, rows, cols))
+    return arena.pack(_native.Pool(threads), name, raw, rows, cols)
+
+
+def table(numbers):
+    numbers = np.ascontiguousarray(numbers, np.float32)
+    return pack("F32", numbers.view(np.uint8).ravel(), *numbers.shape)
+
+
+def new_plan(tier, threads=1, kv_blocks=1, context=32):
+    return _native.Plan(_native.Pool(threads), tier, kv_blocks, context)
+
+
+def int32(values):
+    return np.array(values, np.int32)
+
+
+def linear(tier, name, raw, rows, x, threads=1, finish="store"):
+    """x (M, cols) times a matrix of `rows` rows in the format `name`: (M, rows)."""
+    cols, count = x.shape[1], len(x)
+    width = max(rows, count)
+    fed = np.zeros((width, cols), np.float32)
+    fed[:count] = x
+    plan = new_plan(tier, threads, kv_blocks=1, context=32)
+    source = plan.buffer(cols, False)
+    act = -1 if name in FLOATS else plan.buffer(cols, True)
+    out = plan.buffer(width, False)
+    plan.embed(table(fed), (source, 0))
+    if act >= 0:
+        plan.normalise(False, (source, 0), cols, NO_WEIGHT, 0.0, NOWHERE, act)
+    weight = pack(name, raw, rows, cols, threads)
+    plan.linear(False, (source, 0), act, finish, [(weight, (out, 0), [])])
+    plan.output((out, 0))
+    return run_apart(plan, count)[:, :rows]
+
+
+def run_apart(plan, count):
+    """Token i as row i, each a sequence of its own, all with logits."""
+    every, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
+    return plan.run(every, zeros, every, np.zeros((count, 1), np.int32), every).copy()
+
+
+def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
+    """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
+
+    All sequences go through every call side by side, sequence s in the blocks tables[s].
+    """
+    heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
+    count, length, width = qkv.shape
+    plan = new_plan(tier, threads, kv_blocks=int(np.max(tables)) + 1, context=length)
+    source = plan.buffer(width, False)
+    out = plan.buffer(max(count * length, heads * d), False)
+    rows = np.zeros((max(count * length, heads * d), width), np.float32)
+    rows[: count * length] = qkv.reshape(-1, width)
+    plan.embed(table(rows), (source, 0))
+    plan.attend(
+        (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
+        heads, kv_heads, d, shape.get("rope_dim", 0), shape.get("base", 10000.0),
+        shape.get("scale", d**-0.5), shape.get("softcap", 0.0), shape.get("window", 0),
+    )  # fmt: skip
+    plan.output((out, 0))
+    result = np.empty((count, length, heads * d), np.float32)
+    for start, stop in spans(length, cuts):
+        part = np.arange(start, stop)
+        tokens = int32([s * length + part for s in range(count)]).ravel()
+        which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
+        every = np.arange(len(tokens), dtype=np.int32)
+        logits = plan.run(tokens, int32(np.tile(part, count)), which, int32(tables), every)
+        result[:, start:stop] = logits[:, : heads * d].reshape(count, stop - start, -1)
+    return result
+
+
+def spans(length, cuts):
+    """(start, stop) of each call; the last of the cuts is repeated to the end."""
+    start, i = 0, 0
+    while start < length:
+        stop = min(length, start + cuts[min(i, len(cuts) - 1)])
+        yield start, stop
+        start, i = stop, i + 1
+
+
+def assert_same_bits(ours, theirs):
+    np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))

@@ -1,0 +1,163 @@
+"""Attention against float64, tiers against each other, and a row's bits in any company."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from native_plans import TIERS, assert_same_bits, attention
+
+BEST = TIERS[0]
+
+
+def textbook(qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0):
+    """One sequence, qkv (T, width), in float64; keys and values as float16 holds them."""
+    length, d = len(qkv), head_dim
+    q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
+    q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
+    half = np.arange(0, rope_dim, 2)
+    angle = np.arange(length)[:, None, None] * base ** (-half / max(rope_dim, 1))
+    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    for a in (q, k):
+        even, odd = a[..., 0:rope_dim:2].copy(), a[..., 1:rope_dim:2].copy()
+        a[..., 0:rope_dim:2], a[..., 1:rope_dim:2] = even * cos - odd * sin, even * sin + odd * cos
+    k, v = (np.repeat(a.astype(np.float16).astype(float), heads // kv_heads, 1) for a in (k, v))
+    scores = np.einsum("rhd,thd->hrt", q.astype(float), k) / np.sqrt(d)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    ago = np.arange(length)[:, None] - np.arange(length)
+    scores[:, (ago < 0) | ((ago >= window) if window else False)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("hrt,thd->rhd", weights, v).reshape(length, -1)
+
+
+def random_qkv(shape, length, sequences=1, seed=0):
+    width = (shape["heads"] + 2 * shape["kv_heads"]) * shape["head_dim"]
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(sequences, length, width)) * 1.5).astype(np.float32)
+
+
+def in_order(length, sequences=1):
+    blocks = -(-length // 32)
+    return np.arange(sequences * blocks).reshape(sequences, blocks)
+
+
+def check(shape, length, *, cuts=(512,), tiers=TIERS, threads=1, tolerance=2e-5):
+    qkv = random_qkv(shape, length)
+    results = [
+        attention(tier, qkv, shape, tables=in_order(length), cuts=cuts, threads=threads)
+        for tier in tiers
+    ]
+    expected = textbook(qkv[0], **shape)
+    for ours in results:
+        assert np.abs(ours[0] - expected).max() < tolerance * np.abs(expected).max()
+        assert_same_bits(ours, results[0])
+    return results[0]
+
+
+@pytest.mark.parametrize("head_dim", range(8, 257, 8))
+def test_every_head_size(head_dim):
+    check({"heads": 2, "kv_heads": 1, "head_dim": head_dim, "rope_dim": head_dim}, 40)
+
+
+@pytest.mark.parametrize("head_dim", [2, 10, 30, 514])
+def test_head_sizes_that_no_model_has(head_dim):
+    check({"heads": 2, "kv_heads": 2, "head_dim": head_dim, "rope_dim": 2}, 35)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (9, 3), (7, 1), (8, 8), (14, 2), (13, 1)])
+def test_grouped_heads(heads, kv_heads):
+    check({"heads": heads, "kv_heads": kv_heads, "head_dim": 16, "rope_dim": 8}, 50)
+
+
+@pytest.mark.parametrize("length", [256, 257, 300, 513, 700])
+def test_long_contexts_merge_chunks(length):
+    check({"heads": 3, "kv_heads": 1, "head_dim": 8, "rope_dim": 8}, length)
+
+
+@pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 256, 257, 300, 1000])
+def test_sliding_windows(window):
+    shape = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_dim": 8, "window": window}
+    check(shape, 600, tiers=[BEST])
+    check(shape, 70)
+
+
+@pytest.mark.parametrize("softcap", [0.5, 30.0])
+def test_soft_caps(softcap):
+    shape = {"heads": 2, "kv_heads": 1, "head_dim": 16, "rope_dim": 16, "softcap": softcap}
+    check(shape, 300)
+    check(shape | {"window": 40}, 100)
+
+
+CUTS = [(1,), (2,), (3,), (7,), (8,), (33,), (257,), (600,), (255, 2, 1, 300), (31, 1, 32, 256)]
+
+
+@pytest.mark.parametrize("window", [0, 40, 280])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_cuts_and_threads_change_no_bit(threads, window):
+    """Few rows with a long history split over chunks; many rows do not: the bits are the same."""
+    shape = {"heads": 6, "kv_heads": 2, "head_dim": 8, "rope_dim": 8, "window": window}
+    qkv, tables = random_qkv(shape, 560), in_order(560)
+    whole = attention(BEST, qkv, shape, tables=tables, cuts=(560,))
+    for cuts in CUTS:
+        assert_same_bits(
+            attention(BEST, qkv, shape, tables=tables, cuts=cuts, threads=threads), whole
+        )
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_late_row_alone_on_every_tier(tier):
+    shape = {"heads": 4, "kv_heads": 2, "head_dim": 24, "rope_dim": 12}
+    qkv, tables = random_qkv(shape, 540), in_order(540)
+    whole = attention(tier, qkv, shape, tables=tables, cuts=(540,))
+    assert_same_bits(attention(tier, qkv, shape, tables=tables, cuts=(539, 1), threads=5), whole)
+
+
+def test_neighbours_and_the_order_of_blocks_change_no_bit():
+    shape = {"heads": 4, "kv_heads": 1, "head_dim": 16, "rope_dim": 16}
+    qkv = random_qkv(shape, 290, sequences=3)
+    scrambled = np.random.default_rng(1).permutation(30).reshape(3, 10)
+    together = attention(BEST, qkv, shape, tables=scrambled, cuts=(19,), threads=2)
+    for s in range(3):
+        alone = attention(BEST, qkv[s : s + 1], shape, tables=in_order(290), cuts=(290,))
+        assert_same_bits(together[s : s + 1], alone)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("where", [slice(8, 16), slice(16, 24)], ids=["key", "value"])
+def test_a_number_too_large_for_float16_reaches_no_earlier_row(where, tier):
+    """Its weight there is 0, and 0 · infinity would be NaN; so it is stored as the largest."""
+    shape = {"heads": 1, "kv_heads": 1, "head_dim": 8}
+    qkv, tables = random_qkv(shape, 40), in_order(40)
+    qkv[0, 20, where] = 1e6
+    together = attention(tier, qkv, shape, tables=tables, cuts=(40,))
+    assert np.isfinite(together).all()
+    assert_same_bits(attention(tier, qkv, shape, tables=tables, cuts=(1,)), together)
+    qkv[0, 20, where] = 65504
+    assert_same_bits(attention(tier, qkv, shape, tables=tables, cuts=(40,)), together)
+
+
+def test_negative_control_a_changed_value_is_seen():
+    shape = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_dim": 8}
+    qkv = random_qkv(shape, 40)
+    before = attention(BEST, qkv, shape, tables=in_order(40), cuts=(40,))
+    qkv[0, 20, -1] += 1 / 16
+    after = attention(BEST, qkv, shape, tables=in_order(40), cuts=(40,))
+    assert_same_bits(after[:, :20], before[:, :20])
+    assert not np.array_equal(after[:, 20:], before[:, 20:])
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_shape(data):
+    draw = data.draw
+    kv_heads = draw(st.integers(1, 3))
+    head_dim = draw(st.integers(1, 20)) * 2
+    shape = {
+        "heads": kv_heads * draw(st.integers(1, 9)), "kv_heads": kv_heads, "head_dim": head_dim,
+        "rope_dim": draw(st.integers(0, head_dim // 2)) * 2,
+        "softcap": draw(st.sampled_from([0.0, 2.0])), "window": draw(st.sampled_from([0, 1, 17])),
+    }  # fmt: skip
+    cuts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
+    check(shape, draw(st.integers(1, 80)), cuts=cuts, threads=draw(st.integers(1, 3)))

@@ -1,0 +1,268 @@
+"""Forks, signals, shutdown and missing threads: clean ends, and the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from random_llama import write_tiny_llama
+
+SIZE = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reliable")
+    return write_tiny_llama(directory / "tiny.gguf", **SIZE, format="Q8_0", context=256)
+
+
+@pytest.fixture(scope="module")
+def slow_path(tmp_path_factory):
+    """Wide enough that one step of 512 rows takes a while."""
+    return write_tiny_llama(
+        tmp_path_factory.mktemp("slow") / "slow.gguf", heads=16, kv_heads=16, head_dim=64,
+        hidden=512, feed_forward=1024, layers=6, context=8192, format="F16",
+    )  # fmt: skip
+
+
+def script(path, body, *, timeout=30):
+    """Run a program that begins with `llm`, a model, and `ids`; returns the finished process."""
+    return subprocess.run(
+        [sys.executable, "-c", BEGIN.format(path=str(path)) + body],
+        capture_output=True, text=True, timeout=timeout, env=environment(), check=False,
+    )  # fmt: skip
+
+
+def environment():
+    import cutaway
+
+    package = str(Path(cutaway.__file__).parents[1])
+    return os.environ | {"PYTHONPATH": package}
+
+
+BEGIN = """
+import os, sys, threading, time
+import numpy as np
+from cutaway import LLM
+ids = list(range(3, 63))
+def load(threads=3):
+    return LLM({path!r}, backend="cpu", threads=threads, progress=False)
+llm = load()
+before = llm.logits(ids).view(np.uint32)
+def same():
+    assert np.array_equal(llm.logits(ids).view(np.uint32), before)
+def wait_for(child, seconds=10):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            assert status == 0, status
+            return
+        time.sleep(0.01)
+    os.kill(child, 9)
+    sys.exit("the child hangs")
+"""
+
+
+def assert_clean(done):
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("pause", [0, 0.2])
+def test_a_forked_child_and_its_parent_go_on(path, pause):
+    """After a pause the workers sleep on a condition variable, whose copy knows ghosts."""
+    body = f"""
+time.sleep({pause})
+child = os.fork()
+for _ in range(4):
+    same()
+    time.sleep(0.02)  # workers fall asleep: they must wake again
+if child:
+    wait_for(child)
+    same()
+"""
+    assert_clean(script(path, body))
+
+
+def test_a_child_s_child_and_a_child_that_computes_nothing(path):
+    body = """
+if not (child := os.fork()):
+    if not (grandchild := os.fork()):
+        same()
+        sys.exit()
+    same()
+    wait_for(grandchild)
+    sys.exit()
+wait_for(child)
+if not (child := os.fork()):
+    del llm  # never run here: its threads are the parent's
+    sys.exit()
+wait_for(child)
+same()
+"""
+    assert_clean(script(path, body))
+
+
+def test_a_fork_while_another_thread_computes(path):
+    body = """
+stop = threading.Event()
+other = load(2)
+def work():
+    while not stop.is_set():
+        other.logits(ids)
+thread = threading.Thread(target=work)
+thread.start()
+for _ in range(5):
+    if not (child := os.fork()):
+        same()
+        os._exit(0)
+    wait_for(child)
+    same()
+stop.set()
+thread.join()
+"""
+    assert_clean(script(path, body))
+
+
+def test_shutdown_with_live_models_and_threads(path):
+    body = """
+keep = [load(n) for n in (1, 2, 3, 5)]
+for model in keep:
+    model.logits(ids)
+cycle = [keep, llm]
+cycle.append(cycle)
+stream = llm.stream([5, 6], max_tokens=50)
+next(stream)
+"""
+    started = time.monotonic()
+    assert_clean(script(path, body))
+    assert time.monotonic() - started < 10
+
+
+def test_shutdown_while_a_daemon_thread_computes(path):
+    body = """
+def work():
+    while True:
+        llm.logits(ids)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+    assert_clean(script(path, body))
+
+
+def test_shutdown_after_a_fork_in_both(path):
+    body = """
+child = os.fork()
+if child:
+    wait_for(child)
+"""
+    assert_clean(script(path, body))
+
+
+def test_more_threads_than_the_system_gives(path):
+    """The first run tells; later runs tell again, or work, and none waits for ever."""
+    body = """
+import resource
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+many = load(400)
+resource.setrlimit(resource.RLIMIT_AS, (used + 600_000_000,) * 2)  # 8 MB of stack for each
+for _ in range(2):
+    try:
+        many.logits(ids)
+    except (RuntimeError, MemoryError):
+        pass
+    else:
+        sys.exit("400 threads fit into 600 MB")
+same()
+"""
+    assert_clean(script(path, body))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_another_library_s_rounding_mode_changes_no_bit(path, threads):
+    """Upwards in the calling thread alone; and it is left as it was."""
+    body = f"""
+import ctypes
+libm = ctypes.CDLL("libm.so.6")
+upwards = 0x800 if os.uname().machine == "x86_64" else 0x400000
+other = load({threads})
+assert libm.fesetround(upwards) == 0
+again = other.logits(ids).view(np.uint32)
+assert libm.fegetround() == upwards
+libm.fesetround(0)
+assert np.array_equal(again, before)
+same()
+"""
+    assert_clean(script(path, body))
+
+
+def interrupted(command, *, after=0.0):
+    """Start, wait for the line "ready", send SIGINT; returns (exit code, seconds it took)."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(after)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=20)
+    finally:
+        process.kill()
+    return process.returncode, time.monotonic() - sent
+
+
+LONG = """
+from cutaway import LLM
+llm = LLM({path!r}, backend="cpu", threads={threads}, progress=False)
+print("ready", flush=True)
+for _ in range(50):
+    llm.logits([5] * 4000)
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_ctrl_c_in_the_middle_of_a_step(slow_path, threads):
+    """Python's own end: killed by SIGINT, which a shell shows as 130."""
+    code = LONG.format(path=str(slow_path), threads=threads)
+    returned, seconds = interrupted([sys.executable, "-c", code], after=0.3)
+    assert returned == -signal.SIGINT
+    assert seconds < 10
+
+
+def test_ctrl_c_in_the_command_line(slow_path):
+    """A prefill of many steps: the command ends after the one that is being computed."""
+    code = (
+        "import sys; from cutaway.cli.main import main; print('ready', flush=True); "
+        f"sys.exit(main(['generate', 'a' * 7900, '-m', {str(slow_path)!r}, '--threads', '2']))"
+    )
+    returned, seconds = interrupted([sys.executable, "-c", code], after=1.0)
+    assert returned == 130
+    assert seconds < 10
+
+
+def test_a_step_that_was_interrupted_can_be_taken_again(slow_path):
+    """KeyboardInterrupt comes between steps; the model still computes the same bits."""
+    code = f"""
+import numpy as np, os, signal, threading
+from cutaway import LLM
+llm = LLM({str(slow_path)!r}, backend="cpu", threads=2, progress=False)
+before = llm.logits(list(range(3, 203)))
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    for _ in range(50):
+        llm.logits([5] * 4000)
+    raise SystemExit("not interrupted")
+except KeyboardInterrupt:
+    pass
+assert np.array_equal(llm.logits(list(range(3, 203))).view("u4"), before.view("u4"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=60, env=environment(), check=False,
+    )  # fmt: skip
+    assert_clean(done)

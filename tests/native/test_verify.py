@@ -1,0 +1,119 @@
+"""``cutaway verify``: the table, the JSON, the exit code; and that it finds what is wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.cli.main import main
+from cutaway.errors import InputError
+from cutaway.verify import Text, checks, differing_bits, text_of
+from native_plans import TIERS
+from random_llama import write_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    shape = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+    directory = tmp_path_factory.mktemp("verify")
+    return write_tiny_llama(directory / "tiny.gguf", **shape, format="Q4_0", context=256)
+
+
+def test_the_table(path, capsys):
+    assert main(["verify", "-m", str(path), "--threads", "1,2"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0].split("  ")[0] == "VARIED"
+    zeros = [line for line in lines[1:-2] if line.endswith(" 0")]
+    assert len(zeros) == len(lines) - 4  # the header, the control, a blank line, the verdict
+    assert sum("as it must" in line for line in lines) == 1
+    assert "the same bits" in lines[-1]
+    for tier in TIERS[1:]:
+        assert any(tier in line for line in lines)
+
+
+def test_the_json(path, capsys):
+    assert main(["verify", "-m", str(path), "--threads", "1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["passed"] is True
+    assert document["instruction_sets"] == list(TIERS)
+    assert document["threads"] == [1]
+    for check in document["checks"]:
+        assert check["rows"] > 0
+        assert (check["differing"] > 0) == check["control"]
+
+
+class Forgetful:
+    """A backend whose bits depend on how many rows come at once."""
+
+    def __init__(self, backend):
+        self.backend, self.kv_blocks = backend, backend.kv_blocks
+
+    def run(self, batch):
+        logits = self.backend.run(batch)
+        if len(batch.tokens) == 7 and len(logits):
+            logits[0, 5] = np.nextafter(logits[0, 5], np.float32(np.inf))
+        return logits
+
+
+def test_a_wrong_backend_is_found(path):
+    done = list(checks(lambda *_: Forgetful(LLM(path).backend), range(3, 99), TIERS[:1], [1]))
+    wrong = [check for check in done if not check.passed]
+    assert ("rows per call", "7") in {(check.varied, check.value) for check in wrong}
+    assert ("rows per call", "8") not in {(check.varied, check.value) for check in wrong}
+    assert all(check.differing >= 1 for check in wrong)
+
+
+def test_the_exit_code_where_bits_differ(path, capsys, monkeypatch):
+    import cutaway.cli.verify as face
+
+    real = face._loader
+    monkeypatch.setattr(face, "_loader", lambda p: lambda *asked: Forgetful(real(p)(*asked)))
+    assert main(["verify", "-m", str(path), "--threads", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "WRONG" in out
+    assert "FAILED" in out
+
+
+def test_a_control_that_does_not_differ_fails(path):
+    class Constant(Forgetful):
+        def run(self, batch):
+            return np.zeros((len(batch.logit_rows), 264), np.float32)
+
+    done = list(checks(lambda *_: Constant(LLM(path).backend), [3, 4], TIERS[:1], [1]))
+    assert [check.varied for check in done if not check.passed] == ["control"]
+
+
+def test_differing_bits():
+    a = np.array([[1.0, 2.0], [0.0, 3.0]], np.float32)
+    b = a.copy()
+    assert differing_bits(a, b) == 0
+    b[1, 0] = -0.0  # equal as numbers, one bit apart
+    assert differing_bits(a, b) == 1
+    with pytest.raises(ValueError, match="cannot be compared"):
+        differing_bits(a, b[:1])
+
+
+def test_logits_of_the_positions_asked_for(path):
+    llm = LLM(path)
+    text = Text(range(3, 43), [1, 0], frozenset({0, 17, 39}))
+    assert differing_bits(text.run(llm.backend, [5]), llm.logits(range(3, 43))[[0, 17, 39]]) == 0
+
+
+def test_a_context_that_is_too_small():
+    with pytest.raises(InputError, match="at least 64 tokens"):
+        text_of([1, 2], 63)
+    assert len(text_of([1, 2], 64)) == 32
+
+
+@pytest.mark.parametrize("counts", ["", "0", "1,x", "1,,2", "9999", "-1"])
+def test_thread_counts_that_cannot_be(counts, capsys):
+    assert main(["verify", f"--threads={counts}"]) == 2
+    assert "write numbers from 1 to 1024 with commas" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys):
+    assert main(["verify", "--help"]) == 0
+    assert "cutaway verify --json" in capsys.readouterr().out
