@@ -25,7 +25,6 @@ Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s)
 }
 
 void Attend::prepare(Step& step) {
-  Op::prepare(step);
   const Batch& b = step.batch;
   int last = -1;
   for (int i = 0; i < b.rows; i++) last = std::max(last, b.positions[i]);
@@ -48,6 +47,7 @@ void Attend::prepare(Step& step) {
   chunks_ = last / kKvChunk + 1;
   const int items = (int)tiles_.size() * shape_.kv_heads;
   split_ = chunks_ > 1 && items < 4 * step.pool.size();
+  shares_.deal(split_ ? items * chunks_ : items, step.pool.size());
   if (split_) partials_.resize((size_t)items * chunks_ * kMostRows * partial());
 }
 
@@ -81,11 +81,13 @@ void Attend::store_row(Step& step, int row, int kv_head) {
 
 void Attend::run(Step& step, int thread) {
   const int threads = step.pool.size(), heads = shape_.kv_heads, tiles = (int)tiles_.size();
-  for (int i = thread; i < step.batch.rows * heads; i += threads) store_row(step, i / heads, i % heads);
+  const int stores = step.batch.rows * heads;
+  for (int i = (int)((long)stores * thread / threads); i < (int)((long)stores * (thread + 1) / threads); i++)
+    store_row(step, i / heads, i % heads);
   step.pool.barrier();
   const int chunks = split_ ? chunks_ : 1;
   std::vector<float> local(kMostRows * partial());
-  for (int item; (item = take(1)) < tiles * heads * chunks;) {
+  for (int item, end; shares_.take(thread, 1, &item, &end);) {
     const int chunk = item % chunks, head = item / chunks % heads;
     const Tile& tile = tiles_[item / chunks / heads];
     float* to = split_ ? partials_.data() + (size_t)item * kMostRows * partial() : local.data();

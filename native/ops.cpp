@@ -12,10 +12,13 @@ int count(const Step& step, Rows rows) {
   return rows == Rows::kAll ? step.batch.rows : (int)step.logit_rows.size();
 }
 
+// Thread t's rows when n are dealt in stretches.
+int begin_of(int n, const Step& step, int thread) { return (int)((long)n * thread / step.pool.size()); }
+
 }  // namespace
 
 void Embed::run(Step& step, int thread) {
-  for (int i = thread; i < step.batch.rows; i += step.pool.size())
+  for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
     table_.decode_row(step.batch.tokens[i], step.at(out_, i));
 }
 
@@ -32,7 +35,8 @@ void Normalise::run(Step& step, int thread) {
   const int rows = count(step, rows_);
   const bool all = !is_shared(step);
   std::vector<float> scratch(out_.buffer < 0 ? width_ : 0);
-  for (int i = all ? 0 : thread; i < rows; i += all ? 1 : step.pool.size()) {
+  const int first = all ? 0 : begin_of(rows, step, thread), last = all ? rows : begin_of(rows, step, thread + 1);
+  for (int i = first; i < last; i++) {
     const float* x = step.at(in_, i);
     if (!weight_.empty()) {
       float* y = out_.buffer < 0 ? scratch.data() : step.at(out_, i);
@@ -62,25 +66,31 @@ Linear::Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> par
   }
 }
 
+// Few rows: deal panels, so that each thread reads its own part of the weights in one stream. Many:
+// deal rows, so that a thread's activations stay in its own cache from one matrix to the next.
 void Linear::prepare(Step& step) {
-  const int threads = step.pool.size();
-  if (!cursors_) cursors_ = std::make_unique<Cursor[]>(step.pool.most());
-  for (int t = 0; t < threads; t++) cursors_[t].next.store(begin(t, threads), std::memory_order_relaxed);
-  grain_ = std::max(1, panels_ / (threads * 8));
+  const int threads = step.pool.size(), rows = count(step, rows_);
+  stretch_ = 0;
+  if (rows >= 64 * threads) {
+    stretch_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, 128);
+    return shares_.deal((rows + stretch_ - 1) / stretch_, threads);
+  }
+  shares_.deal(panels_, threads);
 }
 
 void Linear::run(Step& step, int thread) {
-  const int threads = step.pool.size();
-  for (int i = 0; i < threads; i++) {
-    const int owner = (thread + i) % threads, last = begin(owner + 1, threads);
-    for (int first; (first = cursors_[owner].next.fetch_add(grain_, std::memory_order_relaxed)) < last;)
-      panels(step, thread, first, std::min(first + grain_, last));
-  }
+  const int rows = count(step, rows_), grain = std::max(1, panels_ / (step.pool.size() * 8));
+  for (int first, last; shares_.take(thread, stretch_ ? 1 : grain, &first, &last);)
+    if (stretch_) panels(step, thread, 0, panels_, first * stretch_, std::min(rows, last * stretch_));
+    else
+      for (int row = 0; row < rows; row += 128)  // a stretch stays in the cache for every panel
+        panels(step, thread, first, last, row, std::min(rows, row + 128));
 }
 
 void Linear::prefetch(const Step& step, int thread) const {
   constexpr int lines = 256;  // what memory delivers while the threads meet and take breath
-  int panel = begin(thread, step.pool.size());
+  if (stretch_ || count(step, rows_) == 0) return;
+  int panel = shares_.begin(thread);
   const Part& part = part_of(panel);
   const uint8_t* p = part.weight.data + panel * part.weight.panel;
   for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
@@ -93,27 +103,24 @@ const Linear::Part& Linear::part_of(int& panel) const {
   return *part;
 }
 
-// Rows in stretches that stay in the cache, so that a stretch meets every panel while it is there.
-void Linear::panels(Step& step, int thread, int first, int last) {
-  constexpr int stretch = 128;
+// Panels [first, last) of rows [begin, end).
+void Linear::panels(Step& step, int thread, int first, int last, int begin, int end) {
   alignas(64) float out[8 * kLanes], up[8 * kLanes];
-  const int rows = count(step, rows_);
-  for (int begin = 0; begin < rows; begin += stretch)
-    for (int p = first; p < last; p++) {
-      int panel = p;
-      const Part* part = &part_of(panel);
-      for (int row = begin, end = std::min(rows, begin + stretch); row < end;) {
-        int tile = 0;
-        while (kTileRows[tile] > end - row) tile++;
-        compute(step, thread, *part, panel, row, tile, out);
-        if (finish_ == Finish::kSiluMul) {
-          compute(step, thread, parts_[1], panel, row, tile, up);
-          step.k.silu_mul(out, up, kTileRows[tile] * kLanes, out);
-        }
-        finish(step, *part, panel, row, kTileRows[tile], out);
-        row += kTileRows[tile];
+  for (int p = first; p < last; p++) {
+    int panel = p;
+    const Part& part = part_of(panel);
+    for (int row = begin; row < end;) {
+      int tile = 0;
+      while (kTileRows[tile] > end - row) tile++;
+      compute(step, thread, part, panel, row, tile, out);
+      if (finish_ == Finish::kSiluMul) {
+        compute(step, thread, parts_[1], panel, row, tile, up);
+        step.k.silu_mul(out, up, kTileRows[tile] * kLanes, out);
       }
+      finish(step, part, panel, row, kTileRows[tile], out);
+      row += kTileRows[tile];
     }
+  }
 }
 
 void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int tile,

@@ -61,11 +61,8 @@ class Linear : public Op {
   void prefetch(const Step& step, int thread) const override;
 
  private:
-  // A thread's own stretch of panels, to be read in one stream; others help when theirs is done.
-  int begin(int thread, int threads) const { return (int)((long)panels_ * thread / threads); }
-  struct alignas(64) Cursor { std::atomic<int> next{0}; };
   const Part& part_of(int& panel) const;
-  void panels(Step& step, int thread, int first, int last);
+  void panels(Step& step, int thread, int first, int last, int begin, int end);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, float* out) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 
@@ -74,8 +71,9 @@ class Linear : public Op {
   int act_;
   Finish finish_;
   std::vector<Part> parts_;
-  std::unique_ptr<Cursor[]> cursors_;
-  int panels_ = 0, grain_ = 1;
+  Shares shares_;
+  int panels_ = 0;
+  int stretch_ = 0;  // rows of an item where rows are dealt; 0 where panels are
 };
 
 struct AttendShape {
@@ -106,6 +104,7 @@ class Attend : public Op {
   const size_t keys_, values_;  // where in a KV block this layer's begin, in halves
   std::vector<float> angles_;  // cos and sin by position, then by pair
   std::vector<Tile> tiles_;
+  Shares shares_;
   bool split_ = false;  // chunks of one tile are items of their own
   int chunks_ = 1;
   std::vector<float> partials_;

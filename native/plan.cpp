@@ -24,7 +24,7 @@ class PlainArithmetic {
 int Plan::add_buffer(int width, bool quantised) {
   if (width <= 0 || (quantised && width % kQuant))
     throw std::invalid_argument("a buffer cannot be " + std::to_string(width) + " wide");
-  buffers_.push_back({width, quantised, {}, {}});
+  buffers_.push_back({width, quantised, {}});
   return (int)buffers_.size() - 1;
 }
 
@@ -34,6 +34,23 @@ void Plan::add(std::unique_ptr<Op> op, bool streams) {
   if (!streams) return;
   upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
   last_stream_ = ops_.size() - 1;
+}
+
+void Shares::deal(int items, int threads) {
+  if (capacity_ < threads) cursors_ = std::make_unique<Cursor[]>(capacity_ = threads);
+  items_ = items, threads_ = threads;
+  for (int t = 0; t < threads; t++) cursors_[t].next.store(begin(t), std::memory_order_relaxed);
+}
+
+bool Shares::take(int thread, int grain, int* first, int* last) {
+  for (int i = 0; i < threads_; i++) {
+    const int owner = (thread + i) % threads_, end = begin(owner + 1);
+    if (cursors_[owner].next.load(std::memory_order_relaxed) >= end) continue;
+    *first = cursors_[owner].next.fetch_add(grain, std::memory_order_relaxed);
+    *last = std::min(*first + grain, end);
+    if (*first < end) return true;
+  }
+  return false;
 }
 
 size_t Plan::claim_kv(size_t bytes) {
@@ -67,8 +84,7 @@ void Plan::reserve(int rows, int logits) {
     Buffer& b = buffers_[i];
     size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
     if (b.quantised) n = std::max(n, (size_t)Step::kPrivateRows * pool->most());
-    if (b.quantised && b.acts.size() < n * (b.width / kQuant)) b.acts.resize(n * (b.width / kQuant));
-    if (!b.quantised && b.floats.size() < n * b.width) b.floats.resize(n * b.width);
+    if (b.memory.size() < n * b.row_bytes()) b.memory = Memory(n * b.row_bytes());
   }
 }
 

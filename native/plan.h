@@ -43,23 +43,31 @@ struct Step {
   int width(int buffer) const;
 };
 
+// Items of work dealt to threads: each has a stretch of its own, to be done in order, and helps the
+// others when that is done.
+class Shares {
+ public:
+  void deal(int items, int threads);
+  bool take(int thread, int grain, int* first, int* last);
+  int begin(int thread) const { return (int)((long)items_ * thread / threads_); }
+
+ private:
+  struct alignas(64) Cursor { std::atomic<int> next{0}; };
+  std::unique_ptr<Cursor[]> cursors_;
+  int capacity_ = 0, items_ = 0, threads_ = 1;
+};
+
 class Op {
  public:
   virtual ~Op() = default;
   // Once a step, before the threads start.
-  virtual void prepare(Step&) { next_ = 0; }
+  virtual void prepare(Step&) {}
   // By every thread.
   virtual void run(Step& step, int thread) = 0;
   // Whether a barrier must follow: not where each thread's result is its own.
   virtual bool is_shared(const Step&) const { return true; }
   // Ask for what this thread will read first. Called before the barriers that come before run.
   virtual void prefetch(const Step&, int) const {}
-
- protected:
-  int take(int grain) { return next_.fetch_add(grain, std::memory_order_relaxed); }
-
- private:
-  std::atomic<int> next_{0};
 };
 
 class Plan {
@@ -94,7 +102,14 @@ class Plan {
   void check(const Batch& batch) const;
   void reserve(int rows, int logits);
 
-  struct Buffer { int width; bool quantised; std::vector<float> floats; std::vector<ActBlock> acts; };
+  struct Buffer {
+    int width;
+    bool quantised;
+    Memory memory;
+    size_t row_bytes() const { return quantised ? sizeof(ActBlock) * (width / kQuant) : sizeof(float) * width; }
+    float* floats() const { return (float*)memory.data(); }
+    ActBlock* acts() const { return (ActBlock*)memory.data(); }
+  };
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
@@ -105,12 +120,12 @@ class Plan {
 
 inline float* Step::at(View v, int row) const {
   auto& b = plan.buffers_[v.buffer];
-  return b.floats.data() + (size_t)row * b.width + v.column;
+  return b.floats() + (size_t)row * b.width + v.column;
 }
 inline ActBlock* Step::act(int buffer, int row, int thread, int rows) const {
   auto& b = plan.buffers_[buffer];
   const size_t first = is_private(rows) ? (size_t)thread * kPrivateRows : 0;
-  return b.acts.data() + (first + row) * (b.width / kQuant);
+  return b.acts() + (first + row) * (b.width / kQuant);
 }
 inline int Step::width(int buffer) const { return plan.buffers_[buffer].width; }
 

@@ -255,5 +255,5 @@ def test_what_can_be_refused_is_refused_before_a_model_is_fetched(monkeypatch, t
 
 @pytest.mark.parametrize("threads", [0, -1, 2000, "2"])
 def test_a_number_of_threads_that_cannot_be_is_refused(path, threads):
-    with pytest.raises(InputError, match="threads must be .*between 1 and 1023"):
+    with pytest.raises(InputError, match=r"threads must be .*between 1 and 1023"):
         LLM(path, threads=threads)
