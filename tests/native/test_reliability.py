@@ -169,7 +169,9 @@ def test_more_threads_than_the_system_gives(path):
 import resource
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 many = load(400)
-resource.setrlimit(resource.RLIMIT_AS, (used + 600_000_000,) * 2)  # 8 MB of stack for each
+limits = resource.getrlimit(resource.RLIMIT_AS)
+few = (used + 600_000_000, limits[1])  # each thread wants 8 MB for its stack
+resource.setrlimit(resource.RLIMIT_AS, few)
 for _ in range(2):
     try:
         many.logits(ids)
@@ -177,6 +179,7 @@ for _ in range(2):
         pass
     else:
         sys.exit("400 threads fit into 600 MB")
+resource.setrlimit(resource.RLIMIT_AS, limits)  # what failed may have left no room for anything
 same()
 """
     assert_clean(script(path, body))
