@@ -4,12 +4,12 @@ Knows which neighbouring ops become one:
 * linear layers on one input (q, k, v; gate, up) read it once, quantised once;
 * silu_mul is the epilogue of its two linear layers, a residual add that of its one;
 * rope belongs to the attention that it feeds, and quantising to the norm before it.
-Refuses to know how any of it is computed (native/).
+What follows the last attention works row by row, so it is done only for rows whose logits
+are wanted. Refuses to know how any of it is computed (native/).
 """
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,28 @@ def quantised(name: str) -> str:
     return f"{name} as int8"
 
 
+def gather_early(ops: list[Op]) -> list[Op]:
+    """Move the choice of rows from the end to right behind the last attention. Same bits."""
+    kinds = [op.kind for op in ops]
+    if not {"attend", "logit_rows"} <= set(kinds):
+        return ops
+    chosen = kinds.index("logit_rows")
+    first = chosen - kinds[chosen::-1].index("attend") + 1  # of the ops that work row by row
+    made = {op.out.name: op.out for op in ops[:first]}
+    needed = dict.fromkeys(n for op in ops[first:chosen] for n in op.inputs if n in made)
+    rows = {name: Tensor(f"{name} rows", made[name].width) for name in needed}
+    late = {name: tensor.name for name, tensor in rows.items()}
+    late[ops[chosen].out.name] = late.get(ops[chosen].inputs[0], ops[chosen].inputs[0])
+    return [
+        *ops[:first],
+        *(Op("logit_rows", tensor, (name,)) for name, tensor in rows.items()),
+        *(
+            replace(op, inputs=tuple(late.get(n, n) for n in op.inputs))
+            for op in (*ops[first:chosen], *ops[chosen + 1 :])
+        ),
+    ]
+
+
 class Compiler:
     """Lowers one graph, op by op, to calls of a native plan."""
 
@@ -46,13 +68,12 @@ class Compiler:
         self, graph: Graph, weights: Mapping[str, Any], vectors: Mapping[str, NDArray[np.float32]]
     ) -> None:
         """weights: packed matrices by tensor name; vectors: norms and biases, float32."""
-        self.graph, self.weights, self.vectors = graph, weights, vectors
-        self.uses = Counter(name for op in graph.ops for name in op.inputs)
+        self.ops, self.weights, self.vectors = gather_early(graph.ops), weights, vectors
         self.consumers: dict[str, list[Op]] = {}
-        for op in graph.ops:
+        for op in self.ops:
             for name in op.inputs:
                 self.consumers.setdefault(name, []).append(op)
-        self.maker = {op.out.name: op for op in graph.ops}
+        self.maker = {op.out.name: op for op in self.ops}
         self.done: set[str] = set()
         self.lowered: list[Lowered] = []
         self.after_rows: set[str] = set()  # tensors that have a row per wanted logit
@@ -60,7 +81,7 @@ class Compiler:
 
     def lower(self) -> list[Lowered]:
         """The fused ops in order."""
-        for op in self.graph.ops:
+        for op in self.ops:
             if op.out.name not in self.done:
                 getattr(self, f"_{op.kind}")(op)
         return self.lowered
@@ -189,7 +210,7 @@ class Emitter:
     def __init__(self, compiler: Compiler, plan: _native.Plan) -> None:
         self.c, self.plan = compiler, plan
         lowered = compiler.lower()
-        output = compiler.graph.ops[-1].out.name
+        output = compiler.ops[-1].out.name
         placement = Placement(lowered, output)
         self.buffers = [plan.buffer(*slot) for slot in placement.slots]
         self.where = placement.where
