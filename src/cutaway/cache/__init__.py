@@ -1,8 +1,9 @@
-"""KV blocks as integers: which ids are free.
+"""KV blocks as integers: which are free, who holds them, and which text can be found again.
 
 Refuses to know tensors: what a block holds, and where, is the backend's.
 """
 
+from cutaway.cache.blocks import BlockManager
 from cutaway.cache.pool import BlockPool
 
-__all__ = ["BlockPool"]
+__all__ = ["BlockManager", "BlockPool"]

@@ -1,0 +1,226 @@
+"""Who holds each KV block, and which whole blocks can serve another text.
+
+Knows ids, holds and tokens. Refuses to know tensors and sequences: what a block's memory
+looks like is the backend's, whose text it is and when it grows is the engine's. One
+manager serves one model.
+
+A published block is a node of a tree of texts: its key is its parent's number and its own
+tokens. Python's dict compares the tokens themselves, so two texts are never mistaken for
+each other, as they could be by a chained hash alone; and one block's tokens are compared,
+not the whole text's, as the parent's number stands for all that comes before. A number is
+never used twice: should a parent be evicted before its child, then the child is found by
+nobody, not even when the parent's text is published again, and goes when its turn comes.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import count as counting
+from typing import NamedTuple
+
+Key = tuple[int, tuple[int, ...]]
+
+ROOT = 0
+"""The number of the empty text."""
+
+
+class Node(NamedTuple):
+    """A published block's place in the tree: key = (parent's number, own tokens)."""
+
+    number: int
+    key: Key
+
+
+class BlockManager:
+    """Hands out block ids 0 … count - 1; each is free, held, or cached: published and nobody's.
+
+    count      how many blocks there are
+    block      tokens per block
+    lookups    blocks that ``match`` looked for
+    hits       blocks that ``match`` found
+    evictions  cached blocks that were taken for other texts
+
+    An id list is one text's blocks, in the order of the text. A caller that publishes whole
+    blocks before it shares them, and never gives back a block while it keeps a later one,
+    keeps the tree whole: with a block in use all before it are, and leaves are evicted first.
+    """
+
+    def __init__(self, count: int, block: int) -> None:
+        self.count, self.block = count, block
+        self.lookups = self.hits = self.evictions = 0
+        self._free = list(range(count - 1, -1, -1))
+        self._holds: Counter[int] = Counter()  # held ids only: none is at zero
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._nodes: dict[int, Node] = {}  # of published blocks, by id
+        self._index: dict[Key, int] = {}
+        self._numbers = counting(ROOT + 1)
+
+    # -- holding -----------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """How many blocks can be taken now, cached ones included."""
+        return len(self._free) + len(self._cached)
+
+    def take(self, n: int) -> list[int]:
+        """n blocks for new content, each held once: free ones, then the longest unused cached.
+
+        RuntimeError, and nothing taken, if n exceeds ``free``.
+        """
+        if n > self.free:
+            raise RuntimeError(f"{n} KV blocks wanted, {self.free} free")
+        evicted = max(0, n - len(self._free))
+        ids = [self._free.pop() for _ in range(n - evicted)]
+        ids += [self._drop_oldest() for _ in range(evicted)]
+        self.evictions += evicted
+        self._holds.update(ids)
+        return ids
+
+    def give_back(self, ids: Sequence[int]) -> None:
+        """One hold less on each; what nobody holds then is cached if published, else free.
+
+        Of one text the end counts as used before the beginning, so that leaves go first.
+        RuntimeError, and nothing given back, if an id is not held as often as it is named.
+        """
+        self._check_held(ids)
+        for i in reversed(ids):
+            self._let_go(i)
+
+    def share(self, ids: Sequence[int]) -> list[int]:
+        """One hold more on each, for a fork of the text; the same ids in a list of its own.
+
+        RuntimeError if an id is not held.
+        """
+        self._check_held(ids)
+        self._holds.update(ids)
+        return list(ids)
+
+    def is_shared(self, block_id: int) -> bool:
+        """Whether others may read this block, now or later: then write into a copy."""
+        return self._holds[block_id] > 1 or block_id in self._nodes
+
+    # -- finding what was computed before ----------------------------------------------------
+
+    def match(self, tokens: Sequence[int], most: int | None = None) -> list[int]:
+        """The longest chain of published blocks, at most ``most``, that begins these tokens.
+
+        One hold more on each. A caller that needs the logits of the last token leaves it out.
+        """
+        whole = len(tokens) // self.block
+        wanted = whole if most is None else min(whole, most)
+        ids, parent = [], ROOT
+        for place in range(wanted):
+            found = self._index.get(self._key(parent, tokens, place))
+            if found is None:
+                break
+            self._hold(found)
+            ids.append(found)
+            parent = self._nodes[found].number
+        self.lookups += wanted
+        self.hits += len(ids)
+        return ids
+
+    def publish(self, ids: Sequence[int], tokens: Sequence[int], first: int = 0) -> list[int]:
+        """Let others find the whole blocks of a text, from block ``first`` on; the ids to use now.
+
+        tokens  the text from its beginning, as far as its keys and values are computed
+        first   how many of its blocks are published already
+
+        Where another block holds the same text it takes the place of the caller's own, which
+        is given back: equal texts have equal bits. RuntimeError if a block is not held, is
+        missing, is published with another text, or if the one before ``first`` is not published.
+        """
+        published, whole = list(ids), len(tokens) // self.block
+        if whole > len(ids):
+            raise RuntimeError(f"{len(ids)} KV blocks cannot hold {len(tokens)} tokens")
+        self._check_held(ids[first:whole])
+        parent = self._number_before(ids, first)
+        for place in range(first, whole):
+            found = self._publish_one(ids[place], self._key(parent, tokens, place))
+            published[place], parent = found, self._nodes[found].number
+        return published
+
+    def forget(self) -> None:
+        """Free every cached block; what is held stays published."""
+        while self._cached:
+            self._free.append(self._drop_oldest())
+
+    # -- integrity ---------------------------------------------------------------------------
+
+    def check(self, held: Iterable[Sequence[int]]) -> None:
+        """RuntimeError unless the books agree with ``held``: every id list that callers hold."""
+        lists = list(held)
+        counted = Counter(i for ids in lists for i in ids)
+        wrong = sorted(i for i in counted | self._holds if counted[i] != self._holds[i])
+        _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")
+        places = sorted([*self._free, *self._cached, *self._holds])
+        _insist(places == list(range(self.count)), "a KV block is lost, or in two places at once")
+        unheld = self._nodes.keys() - self._holds.keys()
+        _insist(self._cached.keys() == unheld, "what is cached is not what is published and unheld")
+        published = {(node.key, i) for i, node in self._nodes.items()}
+        _insist(self._index.items() == published, "the index and the published KV blocks differ")
+        for ids in lists:
+            _insist(self._is_chain(ids), f"KV blocks {ids} do not follow each other in the tree")
+
+    def _is_chain(self, ids: Sequence[int]) -> bool:
+        """Whether published blocks come first, each the child of the one before."""
+        parent: int | None = ROOT
+        for node in map(self._nodes.get, ids):
+            if node and node.key[0] != parent:
+                return False
+            parent = node.number if node else None
+        return True
+
+    def _check_held(self, ids: Sequence[int]) -> None:
+        strange = [i for i, n in Counter(ids).items() if n > self._holds[i]]
+        if strange:
+            raise RuntimeError(f"KV blocks {strange} are not held")
+
+    # -- one block ---------------------------------------------------------------------------
+
+    def _key(self, parent: int, tokens: Sequence[int], place: int) -> Key:
+        return parent, tuple(tokens[place * self.block : (place + 1) * self.block])
+
+    def _number_before(self, ids: Sequence[int], first: int) -> int:
+        """The number of the text that ends where block ``first`` begins."""
+        if first == 0:
+            return ROOT
+        if ids[first - 1] not in self._nodes:
+            raise RuntimeError(f"KV block {ids[first - 1]}, before the first, is not published")
+        return self._nodes[ids[first - 1]].number
+
+    def _publish_one(self, own: int, key: Key) -> int:
+        """The block that holds this text from now on; the caller's hold moves to it."""
+        if key not in self._index:
+            if own in self._nodes:
+                raise RuntimeError(f"KV block {own} is published with another text: write a copy")
+            self._index[key], self._nodes[own] = own, Node(next(self._numbers), key)
+        found = self._index[key]
+        if found != own:
+            self._hold(found)
+            self._let_go(own)
+        return found
+
+    def _hold(self, block_id: int) -> None:
+        self._cached.pop(block_id, None)
+        self._holds[block_id] += 1
+
+    def _let_go(self, block_id: int) -> None:
+        self._holds[block_id] -= 1
+        if self._holds[block_id]:
+            return
+        del self._holds[block_id]
+        if block_id in self._nodes:
+            self._cached[block_id] = None
+        else:
+            self._free.append(block_id)
+
+    def _drop_oldest(self) -> int:
+        """Take the least recently used cached block out of the tree; its id belongs nowhere."""
+        block_id, _ = self._cached.popitem(last=False)
+        del self._index[self._nodes.pop(block_id).key]
+        return block_id
+
+
+def _insist(right: bool, sentence: str) -> None:
+    if not right:
+        raise RuntimeError(sentence)

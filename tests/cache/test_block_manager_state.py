@@ -1,0 +1,209 @@
+"""BlockManager in any order of starting, growing, cutting, forking and ending texts.
+
+The model is naive: a memory that is really written, a list of (text, id) pairs, and a list
+of unheld ids in the order of their last use.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cutaway.cache import BlockManager
+
+TOKENS = st.lists(st.integers(0, 1), max_size=12)
+
+
+@dataclass(eq=False)
+class Text:
+    """What a caller keeps: its tokens, its blocks, and how many of these are published."""
+
+    tokens: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    published: int = 0
+
+
+class ManagerMachine(RuleBasedStateMachine):
+    """``texts`` hold blocks; ``pairs`` is what was published and not evicted since."""
+
+    @initialize(count=st.integers(0, 10), block=st.integers(1, 3))
+    def make(self, count, block):
+        self.manager, self.count, self.block = BlockManager(count, block), count, block
+        self.memory = {i: [None] * block for i in range(count)}
+        self.texts, self.pairs, self.unheld = [], [], []
+        self.lookups = self.hits = self.evictions = 0
+
+    # -- what callers do ---------------------------------------------------------------------
+
+    @rule(tokens=TOKENS, most=st.none() | st.integers(0, 5))
+    def start(self, tokens, most):
+        """Match what is known, compute the rest if there is room."""
+        whole = len(tokens) // self.block
+        wanted = whole if most is None else min(whole, most)
+        known = dict(self.pairs)
+        expected = []
+        for n in range(1, wanted + 1):
+            if (i := known.get(tuple(tokens[: n * self.block]))) is None:
+                break
+            expected.append(i)
+        ids = self.manager.match(tokens, most)
+        assert ids == expected
+        self.lookups, self.hits = self.lookups + wanted, self.hits + len(ids)
+        self.unheld = [i for i in self.unheld if i not in ids]
+        text = Text(tokens[: len(ids) * self.block], ids, len(ids))
+        self.texts.append(text)
+        self.write(text, tokens[len(text.tokens) :])
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data(), more=TOKENS)
+    def grow(self, data, more):
+        self.write(self.one_of(data), more)
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data())
+    def cut(self, data):
+        """A draft was refused: the end of the text is taken back."""
+        text = self.one_of(data)
+        length = data.draw(st.integers(0, len(text.tokens)))
+        kept = -(-length // self.block)
+        text.tokens, text.published = (
+            text.tokens[:length],
+            min(text.published, length // self.block),
+        )
+        self.give_back(text, kept)
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data())
+    def publish(self, data):
+        self.publish_text(self.one_of(data))
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data())
+    def fork(self, data):
+        text = self.one_of(data)
+        self.publish_text(text)
+        ids = self.manager.share(text.ids)
+        assert ids == text.ids
+        self.texts.append(Text(list(text.tokens), ids, text.published))
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data())
+    def end(self, data):
+        text = self.one_of(data)
+        self.give_back(text, 0)
+        self.texts.remove(text)
+
+    @rule()
+    def forget(self):
+        self.manager.forget()
+        self.pairs = [(text, i) for text, i in self.pairs if i not in self.unheld]
+        self.unheld = []
+
+    @rule(more=st.integers(1, 3))
+    def take_too_many(self, more):
+        with pytest.raises(RuntimeError, match="KV blocks wanted"):
+            self.manager.take(self.manager.free + more)
+
+    @rule(data=st.data())
+    def give_back_what_is_not_held(self, data):
+        foreign = data.draw(st.sampled_from([*set(range(-1, self.count + 1)) - self.held()]))
+        with pytest.raises(RuntimeError, match=rf"\[{foreign}\] are not held"):
+            self.manager.give_back([*sorted(self.held()), foreign])
+
+    # -- the parts ---------------------------------------------------------------------------
+
+    def one_of(self, data):
+        return data.draw(st.sampled_from(self.texts))
+
+    def held(self):
+        return {i for text in self.texts for i in text.ids}
+
+    def write(self, text, more):
+        """Append tokens if there is room, into a copy where others can read."""
+        start, end = len(text.tokens), len(text.tokens) + len(more)
+        copied = bool(more) and start % self.block > 0 and self.manager.is_shared(text.ids[-1])
+        wanted = max(0, -(-end // self.block) - len(text.ids))
+        if wanted + copied > self.manager.free:
+            return
+        if copied:
+            [copy] = self.take(1)
+            self.memory[copy] = list(self.memory[text.ids[-1]])
+            self.give_back(text, len(text.ids) - 1)
+            text.ids.append(copy)
+        text.ids += self.take(wanted)
+        for place, token in enumerate(more, start):
+            self.memory[text.ids[place // self.block]][place % self.block] = token
+        text.tokens = text.tokens + more
+
+    def take(self, n):
+        unused = set(range(self.count)) - self.held() - set(self.unheld)
+        ids = self.manager.take(n)
+        fresh, evicted = ids[: len(unused)], ids[len(unused) :]
+        assert unused.issuperset(fresh)
+        assert len(set(fresh)) == len(fresh) == min(n, len(unused))
+        assert evicted == self.unheld[: len(evicted)]
+        self.unheld = self.unheld[len(evicted) :]
+        self.pairs = [(text, i) for text, i in self.pairs if i not in evicted]
+        self.evictions += len(evicted)
+        return ids
+
+    def give_back(self, text, kept):
+        gone, text.ids = text.ids[kept:], text.ids[:kept]
+        self.manager.give_back(gone)
+        published = [i for _, i in self.pairs]
+        self.unheld += [i for i in reversed(gone) if i in published and i not in self.held()]
+
+    def publish_text(self, text):
+        before, whole = text.ids, len(text.tokens) // self.block
+        text.ids = self.manager.publish(before, text.tokens, text.published)
+        expected = list(before)
+        for place in range(text.published, whole):
+            key = tuple(text.tokens[: (place + 1) * self.block])
+            known = [i for text, i in self.pairs if text == key]
+            expected[place] = known[0] if known else before[place]
+            self.pairs += [] if known else [(key, before[place])]
+        assert text.ids == expected
+        text.published = whole
+        self.unheld = [i for i in self.unheld if i not in self.held()]
+
+    # -- what always holds -------------------------------------------------------------------
+
+    @invariant()
+    def the_books_agree(self):
+        self.manager.check(text.ids for text in self.texts)
+        assert self.manager.free == self.count - len(self.held())
+        counters = (self.manager.lookups, self.manager.hits, self.manager.evictions)
+        assert counters == (self.lookups, self.hits, self.evictions)
+
+    @invariant()
+    def every_text_reads_its_own_tokens(self):
+        for text in self.texts:
+            assert [t for i in text.ids for t in self.memory[i]][: len(text.tokens)] == text.tokens
+
+    @invariant()
+    def every_published_block_holds_its_text_and_its_parent_is_published(self):
+        known = {text for text, _ in self.pairs} | {()}
+        for text, i in self.pairs:
+            assert self.memory[i] == list(text[-self.block :])
+            assert text[: -self.block] in known
+
+    @invariant()
+    def a_block_is_shared_if_another_may_read_it(self):
+        published = {i for _, i in self.pairs}
+        for i in self.held():
+            holders = sum(text.ids.count(i) for text in self.texts)
+            assert self.manager.is_shared(i) == (holders > 1 or i in published)
+
+    def teardown(self):
+        while self.texts:
+            self.give_back(self.texts.pop(), 0)
+        self.the_books_agree()
+        self.forget()
+        self.the_books_agree()
+        assert sorted(self.manager.take(self.count)) == list(range(self.count))
+
+
+ManagerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestManager = ManagerMachine.TestCase
