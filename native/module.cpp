@@ -75,6 +75,13 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
   return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
 }
 
+void copy_blocks(Plan& plan, Ints sources, Ints targets) {
+  if (sources.size() != targets.size())
+    throw std::invalid_argument("copy_blocks: sources and targets differ in length");
+  WithoutGil release;
+  plan.copy_blocks(sources.data(), targets.data(), sources.size());
+}
+
 using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
 
 void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& finish,
@@ -140,6 +147,7 @@ NB_MODULE(_native, m) {
       }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "rope_dim"_a, "rope_base"_a,
          "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
+      .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a);
 
   bind_sampler(m);

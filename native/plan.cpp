@@ -1,25 +1,13 @@
 #include "plan.h"
 
-#include <fenv.h>
+#include <string.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "plain_arithmetic.h"
+
 namespace cutaway {
-namespace {
-
-// Arithmetic as IEEE 754 begins: whatever some library did to the rounding or the subnormals of
-// the calling thread (fesetround, -ffast-math at its start) must change no bit.
-class PlainArithmetic {
- public:
-  PlainArithmetic() { fegetenv(&before_), fesetenv(FE_DFL_ENV); }
-  ~PlainArithmetic() { fesetenv(&before_); }
-
- private:
-  fenv_t before_;
-};
-
-}  // namespace
 
 int Plan::add_buffer(int width, bool quantised) {
   if (width <= 0 || (quantised && width % kQuant))
@@ -78,8 +66,33 @@ void Plan::check(const Batch& b) const {
     if (b.logit_rows[i] < 0 || b.logit_rows[i] >= b.rows) bad("a logit row is not one of the rows");
 }
 
+void Plan::reserve_kv() {
+  if (kv_.size() == 0) kv_ = Memory(kv_bytes_ * kv_blocks);
+}
+
+void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t count) const {
+  const auto bad = [](const char* what) { throw std::invalid_argument(std::string("copy_blocks: ") + what); };
+  const auto known = [&](int32_t block) { return block >= 0 && block < kv_blocks; };
+  std::vector<bool> named(kv_blocks);
+  for (size_t i = 0; i < count; i++) {
+    if (!known(sources[i]) || !known(targets[i])) bad("an id names no KV block");
+    named[sources[i]] = true;
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (named[targets[i]]) bad("a target is also a source, or named twice");
+    named[targets[i]] = true;
+  }
+}
+
+void Plan::copy_blocks(const int32_t* sources, const int32_t* targets, size_t count) {
+  check_copies(sources, targets, count);
+  reserve_kv();
+  for (size_t i = 0; i < count; i++) memcpy(kv(targets[i]), kv(sources[i]), kv_bytes_);
+}
+
 // Buffers only grow. The logits' has a row for each that is wanted: one row can be a megabyte.
 void Plan::reserve(int rows, int logits) {
+  reserve_kv();
   for (size_t i = 0; i < buffers_.size(); i++) {
     Buffer& b = buffers_[i];
     size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
@@ -91,7 +104,6 @@ void Plan::reserve(int rows, int logits) {
 const float* Plan::run(const Batch& batch) {
   check(batch);
   const PlainArithmetic plain;
-  if (kv_.size() == 0) kv_ = Memory(kv_bytes_ * kv_blocks);
   reserve(batch.rows, batch.logits);
   Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits}};
   for (int i = 0; i < batch.rows; i++) {

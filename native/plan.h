@@ -87,6 +87,9 @@ class Plan {
   // grows with the blocks in use and a block is copied in one piece.
   uint16_t* kv(int block) const { return (uint16_t*)(kv_.data() + (size_t)block * kv_bytes_); }
   size_t kv_bytes() const { return kv_bytes_; }
+  // Each source block's content becomes its target's too. Throws std::invalid_argument where an id names
+  // no block, or where the order of the copies would matter.
+  void copy_blocks(const int32_t* sources, const int32_t* targets, size_t count);
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch);
@@ -100,7 +103,9 @@ class Plan {
  private:
   friend struct Step;
   void check(const Batch& batch) const;
+  void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
+  void reserve_kv();
 
   struct Buffer {
     int width;

@@ -76,10 +76,11 @@ void Pool::stop() {
   workers_.clear();
 }
 
-void Pool::run(const std::function<void(int)>& job) {
+void Pool::run(const std::function<void(int)>& job, Work work) {
   if (active_ == 1) {
     job(0);
-    return adapt(0, 0);
+    if (work == Work::kEven) adapt(0, 0);
+    return;
   }
   if (owner_ != getpid()) {
     stop();
@@ -96,7 +97,7 @@ void Pool::run(const std::function<void(int)>& job) {
   }
   job(0);
   barrier();  // all are done, and none still reads job_
-  adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
+  if (work == Work::kEven) adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
 }
 
 // After a job, never within: who prepares the next one counts on size().

@@ -26,8 +26,10 @@ class Pool {
 
   int size() const { return active_; }  // threads of the running job, or of the next
   int most() const { return size_; }
+  // Uneven work: threads wait for each other however idle the machine is, so it says nothing of that.
+  enum class Work { kEven, kUneven };
   // Run job(0) … job(size - 1) at once and return when all have. The caller is thread 0.
-  void run(const std::function<void(int)>& job);
+  void run(const std::function<void(int)>& job, Work work = Work::kEven);
   // To be called by every thread of a running job.
   void barrier();
 

@@ -1,363 +1,61 @@
-// The order of a row, best first, is the order of its keys: 64-bit numbers, logit descending above,
-// index below. Every filter keeps the keys up to some last one, or the logits from some least one, so
-// nothing is ever sorted in full: candidates are collected by a threshold that is known to suffice.
 #include "sampler.h"
 
-#include <math.h>
-#include <string.h>
-
-#include <algorithm>
-#include <functional>
-#include <limits>
+#include "sampler_candidates.h"
 
 namespace cutaway {
 namespace {
 
-constexpr size_t kRoom = 128;   // spare elements that the kernels may write past the end
-constexpr size_t kVictims = 8;  // how many removed tokens a report names
-constexpr size_t kBins = 1024;  // top-p sorts its candidates bin by bin, as far as it has to
-constexpr size_t kFew = 64;     // candidates not worth binning; weights computed at once
-constexpr double kLargest = 1e38;   // magnitudes that no float32 operation of a stage overflows
-constexpr double kSharp = 1e9;      // beyond, float64 scores are too coarse for `bounds`
-constexpr double kSlack = 1e-3;     // ten times what `bounds` may be short by
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+thread_local Scratch scratch;
 
-// -- keys ---------------------------------------------------------------------------------------
+bool is_finite(const RowStats& stats) { return stats.magnitude < 0x7F800000u; }
 
-uint64_t key_of(float logit, size_t index) {
-  const float x = logit + 0.0f;  // one zero, not two
-  uint32_t bits;
-  memcpy(&bits, &x, 4);
-  const uint32_t ascending = bits ^ (bits >> 31 ? 0xFFFFFFFFu : 0x80000000u);
-  return (uint64_t)~ascending << 32 | (uint32_t)index;
-}
-
-float logit_of(uint64_t key) {
-  const uint32_t ascending = ~(uint32_t)(key >> 32);
-  const uint32_t bits = ascending ^ (ascending >> 31 ? 0x80000000u : 0xFFFFFFFFu);
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-
-// -- luck, exactly (fixed_math.log, luck.gumbel) ---------------------------------------------------
-
-double exact_log(double x) {
-  int e;
-  double m = frexp(x, &e);
-  if (m < 0.7071067811865476) m *= 2.0, e -= 1;
-  const double s = (m - 1.0) / (m + 1.0), s2 = s * s;
-  double y = 1.0 / 23;
-  for (int n = 21; n > 0; n -= 2) y = y * s2 + 1.0 / n;
-  return e * 6.93147180369123816490e-01 + (e * 1.90821492927058770002e-10 + 2.0 * s * y);
-}
-
-double gumbel(uint32_t word) { return -exact_log(-exact_log((word + 0.5) * 0x1p-32)); }
-
-// -- memory -------------------------------------------------------------------------------------
-
-// Kept from row to row, so that a step allocates nothing.
-struct Scratch {
-  std::vector<float> logits, floats;
-  std::vector<uint32_t> ids, index, words;
-  std::vector<uint16_t> bins;
-  std::vector<uint64_t> keys, sorted;
-  std::vector<double> weights;
-  std::vector<int32_t> counts;  // of output ids; zero between rows
-
-  void reserve(size_t n) {
-    n += kRoom;
-    if (logits.size() >= n) return;
-    logits.resize(n), floats.resize(n), ids.resize(n), index.resize(n), words.resize(n);
-    bins.resize(n), keys.resize(n), sorted.resize(n), weights.resize(n), counts.resize(n);
-  }
-};
-
-// -- candidates -----------------------------------------------------------------------------------
-
-// Who is still in. Starts as the whole row, in the model's own memory, which is only read.
-class Candidates {
- public:
-  Candidates(const Kernels& k, Scratch& s, const float* logits, size_t n, float top, double magnitude)
-      : k_(k), s_(s), vocab_(n), z_(logits), n_(n), top_(top), magnitude_(magnitude) {}
-
-  size_t size() const { return n_; }
-  double magnitude() const { return magnitude_; }
-  double mass() {
-    if (mass_ < 0) mass_ = k_.exp_sum(z_, n_, top_);
-    return mass_;
-  }
-  void apply(const Stage& stage, const Row& row, StageReport* report);
-  uint32_t draw(const Row& row);
-
- private:
-  uint32_t id(size_t index) const { return all_ ? (uint32_t)index : s_.ids[index]; }
-  float* own();
-  float* find(int64_t id);
-  void bias(const Stage& stage);
-  void penalties(const Stage& stage, const Row& row);
-  void temperature(float by);
-  void top_k(double k, StageReport* report);
-  void top_p(double p, StageReport* report);
-  bool cut_at(double target, float least, double width, uint64_t* last);
-  void min_p(double log_p, StageReport* report);
-  void keep_to(uint64_t last, StageReport* report);
-  void keep(size_t m, StageReport* report);
-  void tell(size_t m, StageReport* report);
-  size_t luckiest(const Row& row);
-
-  const Kernels& k_;
-  Scratch& s_;
-  const size_t vocab_;
-  const float* z_;    // (n): the row, or s_.logits
-  size_t n_;
-  float top_;         // the highest logit
-  double magnitude_;  // no logit is larger, plus or minus
-  bool all_ = true;   // ids are indices; else they are s_.ids (n), ascending
-  double mass_ = -1;  // Σ exp(logit - top), once it is known
-};
-
-void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) {
-  if (report) *report = {n_, 0, {}};
-  switch (stage.kind) {
-    case Stage::Kind::kBias: bias(stage); break;
-    case Stage::Kind::kPenalties: penalties(stage, row); break;
-    case Stage::Kind::kTemperature: temperature((float)stage.value); break;
-    case Stage::Kind::kTopK: top_k(stage.value, report); break;
-    case Stage::Kind::kTopP: top_p(stage.value, report); break;
-    case Stage::Kind::kMinP: min_p(stage.value, report); break;
-  }
-  if (report) report->survivors = n_;
-}
-
-// -- stages that change logits ----------------------------------------------------------------------
-
-float* Candidates::own() {
-  if (z_ != s_.logits.data()) memcpy(s_.logits.data(), z_, n_ * sizeof(float));
-  z_ = s_.logits.data();
-  mass_ = -1;
-  return s_.logits.data();
-}
-
-float* Candidates::find(int64_t id) {
-  float* z = s_.logits.data();
-  if (id < 0 || (size_t)id >= vocab_) return nullptr;
-  if (all_) return z + id;
-  const auto end = s_.ids.begin() + (ptrdiff_t)n_;
-  const auto at = std::lower_bound(s_.ids.begin(), end, (uint32_t)id);
-  return at != end && *at == id ? z + (at - s_.ids.begin()) : nullptr;
-}
-
-void Candidates::bias(const Stage& stage) {
-  own();
-  double most = 0;
-  for (const auto& [id, by] : stage.bias) {
-    if (float* z = find(id)) *z += by;
-    most = std::max(most, fabs((double)by));
-  }
-  magnitude_ += most;
-  top_ = k_.max_of(z_, n_);
-}
-
-void Candidates::penalties(const Stage& stage, const Row& row) {
-  own();
-  const auto repeat = [&](float* z) { *z = *z > 0 ? *z / stage.repetition : *z * stage.repetition; };
-  const auto known = [&](int64_t id) { return id >= 0 && (size_t)id < vocab_; };
-  for (int64_t id : row.output) if (known(id)) s_.counts[(size_t)id]++;
-  for (int64_t id : row.chain->prompt)
-    if (known(id) && !s_.counts[(size_t)id])
-      if (float* z = find(id)) repeat(z);
-  for (int64_t id : row.output) {
-    if (!known(id) || !s_.counts[(size_t)id]) continue;
-    if (float* z = find(id)) {
-      repeat(z);
-      *z -= stage.presence;
-      *z -= stage.frequency * (float)s_.counts[(size_t)id];
-    }
-    s_.counts[(size_t)id] = 0;
-  }
-  const double factor = stage.repetition, times = (double)row.output.size();
-  magnitude_ = magnitude_ * std::max(factor, 1 / factor) + fabs((double)stage.presence) +
-               fabs((double)stage.frequency) * times;
-  top_ = k_.max_of(z_, n_);
-}
-
-void Candidates::temperature(float by) {
-  k_.divide(z_, by, (int)n_, s_.logits.data());
-  z_ = s_.logits.data();
-  top_ /= by;
-  magnitude_ /= by;
-  mass_ = -1;
-}
-
-// -- filters --------------------------------------------------------------------------------------
-
-void Candidates::top_k(double wanted, StageReport* report) {
-  if (wanted >= (double)n_) return;
-  const size_t k = (size_t)wanted;
-  // The k-th largest of the maxima of disjoint groups has at least k logits at or above it.
-  float least = -kInfinity;
-  size_t groups = kBins;
-  while (groups < 4 * k && 8 * groups <= n_) groups *= 2;
-  if (k <= groups && 4 * groups <= n_) {
-    float* maxima = s_.floats.data();
-    k_.group_max(z_, n_, groups, maxima);
-    std::nth_element(maxima, maxima + k - 1, maxima + groups, std::greater<float>());
-    least = maxima[k - 1];
-  }
-  const size_t m = k_.collect(z_, n_, least, s_.index.data());
-  uint64_t* keys = s_.keys.data();
-  for (size_t i = 0; i < m; i++) keys[i] = key_of(z_[s_.index[i]], s_.index[i]);
-  std::nth_element(keys, keys + k - 1, keys + m);
-  keep_to(keys[k - 1], report);
-}
-
-void Candidates::top_p(double p, StageReport* report) {
-  const double target = p * mass();
-  // All logits below top - width together weigh less than n · e^-width = (1 - p) · mass.
-  const double width = log((double)n_ / ((1 - p) * mass())) + 0.1;
-  uint64_t last;
-  if ((width < 600 && cut_at(target, (float)(top_ - width), width, &last)) ||
-      cut_at(target, -kInfinity, 64, &last))
-    keep_to(last, report);
-}
-
-// Add up weights, best first, of the logits at or above `least`; the key that reaches the target.
-bool Candidates::cut_at(double target, float least, double width, uint64_t* last) {
-  const size_t m = k_.collect(z_, n_, least, s_.index.data());
-  const size_t bins = m < kFew ? 1 : kBins;
-  const float scale = (float)((double)bins / width);
-  uint32_t ends[kBins + 1] = {0};  // of bin b, at b + 1 while counting, at b once all are in
-  for (size_t i = 0; i < m; i++) {
-    const float depth = (top_ - z_[s_.index[i]]) * scale;
-    s_.bins[i] = (uint16_t)(depth < (float)(bins - 1) ? (int)depth : (int)bins - 1);
-    s_.keys[i] = key_of(z_[s_.index[i]], s_.index[i]);
-    ends[s_.bins[i] + 1]++;
-  }
-  for (size_t b = 1; b < bins; b++) ends[b] += ends[b - 1];
-  uint64_t* sorted = s_.sorted.data();
-  for (size_t i = 0; i < m; i++) sorted[ends[s_.bins[i]]++] = s_.keys[i];
-  double reached = 0;
-  for (size_t b = 0, done = 0; done < m;) {
-    const size_t begin = done;
-    for (; b < bins && done - begin < kFew; done = ends[b++])
-      if (!std::is_sorted(sorted + done, sorted + ends[b])) std::sort(sorted + done, sorted + ends[b]);
-    for (size_t i = begin; i < done; i++) s_.floats[i - begin] = logit_of(sorted[i]);
-    k_.exp_each(s_.floats.data(), done - begin, top_, s_.weights.data());
-    for (size_t i = begin; i < done; i++) {
-      reached += s_.weights[i - begin];
-      if (reached >= target) return *last = sorted[i], true;
-    }
-  }
-  return false;
-}
-
-void Candidates::min_p(double log_p, StageReport* report) {
-  const double top = top_;
-  const auto in = [&](float z) { return (double)z - top >= log_p; };
-  float least = (float)(top + log_p);  // in() is monotone: find the very first float
-  while (in(least)) least = nextafterf(least, -kInfinity);
-  while (!in(least)) least = nextafterf(least, kInfinity);
-  keep(k_.collect(z_, n_, least, s_.index.data()), report);
-}
-
-void Candidates::keep_to(uint64_t last, StageReport* report) {
-  uint32_t* index = s_.index.data();
-  const size_t m = k_.collect(z_, n_, logit_of(last), index);
-  size_t kept = 0;
-  for (size_t i = 0; i < m; i++) {
-    index[kept] = index[i];
-    kept += key_of(z_[index[i]], index[i]) <= last;
-  }
-  keep(kept, report);
-}
-
-// The m candidates at s_.index stay.
-void Candidates::keep(size_t m, StageReport* report) {
-  if (m == n_) return;
-  if (report) tell(m, report);
-  for (size_t i = 0; i < m; i++) {  // in place: an index is never below i
-    const uint32_t from = s_.index[i];
-    s_.logits[i] = z_[from];
-    s_.ids[i] = id(from);
-  }
-  z_ = s_.logits.data(), n_ = m, all_ = false, mass_ = -1;
-}
-
-// What it means that only the m candidates at s_.index stay.
-void Candidates::tell(size_t m, StageReport* report) {
-  double* weights = s_.weights.data();
-  uint64_t* gone = s_.keys.data();
-  k_.exp_each(z_, n_, top_, weights);
-  size_t lost = 0;
-  for (size_t i = 0, next = 0; i < n_; i++) {
-    if (next < m && s_.index[next] == i) { next++; continue; }
-    weights[lost] = weights[i];
-    gone[lost++] = key_of(z_[i], i);
-  }
-  report->removed_mass = k_.ordered_sum(weights, lost) / mass();
-  const size_t named = std::min(lost, kVictims);
-  std::partial_sort(gone, gone + named, gone + lost);
-  for (size_t i = 0; i < named; i++) report->victims.push_back(id((uint32_t)gone[i]));
-}
-
-// -- the draw -------------------------------------------------------------------------------------
-
-uint32_t Candidates::draw(const Row& row) {
-  if (!row.chain->greedy) return id(luckiest(row));
-  k_.collect(z_, n_, top_, s_.index.data());
-  return id(s_.index[0]);
-}
-
-// argmax of logit + luck. The exact luck costs two logarithms, so it is computed for those alone whose
-// upper bound reaches the score of one that is known.
-size_t Candidates::luckiest(const Row& row) {
-  uint32_t* words = s_.words.data();
-  if (all_) k_.luck_all(n_, row.position, row.seed, words);
-  else k_.luck_some(s_.ids.data(), n_, row.position, row.seed, words);
-  const auto score = [&](size_t i) { return (double)z_[i] + gumbel(words[i]); };
-  uint32_t* index = s_.index.data();
-  size_t m = n_;
-  const bool exhaustive = n_ < kFew || fabs((double)top_) > kSharp;
-  if (!exhaustive) {
-    float* bounds = s_.floats.data();
-    const float most = k_.bounds(z_, words, n_, top_, bounds);
-    k_.collect(bounds, n_, most, index);
-    m = k_.collect(bounds, n_, (float)(score(index[0]) - top_ - kSlack), index);
-  }
-  size_t best = exhaustive ? 0 : index[0];
-  double highest = score(best);
-  for (size_t j = 1; j < m; j++) {
-    const size_t i = exhaustive ? j : index[j];
-    const double s = score(i);
-    if (s > highest) highest = s, best = i;
-  }
-  return best;
+// 1 for the likeliest; of equals the lowest id comes first.
+size_t rank_of(const float* logits, size_t vocab, size_t id) {
+  const float own = logits[id];
+  uint32_t rank = 1;
+  for (size_t i = 0; i < id; i++) rank += logits[i] >= own;
+  for (size_t i = id + 1; i < vocab; i++) rank += logits[i] > own;
+  return rank;
 }
 
 }  // namespace
 
 Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row) {
-  static thread_local Scratch scratch;
-  scratch.reserve(vocab);
   Drawn drawn{};
   RowStats stats;
   k.row_stats(logits, vocab, &stats);
   drawn.row_hash = stats.hash;
-  if (stats.magnitude >= 0x7F800000u) return drawn.status = Drawn::Status::kNotFinite, drawn;
-  float magnitude;
-  memcpy(&magnitude, &stats.magnitude, 4);
-  Candidates c(k, scratch, logits, vocab, stats.max, magnitude);
-  const double log_sum = stats.max + exact_log(c.mass());
+  if (!is_finite(stats)) return drawn.status = Drawn::Status::kNotFinite, drawn;
+  Candidates c(k, scratch, logits, vocab, stats);
+  const double log_sum = c.log_sum();
+  drawn.model = c.likeliest(row.top);
   for (const Stage& stage : row.chain->stages) {
     if (row.ledger) drawn.ledger.emplace_back();
     c.apply(stage, row, row.ledger ? &drawn.ledger.back() : nullptr);
-    if (c.magnitude() > kLargest) return drawn.status = Drawn::Status::kOutOfRange, drawn;
+    if (!c.in_range()) return drawn.status = Drawn::Status::kOutOfRange, drawn;
   }
-  drawn.token_id = c.draw(row);
+  const size_t chosen = c.draw(row);
+  drawn.token_id = c.id(chosen);
   drawn.survivors = c.size();
   drawn.logprob = logits[drawn.token_id] - log_sum;
+  if (row.top == 0) return drawn;
+  drawn.chain = c.likeliest(row.top);
+  drawn.chain_logprob = c.logprob(chosen);
   return drawn;
+}
+
+ReadRow read_row(const Kernels& k, const float* logits, size_t vocab, int32_t next, size_t top) {
+  ReadRow read{};
+  RowStats stats;
+  k.row_stats(logits, vocab, &stats);
+  read.finite = is_finite(stats);
+  if (!read.finite) return read;
+  Candidates c(k, scratch, logits, vocab, stats);
+  read.top = c.likeliest(top);
+  if (next < 0) return read;
+  read.logprob = c.logprob((size_t)next);
+  read.rank = rank_of(logits, vocab, (size_t)next);
+  return read;
 }
 
 }  // namespace cutaway

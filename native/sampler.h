@@ -30,7 +30,14 @@ struct Row {
   uint64_t seed;
   uint32_t position;
   bool ledger;
+  size_t top;                   // how many of the likeliest to tell
   std::vector<int64_t> output;  // ids, where the chain has penalties
+};
+
+// A token and its natural log-probability.
+struct Likely {
+  uint32_t id;
+  double logprob;
 };
 
 struct StageReport {
@@ -46,9 +53,22 @@ struct Drawn {
   double logprob;
   uint64_t row_hash;
   std::vector<StageReport> ledger;
+  std::vector<Likely> model, chain;  // the likeliest before and after the chain, best first
+  double chain_logprob;              // where those are asked for
 };
 
 // Choose a token from logits (vocab), which are left as they are.
 Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row);
+
+// What a row of logits says of the token that follows, without a draw.
+struct ReadRow {
+  bool finite;     // if not, nothing below is told
+  double logprob;  // of the next token
+  size_t rank;     // of it; 1 is the likeliest
+  std::vector<Likely> top;
+};
+
+// next: the id of the next token, below vocab; negative if there is none to look up.
+ReadRow read_row(const Kernels& k, const float* logits, size_t vocab, int32_t next, size_t top);
 
 }  // namespace cutaway

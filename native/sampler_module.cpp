@@ -1,12 +1,19 @@
-// The Python face of the sampler: rows of logits and chains in, tokens out, the GIL released.
+// The Python face of the sampler: rows of logits and chains in, tokens out, the GIL released, the rows
+// shared among the threads of a pool where there is one.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
+#include "gil.h"
+#include "plain_arithmetic.h"
+#include "pool.h"
 #include "sampler.h"
 
 namespace nb = nanobind;
@@ -16,6 +23,7 @@ using namespace cutaway;
 namespace {
 
 using Logits = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::vector<int64_t> ids_of(nb::sequence list) {
   std::vector<int64_t> ids;
@@ -30,12 +38,13 @@ Stage& add(Chain& chain, Stage::Kind kind, double value = 0) {
   return chain.stages.back();
 }
 
-// (chain, seed, position, ledger, output ids or None)
+// (chain, seed, position, ledger, top, output ids or None)
 Row row_of(nb::handle item) {
   const nb::tuple t = nb::cast<nb::tuple>(item);
-  if (t.size() != 5) throw std::invalid_argument("a row has five fields");
-  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint32_t>(t[2]), nb::cast<bool>(t[3]), {}};
-  if (!t[4].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[4]));
+  if (t.size() != 6) throw std::invalid_argument("a row has six fields");
+  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint32_t>(t[2]), nb::cast<bool>(t[3]),
+          nb::cast<size_t>(t[4]), {}};
+  if (!t[5].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[5]));
   return row;
 }
 
@@ -49,22 +58,75 @@ nb::list ledger_of(const Drawn& drawn) {
   return ledger;
 }
 
-nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier) {
+nb::tuple likely(const std::vector<Likely>& tokens) {
+  nb::list pairs;
+  for (const auto& [id, logprob] : tokens) pairs.append(nb::make_tuple(id, logprob));
+  return nb::tuple(pairs);
+}
+
+nb::object logprobs_of(const Row& row, const Drawn& d) {
+  if (row.top == 0) return nb::none();
+  return nb::make_tuple(likely(d.model), likely(d.chain), d.logprob, d.chain_logprob);
+}
+
+size_t vocab_of(const Logits& logits, size_t rows) {
   const size_t vocab = logits.shape(1);
-  if (rows.size() != logits.shape(0)) throw std::invalid_argument("logits and rows differ in number");
+  if (rows != logits.shape(0)) throw std::invalid_argument("logits and rows differ in number");
   if (vocab == 0 || vocab > 0x7FFFFFFF) throw std::invalid_argument("the vocabulary is out of range");
+  return vocab;
+}
+
+// make(i) for each row. Whoever is free takes the next one: rows cost what their chains cost.
+template <typename Make> auto each_row(Pool* pool, size_t rows, Make make) {
+  const WithoutGil release;
+  const PlainArithmetic plain;
+  std::vector<decltype(make(rows))> made(rows);
+  std::vector<std::exception_ptr> failed(rows);  // no thread may leave a job before its end
+  std::atomic<size_t> next{0};
+  const auto attempt = [&](size_t i) {
+    try {
+      made[i] = make(i);
+    } catch (...) {
+      failed[i] = std::current_exception();
+    }
+  };
+  const auto work = [&](int) {
+    for (size_t i; (i = next.fetch_add(1)) < rows;) attempt(i);
+  };
+  if (pool && rows > 1) pool->run(work, Pool::Work::kUneven);
+  else work(0);
+  for (const auto& failure : failed)
+    if (failure) std::rethrow_exception(failure);
+  return made;
+}
+
+nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool* pool) {
+  const size_t vocab = vocab_of(logits, rows.size());
   const Kernels& kernels = *choose_kernels(tier.c_str());
   std::vector<Row> wanted;
   for (nb::handle item : rows) wanted.push_back(row_of(item));
-  std::vector<Drawn> drawn(wanted.size());
-  {
-    nb::gil_scoped_release release;
-    for (size_t i = 0; i < wanted.size(); i++)
-      drawn[i] = sample_row(kernels, logits.data() + i * vocab, vocab, wanted[i]);
-  }
+  const auto drawn = each_row(pool, wanted.size(), [&](size_t i) {
+    return sample_row(kernels, logits.data() + i * vocab, vocab, wanted[i]);
+  });
   nb::list out;
-  for (const Drawn& d : drawn)
-    out.append(nb::make_tuple((int)d.status, d.token_id, d.survivors, d.logprob, d.row_hash, ledger_of(d)));
+  for (size_t i = 0; i < drawn.size(); i++) {
+    const Drawn& d = drawn[i];
+    out.append(nb::make_tuple((int)d.status, d.token_id, d.survivors, d.logprob, d.row_hash, ledger_of(d),
+                              logprobs_of(wanted[i], d)));
+  }
+  return out;
+}
+
+nb::list read_rows(Logits logits, Ids next, size_t top, const std::string& tier, Pool* pool) {
+  const size_t vocab = vocab_of(logits, next.size());
+  for (size_t i = 0; i < next.size(); i++)
+    if (next.data()[i] >= (int64_t)vocab) throw std::invalid_argument("a next id is outside the vocabulary");
+  const Kernels& kernels = *choose_kernels(tier.c_str());
+  const auto read = each_row(pool, next.size(), [&](size_t i) {
+    return read_row(kernels, logits.data() + i * vocab, vocab, next.data()[i], top);
+  });
+  nb::list out;
+  for (const ReadRow& r : read) out.append(nb::make_tuple(r.finite, r.logprob, r.rank, likely(r.top)));
   return out;
 }
 
@@ -92,6 +154,9 @@ void bind_sampler(nb::module_& m) {
       .def_prop_ro("wants_output", [](const Chain& c) {
         return std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& s) { return s.kind == Kind::kPenalties; });
       });
-  m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a,
-        "(status, token id, survivors, logprob, row hash, ledger) per row; status 1: not finite, 2: ask the twin.");
+  m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
+        "(status, token id, survivors, logprob, row hash, ledger, log-probabilities or None) per row;\n"
+        "status 1: not finite, 2: ask the twin.");
+  m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),
+        "(finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.");
 }

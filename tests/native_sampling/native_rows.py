@@ -72,6 +72,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 IDS = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 9000)), max_size=30)
 SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**32 - 1, 2**32, 2**64 - 1]))
+TOPS = st.sampled_from([0, 0, 1, 2, 20, 300, 10**6])
 POSITIONS = st.one_of(st.integers(0, 5000), st.integers(0, 2**31 - 1))
 
 
@@ -84,7 +85,7 @@ def requests(draw: st.DrawFn) -> Request:
     prompt, output = tuple(draw(IDS)), draw(IDS)
     return Request(
         Recipe(chain, params, prompt), History(prompt, output),
-        draw(SEEDS), draw(POSITIONS), draw(st.booleans()),
+        draw(SEEDS), draw(POSITIONS), draw(st.booleans()), draw(TOPS),
     )  # fmt: skip
 
 
@@ -94,18 +95,19 @@ def request(
     seed: int = 5,
     position: int = 100,
     ledger: bool = False,
+    top: int = 0,
     history: tuple[Sequence[int], Sequence[int]] = ((), ()),
     **settings: object,
 ) -> Request:
     params = SamplingParams(**settings)
     recipe = Recipe(build_chain(params) if chain is None else chain, params, history[0])
-    return Request(recipe, History(*history), seed, position, ledger)
+    return Request(recipe, History(*history), seed, position, ledger, top)
 
 
 # -- the two ------------------------------------------------------------------------------------
 
 
-def by_twin(logits: np.ndarray, requests: Sequence[Request]) -> list[Sampled]:
+def by_twin(logits: np.ndarray, requests: Sequence[Request]) -> list[Sampled | Exception]:
     """The NumPy text, for every row."""
     return sample(logits, [_without_native(r) for r in requests])
 
@@ -116,16 +118,18 @@ def _without_native(r: Request) -> Request:
     return r._replace(recipe=recipe)
 
 
-def natively(logits: np.ndarray, requests: Sequence[Request], tier: str) -> list[Sampled]:
+def natively(
+    logits: np.ndarray, requests: Sequence[Request], tier: str
+) -> list[Sampled | Exception]:
     """The native routine, and a failure where it would pass a row on to the twin."""
     rows = [
-        (r.recipe.encoded, r.seed, r.position, r.ledger, r.history.output_token_ids)
+        (r.recipe.encoded, r.seed, r.position, r.ledger, r.top, r.history.output_token_ids)
         for r in requests
     ]
     assert [row[0] for row in _native.sample_rows(logits, rows, tier)] == [0] * len(rows)
     return sample(logits, requests, tier=tier)
 
 
-def same(a: Sequence[Sampled], b: Sequence[Sampled]) -> bool:
-    """Equal to the last bit, and in the types of all values."""
-    return repr(a) == repr(b) and list(a) == list(b)
+def same(a: Sequence[object], b: Sequence[object]) -> bool:
+    """Equal to the last bit, and in the types of all values; NaN is itself."""
+    return repr(a) == repr(b)

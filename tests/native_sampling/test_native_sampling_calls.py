@@ -1,12 +1,16 @@
 """What surrounds the native sampler: who goes to the twin, what is refused, what is read."""
 
+import ctypes
+import platform
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import Request, sample
+from cutaway.sampling import Request, read_rows, sample
 from native_rows import _native, by_twin, made, natively, needs_native, request, same
 
 pytestmark = needs_native
@@ -18,8 +22,10 @@ def test_logits_that_are_not_finite_are_refused_by_position(bad, where):
     logits = np.zeros((2, 37), np.float32)
     logits[1, where] = bad
     for asked in (request(position=77), request(position=77, processors=(lambda ids, x: x,))):
+        good, error = sample(logits, [request(position=5), asked])
+        assert same([good], sample(logits[:1], [request(position=5)]))
         with pytest.raises(CutawayError, match="position 77 are not finite"):
-            sample(logits, [request(position=5), asked])
+            raise error
 
 
 def test_rows_with_processors_are_the_twins_and_their_neighbours_are_not():
@@ -35,15 +41,16 @@ def test_rows_with_processors_are_the_twins_and_their_neighbours_are_not():
 
 def test_a_processor_that_misbehaves_raises_as_before():
     asked = [request(processors=(lambda ids, x: x[:3],))]
+    (error,) = sample(np.zeros((1, 9), np.float32), asked)
     with pytest.raises(InputError, match="one logit per token"):
-        sample(np.zeros((1, 9), np.float32), asked)
+        raise error
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_logits_that_a_stage_might_overflow_are_the_twins():
     logits = np.array([[1e37, -3e38, 2.0]], np.float32)
     asked = request(temperature=0.01, top_p=1)
-    row = (asked.recipe.encoded, 5, 100, False, None)
+    row = (asked.recipe.encoded, 5, 100, False, 0, None)
     assert _native.sample_rows(logits, [row], "")[0][0] == 2
 
 
@@ -104,3 +111,55 @@ def test_threads_may_sample_at_once():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("missing", ["sample_rows", "read_rows"])
+def test_an_older_build_is_no_reason_to_sample_slowly(missing):
+    names = {"sample_rows", "read_rows"} - {missing}
+    body = f"""
+import sys, types
+sys.modules["cutaway._native"] = types.SimpleNamespace(**dict.fromkeys({names}))
+import cutaway.sampling
+"""
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=False)
+    assert (
+        f"AttributeError: 'types.SimpleNamespace' object has no attribute '{missing}'"
+        in done.stderr
+    )
+
+
+def test_without_a_build_the_twin_does_everything():
+    body = """
+import sys
+sys.modules["cutaway._native"] = None
+import numpy as np
+from cutaway.sampling import *
+params = SamplingParams(top_k=3)
+recipe = Recipe(build_chain(params), params, ())
+logits = np.array([[1.0, np.nan], [1.0, 2.0]], np.float32)
+print(sample(logits, [Request(recipe, History(), 1, 2, top=2)] * 2))
+print(read_rows(logits, [0, 1], 1))
+"""
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True)
+    logits = np.array([[1.0, np.nan], [1.0, 2.0]], np.float32)
+    asked = [request(seed=1, position=2, top=2, top_k=3)] * 2
+    here = f"{sample(logits, asked)}\n{read_rows(logits, [0, 1], 1)}\n"
+    assert done.stdout == here
+
+
+UPWARDS = 0x800 if platform.machine() == "x86_64" else 0x400000
+
+
+def test_another_library_s_rounding_mode_changes_no_bit():
+    logits = np.stack([made(5000, i, 3.0, None, 0) for i in range(3)])
+    asked = [request(position=i, top=5, repetition_penalty=1.1) for i in range(3)]
+    pool, libm = _native.Pool(2), ctypes.CDLL(None)
+    expected = sample(logits, asked), read_rows(logits, [1, 2, 3], 5)
+    assert libm.fesetround(UPWARDS) == 0
+    try:
+        for where in (None, pool):
+            found = sample(logits, asked, pool=where), read_rows(logits, [1, 2, 3], 5, pool=where)
+            assert libm.fegetround() == UPWARDS
+            assert found == expected
+    finally:
+        libm.fesetround(0)

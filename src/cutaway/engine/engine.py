@@ -19,7 +19,7 @@ from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.sequence import Sequence, TokenStep
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import Draw, Request, Sampled, SamplingParams, sample
+from cutaway.sampling import Draw, Request, SamplingParams, sample
 from cutaway.sampling.params import check_ids
 
 MAX_ROWS = 512
@@ -205,8 +205,12 @@ class Engine:
             self.pool.give_back(blocks)
 
 
-def _sample(sequences: list[Sequence], logits: Logits) -> list[Sampled]:
-    """Draw each sequence's next token from its row; CutawayError where one is not finite."""
-    return sample(
-        logits, [Request(s.recipe, s.history, s.seed, len(s), s.ledger) for s in sequences]
-    )
+def _sample(sequences: list[Sequence], logits: Logits) -> list[tuple[Draw, float, int]]:
+    """Draw each sequence's next token from its row; raise the first row's error, if any."""
+    requests = [Request(s.recipe, s.history, s.seed, len(s), s.ledger) for s in sequences]
+    drawn: list[tuple[Draw, float, int]] = []
+    for row in sample(logits, requests):
+        if isinstance(row, Exception):
+            raise row
+        drawn.append((row.draw, row.logprob, row.row_hash))
+    return drawn

@@ -13,16 +13,20 @@ from cutaway.sampling.chain import (
     draw,
     logprob,
 )
+from cutaway.sampling.logprobs import Logprobs, ReadRow
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.native import Recipe, Request, Sampled, sample
 from cutaway.sampling.params import Processor, SamplingParams, check_int
 from cutaway.sampling.presets import PRESETS
+from cutaway.sampling.reading import read_rows
 
 __all__ = [
     "PRESETS",
     "Draw",
     "History",
+    "Logprobs",
     "Processor",
+    "ReadRow",
     "Recipe",
     "Request",
     "Sampled",
@@ -35,5 +39,6 @@ __all__ = [
     "derive_seed",
     "draw",
     "logprob",
+    "read_rows",
     "sample",
 ]

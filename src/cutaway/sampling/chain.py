@@ -219,10 +219,15 @@ def draw(
     logits: float32 (vocab,), left as they are. Ties go to the lowest id.
     """
     c, reports = apply(chain, logits, history, ledger=ledger)
+    return Draw(choose(c, params, seed, position), len(c.ids), reports)
+
+
+def choose(c: Candidates, params: SamplingParams, seed: int, position: int) -> int:
+    """The token id among the survivors: argmax of processed logit + luck, or greedy."""
     score = c.logits.astype(np.float64)
     if params.temperature > 0:
         score = score + gumbel(seed, position, c.ids)
-    return Draw(int(c.ids[np.argmax(score)]), len(c.ids), reports)
+    return int(c.ids[np.argmax(score)])
 
 
 def logprob(logits: Row, token_id: int) -> float:

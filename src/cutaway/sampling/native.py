@@ -1,30 +1,36 @@
 """From the rows of a step to its tokens: natively where that was built, else by the twin.
 
-Knows how a chain is told to native/sampler.cpp, once per sequence. chain.py is the
-definition of everything that it computes, takes its place where ``cutaway._native`` is
-missing, and takes single rows: those with a user's processors, which are Python, and
-those whose logits a stage might carry beyond float32.
+Knows how a chain is told to native/sampler.cpp, once per sequence, and that an error
+belongs to its row. chain.py and logprobs.py are the definition of everything that it
+computes, take its place where ``cutaway._native`` is missing, and take single rows: those
+with a user's processors, which are Python, and those whose logits a stage might carry
+beyond float32.
 """
 
 import os
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError
-from cutaway.sampling.chain import Draw, History, Stage, StageReport, draw, logprob
+from cutaway.sampling.chain import Draw, History, Stage, StageReport, apply, choose, logprob
 from cutaway.sampling.fixed_math import scalar_log
+from cutaway.sampling.logprobs import Logprobs, logprobs
 from cutaway.sampling.params import Row, SamplingParams
 from cutaway.sampling.row_hash import row_hash
 
+if TYPE_CHECKING:
+    from cutaway._native import Pool
+
 try:
-    _native: Any = import_module("cutaway._native")
-    _native.sample_rows  # noqa: B018
-except (ImportError, AttributeError):  # not built, or by an older source tree
-    _native = None
+    NATIVE: Any = import_module("cutaway._native")
+except ModuleNotFoundError:  # not built: the twin does everything
+    NATIVE = None
+# Taken here, so that a build of an older source tree fails at once instead of sampling slowly.
+_sample_rows: Any = NATIVE and NATIVE.sample_rows
 
 TIER = os.environ.get("CUTAWAY_ISA", "")
 """The instruction set to sample with; empty is the machine's best."""
@@ -34,11 +40,15 @@ _MANY = 2**31  # beyond any vocabulary
 
 
 class Sampled(NamedTuple):
-    """A drawn token, its log-probability under the model's own logits, and the row's hash."""
+    """A drawn token, its log-probability under the model's own logits, and the row's hash.
+
+    logprobs: where the request asked for any.
+    """
 
     draw: Draw
     logprob: float
     row_hash: int
+    logprobs: Logprobs | None = None
 
 
 class Recipe:
@@ -51,20 +61,24 @@ class Recipe:
     ) -> None:
         self.chain, self.params = chain, params
         self.encoded: Any = None  # the twin's
-        if _native and all(stage.name != "processors" for stage in chain):
-            self.encoded = _native.Chain(params.temperature == 0)
+        if NATIVE and all(stage.name != "processors" for stage in chain):
+            self.encoded = NATIVE.Chain(params.temperature == 0)
             for stage in chain:
                 _encode(self.encoded, stage, prompt)
 
 
 class Request(NamedTuple):
-    """What one row is to be turned into: the token at an absolute position."""
+    """What one row is to be turned into: the token at an absolute position.
+
+    top: how many of the likeliest tokens to tell; more than there are tells all, 0 or less none.
+    """
 
     recipe: Recipe
     history: History
     seed: int
     position: int
     ledger: bool = False
+    top: int = 0
 
 
 def _encode(encoded: Any, stage: Stage, prompt: Sequence[int]) -> None:
@@ -87,12 +101,20 @@ def _encode(encoded: Any, stage: Stage, prompt: Sequence[int]) -> None:
 
 
 def sample(
-    logits: NDArray[np.float32], requests: Sequence[Request], *, tier: str = TIER
-) -> list[Sampled]:
+    logits: NDArray[np.float32],
+    requests: Sequence[Request],
+    *,
+    tier: str = TIER,
+    pool: "Pool | None" = None,
+) -> list[Sampled | Exception]:
     """Run each row's chain and draw its token.
 
-    logits: (rows, vocab), one row per request, left as they are. CutawayError where a row
-    is not finite, naming its position; InputError where a processor misbehaves.
+    logits: (rows, vocab), one row per request, left as they are. pool: threads to share the
+    rows, which must have nothing else to do; the result is the same without.
+
+    In the place of a row that failed stands its error, and the others do not notice: a
+    CutawayError where the logits are not finite, InputError where a processor returned no
+    row of logits, and whatever a processor raised.
     """
     if len(logits) != len(requests):
         raise ValueError(f"{len(logits)} rows of logits for {len(requests)} requests")
@@ -102,43 +124,50 @@ def sample(
         rows = logits if len(encoded) == len(requests) else logits[encoded]
         asked = [_row(requests[i]) for i in encoded]
         rows = np.ascontiguousarray(rows, np.float32)
-        drawn = dict(zip(encoded, _native.sample_rows(rows, asked, tier), strict=True))
+        drawn = dict(zip(encoded, _sample_rows(rows, asked, tier, pool), strict=True))
     return [
         _finish(request, row, drawn.get(i))
         for i, (request, row) in enumerate(zip(requests, logits, strict=True))
     ]
 
 
-def _row(request: Request) -> tuple[Any, int, int, bool, Sequence[int] | None]:
+def told(top: int) -> int:
+    """How many of the likeliest to tell, as the native sampler takes it."""
+    return max(0, min(top, _MANY))
+
+
+def _row(request: Request) -> tuple[Any, int, int, bool, int, Sequence[int] | None]:
     encoded = request.recipe.encoded
     output = request.history.output_token_ids if encoded.wants_output else None
-    return encoded, request.seed, request.position, request.ledger, output
+    return encoded, request.seed, request.position, request.ledger, told(request.top), output
 
 
-def _finish(request: Request, row: Row, native: Any) -> Sampled:
+def _finish(request: Request, row: Row, native: Any) -> Sampled | Exception:
     if native is None:
         return _by_twin(request, row)
-    status, token_id, survivors, log_p, bits, reports = native
+    status, token_id, survivors, log_p, bits, reports, likely = native
     if status == _NOT_FINITE:
-        raise _not_finite(request)
+        return _not_finite(request)
     if status != _DRAWN:
         return _by_twin(request, row)
     ledger = tuple(
         StageReport(stage, *report)
         for stage, report in zip(request.recipe.chain, reports, strict=False)
     )  # without a ledger there are no reports
-    return Sampled(Draw(token_id, survivors, ledger), log_p, bits)
+    return Sampled(Draw(token_id, survivors, ledger), log_p, bits, likely and Logprobs(*likely))
 
 
-def _by_twin(request: Request, row: Row) -> Sampled:
+def _by_twin(request: Request, row: Row) -> Sampled | Exception:
     if not np.isfinite(row).all():
-        raise _not_finite(request)
-    recipe = request.recipe
-    drawn = draw(
-        recipe.chain, recipe.params, row, request.history,
-        seed=request.seed, position=request.position, ledger=request.ledger,
-    )  # fmt: skip
-    return Sampled(drawn, logprob(row, drawn.token_id), row_hash(row))
+        return _not_finite(request)
+    try:
+        c, reports = apply(request.recipe.chain, row, request.history, ledger=request.ledger)
+    except Exception as error:  # whatever a user's processor may raise
+        return error
+    token_id = choose(c, request.recipe.params, request.seed, request.position)
+    likely = logprobs(row, c, token_id, request.top) if request.top > 0 else None
+    drawn = Draw(token_id, len(c.ids), reports)
+    return Sampled(drawn, logprob(row, token_id), row_hash(row), likely)
 
 
 def _not_finite(request: Request) -> CutawayError:

@@ -7,6 +7,8 @@ Refuses to know sequences, requests and sampling.
 
 import os
 
+import numpy as np
+
 from cutaway import _native
 from cutaway.backends.base import Batch, Logits
 from cutaway.backends.cpu.compile import Compiler, Emitter
@@ -26,13 +28,13 @@ class CpuBackend:
         """threads: None takes one for each processor that this process may use."""
         self.kv_blocks = kv_blocks
         self.threads = threads or len(os.sched_getaffinity(0))
-        pool = _native.Pool(self.threads)
+        self.pool = _native.Pool(self.threads)
         try:
-            plan = _native.Plan(pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context)
+            plan = _native.Plan(self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context)
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
-        weights = pack_matrices(graph, file, pool)
+        weights = pack_matrices(graph, file, self.pool)
         vectors = {name: file.dequantize(name) for name in file.tensors if name not in weights}
         Emitter(Compiler(graph, weights, vectors), plan)
         self._plan = plan
@@ -41,6 +43,14 @@ class CpuBackend:
         """Logits (L, vocab), valid until the next run."""
         b = batch
         return self._plan.run(b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows)
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy the keys and values of whole KV blocks: (source, target) ids.
+
+        ValueError where an id names no block, or a target is a source too or named twice.
+        """
+        sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
+        self._plan.copy_blocks(sources, targets)
 
 
 def pack_matrices(graph: Graph, file: GGUFFile, pool: _native.Pool) -> dict[str, _native.Packed]:

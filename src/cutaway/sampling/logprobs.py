@@ -1,0 +1,76 @@
+"""What a row says besides its token: the likeliest, how likely, and at which rank.
+
+This NumPy text is the definition; native/sampler.cpp gives the same bits. Knows natural
+log-probabilities. Refuses to know how a token is chosen.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutaway.sampling.chain import Candidates, logprob
+from cutaway.sampling.fixed_math import log_sum_exp
+from cutaway.sampling.params import Row
+
+Likeliest = tuple[tuple[int, float], ...]
+"""(token id, natural log-probability), best first; ties go to the lowest id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """A draw's likeliest tokens and the drawn token's own log-probability, natural logarithms.
+
+    model, chosen_model   under the model's own logits
+    chain, chosen_chain   after the chain: of those who survived, their sum being 1. At
+                          temperature 0 the chain holds bias, penalties and processors alone
+    """
+
+    model: Likeliest
+    chain: Likeliest
+    chosen_model: float
+    chosen_chain: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """What the model's own logits say of the token that follows them.
+
+    logprob, rank   of that token, 1 being the likeliest; None where none was named
+    top             the likeliest tokens
+    """
+
+    logprob: float | None
+    rank: int | None
+    top: Likeliest
+
+
+def likeliest(c: Candidates, count: int) -> Likeliest:
+    """The ``count`` likeliest candidates, or all where they are fewer."""
+    best, wide = c.best_first()[:count], c.logits.astype(np.float64)
+    total = log_sum_exp(wide)
+    return tuple((int(c.ids[i]), float(wide[i]) - total) for i in best)
+
+
+def logprobs(logits: Row, survivors: Candidates, token_id: int, top: int) -> Logprobs:
+    """Of a token drawn among the survivors of a row of logits (vocab,)."""
+    (at,) = np.flatnonzero(survivors.ids == token_id)
+    return Logprobs(
+        likeliest(_everybody(logits), top),
+        likeliest(survivors, top),
+        logprob(logits, token_id),
+        logprob(survivors.logits, int(at)),
+    )
+
+
+def read_row(logits: Row, next_id: int | None, top: int) -> ReadRow:
+    """Read one row of finite logits (vocab,)."""
+    best = likeliest(_everybody(logits), top)
+    if next_id is None:
+        return ReadRow(None, None, best)
+    own = logits[next_id]
+    ahead = np.count_nonzero(logits > own) + np.count_nonzero(logits[:next_id] == own)
+    return ReadRow(logprob(logits, next_id), 1 + int(ahead), best)
+
+
+def _everybody(logits: Row) -> Candidates:
+    return Candidates(np.arange(len(logits), dtype=np.int64), logits)

@@ -1,0 +1,175 @@
+"""Log-probabilities, ranks and the likeliest: against definitions in Decimals of 50 digits."""
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sampling_oracles import Scores, best_first, ln, probabilities, row, rows, scores_of, snapshots
+
+from cutaway.errors import InputError
+from cutaway.sampling import (
+    History,
+    Logprobs,
+    ReadRow,
+    Recipe,
+    Request,
+    Sampled,
+    SamplingParams,
+    build_chain,
+    read_rows,
+    sample,
+)
+
+OFF: dict[str, Any] = {"temperature": 1, "top_p": 1}
+CHAINS = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0, 0.5, 1, 1, 3]),
+        "top_k": st.integers(0, 14),
+        "top_p": st.sampled_from([1.0, 0.3, 0.9]),
+        "logit_bias": st.dictionaries(st.integers(0, 14), st.integers(-100, 100), max_size=3),
+        "presence_penalty": st.sampled_from([0.0, 0.5, -2.0]),
+    }
+)
+
+
+def drawn(logits: np.ndarray, top: int, history: tuple[int, ...] = (), **settings: Any) -> Sampled:
+    params = SamplingParams(**(OFF | settings))
+    recipe = Recipe(build_chain(params), params, ())
+    (found,) = sample(logits[None], [Request(recipe, History((), history), 7, 3, top=top)])
+    assert isinstance(found, Sampled)
+    return found
+
+
+def told(logits: np.ndarray, top: int, **settings: Any) -> Logprobs:
+    found = drawn(logits, top, **settings).logprobs
+    assert found is not None
+    return found
+
+
+def close(number: float | None) -> Any:
+    return pytest.approx(number, rel=1e-12, abs=1e-12)
+
+
+def truth(scores: Scores, top: int) -> list[tuple[int, float]]:
+    mass = probabilities(scores)
+    return [(t, float(ln(mass[t]))) for t in best_first(scores)[:top]]
+
+
+def assert_likeliest(found: tuple[tuple[int, float], ...], scores: Scores, top: int) -> None:
+    expected = truth(scores, top)
+    assert [t for t, _ in found] == [t for t, _ in expected]
+    assert [p for _, p in found] == close([p for _, p in expected])
+
+
+# --- of a draw ------------------------------------------------------------------------------
+
+
+@given(rows(max_size=20), CHAINS, st.integers(1, 25), st.lists(st.integers(0, 14), max_size=4))
+def test_the_likeliest_before_and_after_the_chain(
+    logits: np.ndarray, settings: dict[str, Any], top: int, output: list[int]
+) -> None:
+    history = History((), tuple(output))
+    found = drawn(logits, top, tuple(output), **settings)
+    likely, chosen = found.logprobs, found.draw.token_id
+    assert likely is not None
+    before, *_, after = (
+        snapshots(build_chain(SamplingParams(**(OFF | settings))), logits, history) * 2
+    )  # an empty chain has one snapshot
+    assert_likeliest(likely.model, before, top)
+    assert_likeliest(likely.chain, after, top)
+    assert likely.chosen_model == found.logprob == close(dict(truth(before, 99))[chosen])
+    assert likely.chosen_chain == close(dict(truth(after, 99))[chosen])
+
+
+def test_a_chain_that_leaves_one_gives_it_all() -> None:
+    likely = told(row([1, 5, 3]), 3, top_k=1)
+    assert likely.chain == ((1, 0.0),)
+    assert likely.chosen_chain == 0.0 > likely.chosen_model
+
+
+def test_greedy_tells_the_softmax_of_what_the_chain_made() -> None:
+    likely = told(row([1, 5, 3]), 2, temperature=0, logit_bias={0: 9})
+    assert [t for t, _ in likely.model] == [1, 2]
+    assert_likeliest(likely.chain, {0: 10.0, 1: 5.0, 2: 3.0}, 2)
+    assert likely.chosen_chain == likely.chain[0][1]
+
+
+def test_tokens_that_a_processor_removed_are_not_in_the_chain() -> None:
+    def ban(_: list[int], logits: np.ndarray) -> np.ndarray:
+        logits[[1, 3]] = -np.inf
+        return logits
+
+    likely = told(row([1, 5, 3, 4]), 9, processors=(ban,))
+    assert_likeliest(likely.model, {0: 1.0, 1: 5.0, 2: 3.0, 3: 4.0}, 9)
+    assert_likeliest(likely.chain, {0: 1.0, 2: 3.0}, 9)
+
+
+def test_equals_are_told_by_id() -> None:
+    assert [t for t, _ in told(row([2, 0.0, 2, -0.0, 2]), 4).model] == [0, 2, 4, 1]
+
+
+@pytest.mark.parametrize("processors", [(), (lambda ids, x: x,)])
+def test_how_many_are_told(processors: tuple[Any, ...]) -> None:
+    logits = row([1, 2, 3])
+    for top, count in [(1, 1), (3, 3), (4, 3), (2**70, 3)]:
+        assert len(told(logits, top, processors=processors).model) == count
+    for top in (0, -1):
+        assert drawn(logits, top, processors=processors).logprobs is None
+
+
+def test_what_was_told_stays() -> None:
+    with pytest.raises(FrozenInstanceError):
+        told(row([1, 2]), 1).chosen_model = 0.0  # type: ignore[misc]
+
+
+# --- of rows that are read --------------------------------------------------------------------
+
+
+@given(rows(max_size=20), st.data(), st.integers(0, 25))
+def test_a_row_read_without_a_draw(logits: np.ndarray, data: st.DataObject, top: int) -> None:
+    token_id = data.draw(st.integers(0, len(logits) - 1))
+    (read,) = read_rows(logits[None], [token_id], top)
+    assert isinstance(read, ReadRow)
+    scores = scores_of(logits)
+    assert read.rank == best_first(scores).index(token_id) + 1
+    assert read.logprob == close(dict(truth(scores, 99))[token_id])
+    assert_likeliest(read.top, scores, top)
+
+
+def test_equals_rank_by_id() -> None:
+    logits = np.tile(row([2, 7, 2, 7, 2]), (5, 1))
+    read = read_rows(logits, range(5), 0)
+    assert [r.rank for r in read if isinstance(r, ReadRow)] == [3, 1, 4, 2, 5]
+
+
+def test_no_token_to_look_up() -> None:
+    (read,) = read_rows(row([1, 2])[None], [None], 1)
+    assert isinstance(read, ReadRow)
+    assert (read.logprob, read.rank, [t for t, _ in read.top]) == (None, None, [1])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_is_an_error_in_its_place(bad: float) -> None:
+    logits = np.zeros((3, 40), np.float32)
+    logits[1, 17] = bad
+    first, error, last = read_rows(logits, [0, 0, 0], 2)
+    assert str(error) == "the model's logits in row 1 are not finite"
+    assert [first, last] == read_rows(logits[[0, 2]], [0, 0], 2)
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 2**40])
+def test_an_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
+    with pytest.raises(InputError, match=f"token id {wrong} is not between 0 and 2"):
+        read_rows(np.zeros((2, 3), np.float32), [None, wrong], 0)
+
+
+def test_rows_and_ids_must_be_as_many() -> None:
+    with pytest.raises(ValueError, match="2 rows of logits for 1 next ids"):
+        read_rows(np.zeros((2, 3), np.float32), [0], 0)
+
+
+def test_no_rows_nothing_read() -> None:
+    assert read_rows(np.zeros((0, 3), np.float32), [], 5) == []
