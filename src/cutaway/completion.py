@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import Any
 
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine import TokenStep
+from cutaway.engine import Speculation, TokenStep
+from cutaway.sampling import ReadRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Completion:
     params         every setting in force, and ``params_source`` where each came from
     chain          the stages applied, in order, with their rules
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
+    prompt_logprobs  of each prompt token after the first, where they were asked for
+    speculation    tokens guessed ahead, and guessed right: each of those saved a step
+    error          why it ended, where ``finish_reason`` is "error"
     steps          the TokenSteps, one per token
     """
 
@@ -52,12 +56,19 @@ class Completion:
     seed: int
     timing: Timing
     fingerprint: str
+    prompt_logprobs: tuple[ReadRow, ...]
+    speculation: Speculation
+    error: str | None
     steps: tuple[TokenStep, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that ``--json`` prints: every field but ``steps``."""
+        """The document that ``--json`` prints: every field but ``steps``, whose logprobs it has."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
-        return shown | {"usage": asdict(self.usage), "timing": asdict(self.timing)}
+        for name in ("usage", "timing", "speculation"):
+            shown[name] = asdict(shown[name])
+        shown["logprobs"] = [asdict(step.logprobs) for step in self.steps if step.logprobs]
+        shown["prompt_logprobs"] = [asdict(read) for read in self.prompt_logprobs]
+        return shown
 
 
 class Stopwatch:

@@ -20,3 +20,7 @@ class FormatError(InputError):
 
 class FetchError(CutawayError):
     """A model could not be fetched; nothing half-finished was left in the cache."""
+
+
+class QueueFullError(CutawayError):
+    """Too many requests wait already; the same request may be welcome later."""

@@ -3,34 +3,32 @@
 Knows how the rooms fit together. Refuses to know HTTP and terminals.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from numbers import Integral
 from os import PathLike
 from time import perf_counter
 from typing import Any, overload
-from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
 from cutaway import backends, hub, model
-from cutaway.completion import Completion, Stopwatch, Usage, chain_as_data
-from cutaway.engine import Engine, Limits, TokenStep
-from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine.fingerprint import START
+from cutaway.completion import Completion
+from cutaway.engine import DraftModel, Engine, Limits, Policy
 from cutaway.errors import FormatError, InputError
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.options import Options, parse_options
+from cutaway.progress import Bar, texts_done
 from cutaway.sampling import check_int, derive_seed
 from cutaway.sampling.params import check_ids
+from cutaway.stream import Loaded, Stream, SyncEngine
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.weights import GGUFFile
 
 __all__ = ["LLM", "Completion", "Stream"]
 
 Prompt = str | Sequence[int]
+LEAST_KV_TOKENS = 8192
 Message = Mapping[str, Any]
 
 
@@ -41,7 +39,10 @@ class LLM:
     backend   how ops are computed; see cutaway.backends.BACKENDS
     threads   how many threads compute; None takes what the machine has
     context   tokens of prompt and answer together, 2 … the model's own; None takes the model's
-    progress  show on the terminal what takes long (a first fetch)
+    kv_tokens     tokens of all texts together whose keys and values fit into memory, which grows
+                  with those in use; None takes the context's, or 8192 where that is more
+    prefix_cache  keep what was computed, for prompts that begin alike; changes no token
+    progress  show on the terminal what takes long (a first fetch, many prompts)
 
     Raises InputError for a bad argument, FormatError for a bad file, FetchError where a
     model cannot be fetched. Not safe to use from several threads at once.
@@ -54,34 +55,44 @@ class LLM:
         backend: str | None = None,
         threads: int | None = None,
         context: int | None = None,
+        kv_tokens: int | None = None,
+        prefix_cache: bool = True,
         progress: bool = True,
     ) -> None:
         if context is not None:  # what can be refused before a fetch is
             context = check_int("context", context, 2, MAX_CONTEXT)
         if threads is not None:
             threads = check_int("threads", threads, 1, backends.MAX_THREADS)
+        if kv_tokens is not None:
+            kv_tokens = check_int("kv_tokens", kv_tokens, backends.KV_BLOCK, MAX_CONTEXT)
         if backend is not None and backend not in backends.BACKENDS:
             names = ", ".join(backends.BACKENDS)
             raise InputError(f"backend must be one of {names}, not {backend!r}")
         path = hub.resolve(None if model is None else str(model), progress=progress)
         started = perf_counter()
         self.name = path.stem
+        self._progress, self._draft = progress, ""
+        self._policy = Policy(prefix_cache=prefix_cache)
         with GGUFFile(path) as file:
             try:
-                self._load(file, backend, threads, context)
+                self._load(file, backend, threads, context, kv_tokens)
             except MemoryError as error:
                 raise InputError(
                     f"{path.name} does not fit into memory with this context: lower context"
                 ) from error
         self.load_s = perf_counter() - started
-        self._open: WeakValueDictionary[int, Stream] = WeakValueDictionary()
-        self._abandoned: deque[EngineSequence] = deque()
+        self._sync = SyncEngine(self.engine, Loaded(self.name, self.load_s))
 
     def _load(
-        self, file: GGUFFile, backend: str | None, threads: int | None, context: int | None
+        self,
+        file: GGUFFile,
+        backend: str | None,
+        threads: int | None,
+        context: int | None,
+        kv_tokens: int | None,
     ) -> None:
-        shapes = {name: info.shape for name, info in file.tensors.items()}
-        self.config, self.graph = model.build(file.metadata, shapes)
+        self._weight_bytes = _weight_bytes(file)
+        self.config, self.graph = model.build(file.metadata, _shapes(file))
         self.tokenizer = Tokenizer.from_gguf(file.metadata)
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         vocab_size = self.graph.ops[-1].out.width
@@ -93,16 +104,17 @@ class LLM:
         if context is not None:
             check_int("context", context, 2, self.config.context_length)
         context = context or self.config.context_length
+        kv_tokens = kv_tokens or max(context, LEAST_KV_TOKENS)
         self.backend = backends.load(
             backend or backends.default(), self.graph, file,
-            kv_blocks=-(-context // backends.KV_BLOCK), context=context, threads=threads,
+            kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=context, threads=threads,
         )  # fmt: skip
         limits = Limits(
             context_length=context,
             vocab_size=vocab_size,
             end_ids=frozenset(self.tokenizer.end_ids),
         )
-        self.engine = Engine(self.backend, limits, self.tokenizer.token_bytes)
+        self.engine = Engine(self.backend, limits, self.tokenizer.token_bytes, self._policy)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -125,12 +137,14 @@ class LLM:
         if isinstance(prompt, np.ndarray):
             prompt = prompt.tolist()
         many = _is_list(prompt) and not _is_prompt(prompt)
+        prompts = prompt if many else [prompt]
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
-            streams = [
-                [stack.enter_context(s) for s in self._streams(p, parsed)]
-                for p in (prompt if many else [prompt])
-            ]
-            answers = [[s.finish() for s in samples] for samples in streams]
+            texts = [[stack.enter_context(s) for s in self._streams(p, parsed)] for p in prompts]
+            streams = [s for samples in texts for s in samples]
+            show = self._progress and len(streams) > 1
+            with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
+                self._sync.run(streams, bar.update)
+            answers = [[s.finish() for s in samples] for samples in texts]
         flat: list[Any] = answers if parsed.n > 1 else [samples[0] for samples in answers]
         return flat if many else flat[0]
 
@@ -154,7 +168,7 @@ class LLM:
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(list(messages), self.tokenizer)
 
-    def _streams(self, prompt: Prompt, options: Options) -> Iterator["Stream"]:
+    def _streams(self, prompt: Prompt, options: Options) -> Iterator[Stream]:
         """The n samples of a prompt; the first chooses the seed that the others derive from."""
         if isinstance(prompt, np.ndarray):
             prompt = prompt.tolist()
@@ -162,17 +176,43 @@ class LLM:
             raise InputError(f"prompt must be a string or a list of token ids, not {prompt!r:.40}")
         if options.special and not isinstance(prompt, str):
             raise InputError("special says how to read a text, and the prompt is token ids")
+        if options.draft is not None:
+            self._load_draft(options.draft)
         ids = self.tokenize(prompt, special=options.special) if isinstance(prompt, str) else prompt
-        first = Stream(self, ids, options, options.sampling.seed)
+        first = Stream(self._sync, ids, options, options.sampling.seed)
         yield first
         for i in range(1, options.n):
-            yield Stream(self, ids, options, derive_seed(first.sequence.seed, i))
+            seed = derive_seed(first.sequence.seed, i)
+            yield Stream(self._sync, first.sequence.prompt_token_ids, options, seed, leader=first)
+
+    def _load_draft(self, name: str) -> None:
+        """Load the model that guesses, unless it is the one that is there."""
+        if self._draft == name:
+            return
+        if self.engine.running or self.engine.waiting:
+            raise InputError("speculate: another draft model cannot be loaded while texts run")
+        path = hub.resolve(name, progress=self._progress)
+        with GGUFFile(path) as file:
+            config, graph = model.build(file.metadata, _shapes(file))
+            if not Tokenizer.from_gguf(file.metadata).has_tokens_of(self.tokenizer):
+                raise InputError(
+                    f"speculate: {path.stem} has other tokens than {self.name}; "
+                    "a draft model must have the same"
+                )
+            context = min(config.context_length, self.engine.limits.context_length)
+            backend = backends.load(
+                self.backend.name, graph, file, kv_blocks=self.backend.kv_blocks,
+                context=context, pool=self.backend.pool,
+            )  # fmt: skip
+            cost = _weight_bytes(file) / self._weight_bytes
+        self.engine.speculator.draft = DraftModel(backend, context, cost)
+        self._draft = name
 
     # -- reading -----------------------------------------------------------------------------
 
     def logits(self, token_ids: Sequence[int]) -> backends.Logits:
         """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1."""
-        self._end_abandoned()
+        self._sync.end_abandoned()
         return self.engine.score(token_ids)
 
     def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:
@@ -183,17 +223,13 @@ class LLM:
         """The text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
 
-    def _turn(self) -> None:
-        """One turn of the loop; every sequence's step goes to its stream."""
-        self._end_abandoned()
-        for step in self.engine.step():
-            if (stream := self._open.get(step.sequence_id)) is not None:
-                stream.receive(step)
 
-    def _end_abandoned(self) -> None:
-        """End what nobody can read any more. Not at once: that may be in the midst of a step."""
-        while self._abandoned:
-            self.engine.abort(self._abandoned.popleft())
+def _shapes(file: GGUFFile) -> dict[str, tuple[int, ...]]:
+    return {name: info.shape for name, info in file.tensors.items()}
+
+
+def _weight_bytes(file: GGUFFile) -> int:
+    return sum(info.nbytes for info in file.tensors.values())
 
 
 def _is_list(prompt: Any) -> bool:
@@ -205,92 +241,3 @@ def _is_list(prompt: Any) -> bool:
 def _is_prompt(prompt: Any) -> bool:
     listed = _is_list(prompt) and all(isinstance(token_id, Integral) for token_id in prompt)
     return listed or isinstance(prompt, str)
-
-
-class Stream(Iterator[TokenStep]):
-    """The steps of one sequence as they are made; ``completion()`` when they have ended.
-
-    Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
-    "aborted". ``held_back`` is the text that such an end releases.
-    """
-
-    def __init__(self, llm: LLM, prompt: Sequence[int], options: Options, seed: int | None) -> None:
-        params = replace(options.sampling, seed=seed)
-        self._llm, self._options, self._watch = llm, options, Stopwatch()
-        self.sequence = llm.engine.add(
-            prompt, params, options.stops, kv_cache=options.kv_cache, ledger=options.ledger
-        )
-        self.steps: list[TokenStep] = []
-        self.held_back = ""
-        self.stop_asked = self._closed = False
-        self._arrived: deque[TokenStep] = deque()
-        llm._open[self.sequence.id] = self
-        finalize(self, llm._abandoned.append, self.sequence).atexit = False
-
-    def receive(self, step: TokenStep) -> None:
-        """Take a step of this sequence from the loop, which may be turned by another stream."""
-        self._watch.token()
-        self._arrived.append(step)
-
-    def __next__(self) -> TokenStep:
-        while not self._arrived or self.stop_asked or self._closed:
-            if self.stop_asked or self._closed or self.sequence.finish_reason:
-                self.close()
-                raise StopIteration
-            self._llm._turn()
-        self.steps.append(self._arrived.popleft())
-        return self.steps[-1]
-
-    def stop(self) -> None:
-        """Ask for the end: the next turn of the loop is not begun. Safe in a signal handler."""
-        self.stop_asked = True
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the sequence if it has not ended, and free what it held."""
-        self._llm.engine.abort(self.sequence)
-        self._llm._open.pop(self.sequence.id, None)
-        self._closed = True
-        if not (self.steps and self.steps[-1].finish_reason):
-            to_bytes = self._llm.tokenizer.token_bytes
-            whole = b"".join(to_bytes(step.token_id) for step in self.steps)
-            shown = sum(len(step.text) for step in self.steps)
-            self.held_back = whole.decode("utf-8", "replace")[shown:]
-
-    def finish(self) -> Completion:
-        """Run to the end and return the completion."""
-        for _ in self:
-            pass
-        return self.completion()
-
-    def completion(self) -> Completion:
-        """What there is so far; of a stream that was not read to its end, the part that was."""
-        sequence, usage = self.sequence, self._usage()
-        last = self.steps[-1] if self.steps else None
-        unread = "aborted" if self._closed else "unfinished"
-        return Completion(
-            model=self._llm.name,
-            prompt_token_ids=sequence.prompt_token_ids,
-            token_ids=tuple(step.token_id for step in self.steps),
-            text="".join(step.text for step in self.steps) + self.held_back,
-            finish_reason=str((last and last.finish_reason) or unread),
-            matched=last.matched if last else None,
-            usage=usage,
-            params=self._options.in_force(sequence.seed),
-            params_source=self._options.sources,
-            chain=chain_as_data(sequence),
-            seed=sequence.seed,
-            timing=self._watch.timing(
-                self._llm.load_s, usage.prompt_tokens, usage.completion_tokens
-            ),
-            fingerprint=f"{last.fingerprint if last else START:016x}",
-            steps=tuple(self.steps),
-        )
-
-    def _usage(self) -> Usage:
-        return Usage(len(self.sequence.prompt_token_ids), 0, len(self.steps))

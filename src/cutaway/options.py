@@ -8,13 +8,15 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
-from cutaway.engine import StopParams
+from cutaway.engine import RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams, check_int
 
 _SAMPLING = tuple(f.name for f in fields(SamplingParams))
 _STOPS = tuple(f.name for f in fields(StopParams))
-_REQUEST: Mapping[str, Any] = {"n": 1, "kv_cache": True, "special": False, "ledger": False}
+_RUN = tuple(f.name for f in fields(RunParams))
+_REQUEST: Mapping[str, Any] = {"n": 1, "special": False}
+_DRAFT = "draft:"
 
 
 @dataclass(frozen=True)
@@ -22,25 +24,27 @@ class Options:
     """One request's settings, checked.
 
     n         samples of the same prompt; the i-th has a seed derived from (seed, i)
-    kv_cache  False recomputes the whole text at every step: same tokens, quadratic cost
     special   parse special tokens such as <|im_start|> in the prompt's text
-    ledger    record in every TokenStep what each stage removed
+    draft     the model that guesses, where speculate was "draft:MODEL"
     sources   where each setting came from: "given", "default", or "chosen" for a seed
     """
 
     sampling: SamplingParams
     stops: StopParams
+    run: RunParams
     n: int
-    kv_cache: bool
     special: bool
-    ledger: bool
+    draft: str | None
     sources: Mapping[str, str]
 
     def in_force(self, seed: int) -> dict[str, Any]:
         """Every setting by name, ready for JSON."""
         values = {name: getattr(self.sampling, name) for name in _SAMPLING}
         values |= {name: getattr(self.stops, name) for name in _STOPS}
+        values |= {name: getattr(self.run, name) for name in _RUN}
         values |= {name: getattr(self, name) for name in _REQUEST}
+        if self.draft is not None:
+            values["speculate"] = _DRAFT + self.draft
         values["seed"] = seed
         values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]
         return values
@@ -48,7 +52,7 @@ class Options:
 
 def parse_options(given: Mapping[str, Any]) -> Options:
     """Sort the keywords of a request. InputError for an unknown name or a bad value."""
-    known = (*_SAMPLING, *_STOPS, *_REQUEST)
+    known = (*_SAMPLING, *_STOPS, *_RUN, *_REQUEST)
     for name in given:
         if name not in known:
             close = get_close_matches(name, known, n=1)
@@ -56,15 +60,30 @@ def parse_options(given: Mapping[str, Any]) -> Options:
             raise InputError(f"unknown option {name!r}{hint}")
     request = {name: given.get(name, default) for name, default in _REQUEST.items()}
     request["n"] = check_int("n", request["n"], 1, 1024)
-    for name in ("kv_cache", "special", "ledger"):
-        if not isinstance(request[name], bool):
-            raise InputError(f"{name} must be true or false, not {request[name]!r}")
+    if not isinstance(request["special"], bool):
+        raise InputError(f"special must be true or false, not {request['special']!r}")
     sources = {name: "given" if name in given else "default" for name in known}
     if given.get("seed") is None:
         sources["seed"] = "chosen"
+    run, draft = _draft_apart(given)
     return Options(
         SamplingParams(**{k: v for k, v in given.items() if k in _SAMPLING}),
         StopParams(**{k: v for k, v in given.items() if k in _STOPS}),
+        RunParams(**{k: v for k, v in run.items() if k in _RUN}),
+        draft=draft,
         sources=sources,
         **request,
     )
+
+
+def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """Take MODEL out of speculate="draft:MODEL"."""
+    speculate = given.get("speculate")
+    if not isinstance(speculate, str) or not speculate.startswith(_DRAFT):
+        if speculate == "draft":
+            raise InputError("speculate: name the model that guesses, draft:MODEL")
+        return given, None
+    model = speculate.removeprefix(_DRAFT)
+    if not model:
+        raise InputError("speculate: name the model that guesses, draft:MODEL")
+    return {**given, "speculate": "draft"}, model

@@ -95,10 +95,10 @@ def test_a_model_is_as_free_after_a_run_as_before(tiny_path):
     from cutaway.bench import runs
 
     llm = LLM(tiny_path, threads=1)
-    free, backend = llm.engine.pool.free, llm.engine.backend
+    free, backend = llm.engine.blocks.free, llm.engine.backend
     runs.decode(llm, np.random.default_rng(0), 8, 2)
     runs.prefill(llm, np.random.default_rng(0), 16)
-    assert (llm.engine.pool.free, llm.engine.backend) == (free, backend)
+    assert (llm.engine.blocks.free, llm.engine.backend) == (free, backend)
     assert not llm.engine.running
 
 

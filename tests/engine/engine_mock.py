@@ -5,18 +5,24 @@ those tokens only from what it stored in KV blocks, so that wrong tables, forgot
 and shared blocks give wrong logits.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import shake_128
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
-from cutaway.engine import Engine, FinishReason, Limits, Sequence, StopParams, TokenStep
-from cutaway.engine import engine as engine_module
+from cutaway.engine import (
+    DraftModel,
+    Engine,
+    FinishReason,
+    Limits,
+    Policy,
+    RunParams,
+    Sequence,
+    StopParams,
+    TokenStep,
+)
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import History, SamplingParams, build_chain, draw
 
@@ -81,9 +87,12 @@ class MockBackend:
 
     name = "mock"
 
-    def __init__(self, kv_blocks: int, model: Model = noise) -> None:
+    pool = None
+
+    def __init__(self, kv_blocks: int, model: Model = noise, block: int = 32) -> None:
         self.kv_blocks, self.model = kv_blocks, model
-        self.block = engine_module.KV_BLOCK
+        self.block = self.kv_block = block
+        self.most_rows = 512
         self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
         self.runs: list[int] = []
         self.failures = 0
@@ -120,34 +129,48 @@ class MockBackend:
         for name in ("tokens", "positions", "sequences", "block_tables", "logit_rows"):
             assert getattr(batch, name).dtype == np.int32, name
         rows = len(batch.tokens)
-        assert 1 <= rows <= engine_module.MAX_ROWS
+        assert 1 <= rows <= self.most_rows
         assert len(batch.positions) == len(batch.sequences) == rows
         same = np.diff(batch.sequences) == 0
         assert np.isin(np.diff(batch.sequences), [0, 1]).all()
         assert (np.diff(batch.positions)[same] == 1).all()
         assert (np.diff(batch.logit_rows) > 0).all()
-        blocks = batch.block_tables[batch.block_tables != -1]
-        assert len(np.unique(blocks)) == len(blocks), "two sequences share a block"
+        tables = [{int(b) for b in table if b != -1} for table in batch.block_tables]
+        for row, sequence in enumerate(batch.sequences):
+            block, _ = self._slot(batch, row, batch.positions[row])
+            held = sum(block in table for table in tables)
+            assert held == 1, f"sequence {sequence} writes into a block of another"
 
-
-@contextmanager
-def small(*, rows: int = 512, block: int = 32) -> Iterator[None]:
-    """The engine with fewer rows per step and fewer tokens per KV block."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch_sizes(patch, engine_module, rows, block)
-        yield
-
-
-def patch_sizes(patch: pytest.MonkeyPatch, module: ModuleType, rows: int, block: int) -> None:
-    patch.setattr(module, "MAX_ROWS", rows)
-    patch.setattr(module, "KV_BLOCK", block)
+    def copy_blocks(self, pairs) -> None:
+        sources, targets = zip(*pairs, strict=True)
+        assert len({*targets} - {*sources}) == len(targets)
+        for source, target in pairs:
+            self.slots[target] = self.slots[source]
 
 
 def make_engine(
-    model: Model = noise, *, context: int = 64, kv_blocks: int = 64, pieces=token_bytes
-) -> Engine:
+    model: Model = noise, *, context: int = 64, kv_blocks: int = 64, block: int = 32,
+    pieces=token_bytes, draft: Model | None = None, **policy,
+) -> Engine:  # fmt: skip
+    """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
+    rows = policy.pop("rows", 512)
     limits = Limits(context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}))
-    return Engine(MockBackend(kv_blocks, model), limits, pieces)
+    backend = MockBackend(kv_blocks, model, block)
+    backend.most_rows = rows
+    beside = policy.pop("max_rows_beside", rows)
+    made = Policy(max_rows=rows, max_rows_beside=beside, **policy)
+    engine = Engine(backend, limits, pieces, made)
+    if draft:
+        engine.speculator.draft = DraftModel(MockBackend(kv_blocks, draft, block), context, 0.1)
+    return engine
+
+
+def check(engine: Engine) -> None:
+    """The integrity of the blocks, whatever happened before."""
+    engine.blocks.check([s.blocks for s in engine.running])
+    assert not any(s.blocks for s in engine.waiting)
+    if draft := engine.speculator.draft:
+        draft.blocks.check([text.blocks for text in draft._texts.values()])
 
 
 # -- what a sequence wrote ---------------------------------------------------------------------
@@ -170,6 +193,8 @@ def run_to_end(engine: Engine, steps: list[TokenStep] | None = None) -> list[Tok
         runs = len(engine.backend.runs)
         steps.extend(engine.step())
         assert len(engine.backend.runs) == runs + 1, "a turn that computes nothing never ends"
+        check(engine)
+    assert engine.blocks.free == engine.blocks.count
     return steps
 
 
@@ -191,10 +216,10 @@ class Request:
     prompt: tuple[int, ...]
     params: SamplingParams = GREEDY
     stops: StopParams = StopParams(max_tokens=8)  # noqa: RUF009 - frozen
-    kv_cache: bool = True
+    run: RunParams = RunParams()  # noqa: RUF009 - frozen
 
-    def add_to(self, engine: Engine) -> Sequence:
-        return engine.add(self.prompt, self.params, self.stops, kv_cache=self.kv_cache)
+    def add_to(self, engine: Engine, **more) -> Sequence:
+        return engine.add(self.prompt, self.params, self.stops, self.run, **more)
 
     def run_on(self, engine: Engine) -> Written:
         sequence = self.add_to(engine)

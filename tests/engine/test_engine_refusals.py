@@ -49,7 +49,7 @@ def add(prompt=(1,), params=GREEDY, stops=STOPS, **sizes):
         engine.add(prompt, params, stops)
     finally:
         assert not engine.waiting
-        assert engine.pool.free == engine.pool.count
+        assert engine.blocks.free == engine.blocks.count
 
 
 def bias(token_id):

@@ -9,7 +9,7 @@ from cutaway.engine import StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
-from engine_mock import GREEDY, make_engine, noise, run_to_end, small
+from engine_mock import GREEDY, make_engine, noise, run_to_end
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
 
@@ -21,13 +21,12 @@ def assert_same_bits(ours, theirs):
 @given(TOKENS, st.integers(1, 70), st.integers(1, 33))
 @settings(deadline=None)
 def test_every_row_is_the_models_own_in_chunks_of_any_size(tokens, rows, block):
-    with small(rows=rows, block=block):
-        engine = make_engine()
-        scored = engine.score(tokens)
+    engine = make_engine(rows=rows, block=block)
+    scored = engine.score(tokens)
     assert (scored.dtype, scored.shape) == (np.float32, (len(tokens), 257))
     assert_same_bits(scored, [noise(tokens[: i + 1]) for i in range(len(tokens))])
     assert len(engine.backend.runs) == -(-len(tokens) // rows)
-    assert engine.pool.free == engine.pool.count
+    assert engine.blocks.free == engine.blocks.count
 
 
 def test_scoring_what_was_written_gives_its_fingerprint():
@@ -67,7 +66,7 @@ def test_scoring_between_steps_disturbs_nobody():
 
 @pytest.mark.parametrize("chunks_before", [0, 1, 2])
 def test_blocks_return_when_the_backend_raises(chunks_before):
-    engine = make_engine()
+    engine = make_engine(rows=4)
     fine = engine.backend.run
 
     def failing(batch):
@@ -76,9 +75,9 @@ def test_blocks_return_when_the_backend_raises(chunks_before):
         return fine(batch)
 
     engine.backend.run = failing
-    with small(rows=4), pytest.raises(OSError, match="broken"):
+    with pytest.raises(OSError, match="broken"):
         engine.score((1,) * 12)
-    assert engine.pool.free == engine.pool.count
+    assert engine.blocks.free == engine.blocks.count
 
 
 def test_no_room_to_score_beside_what_runs_is_said_in_a_sentence():

@@ -4,22 +4,24 @@ Whatever the company, the chunks, the queue and the cache: every sequence writes
 definition of the loop writes for it alone, and all blocks come back.
 """
 
+from dataclasses import replace
+
 import numpy as np
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cutaway.engine import FinishReason, StopParams
-from cutaway.engine import engine as engine_module
+from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
+from cutaway.sampling.logprobs import read_row
 from engine_mock import (
     END,
     LETTERS,
     Request,
+    check,
     make_engine,
     narrow,
-    patch_sizes,
+    noise,
     run_to_end,
     write_by_definition,
     written,
@@ -41,24 +43,46 @@ STOPS = st.builds(
     stop_token_ids=st.sampled_from([(), (), (ord("b"),), (END,)]),
     ignore_eos=st.booleans(),
 )
-REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, st.booleans())
+RUNS = st.builds(
+    RunParams,
+    kv_cache=st.sampled_from([True, True, True, False]),
+    logprobs=st.sampled_from([0, 0, 3]),
+    prompt_logprobs=st.sampled_from([0, 0, 2]),
+    priority=st.integers(-1, 1),
+    speculate=st.sampled_from(["off", "ngram", "draft"]),
+)
+REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS)
+
+
+def often_wrong(tokens):
+    """A draft model that agrees with ``narrow`` on about half of all texts."""
+    return narrow(tokens) if sum(tokens) % 2 else noise(tokens)
 
 
 class EngineMachine(RuleBasedStateMachine):
     """``requests`` and ``sequences`` are all that ever came, by sequence id."""
 
-    @initialize(rows=st.integers(1, 7), block=st.integers(1, 5), texts=st.integers(1, 3))
-    def make(self, rows, block, texts):
-        self.patch = pytest.MonkeyPatch()
-        patch_sizes(self.patch, engine_module, rows, block)
-        count = texts * -(-CONTEXT // block)
-        self.engine = make_engine(narrow, context=CONTEXT, kv_blocks=count)
+    @initialize(
+        rows=st.integers(1, 7), block=st.integers(1, 5), texts=st.integers(1, 3),
+        guess_rows=st.integers(0, 9), running=st.integers(1, 6), prefix_cache=st.booleans(),
+    )  # fmt: skip
+    def make(self, rows, block, texts, guess_rows, running, prefix_cache):
+        self.block = block
+        self.engine = make_engine(
+            narrow, context=CONTEXT, kv_blocks=texts * -(-CONTEXT // block), block=block,
+            draft=often_wrong, rows=rows, max_guess_rows=guess_rows, max_running=running,
+            prefix_cache=prefix_cache,
+        )  # fmt: skip
         self.requests, self.sequences, self.steps = [], [], []
 
-    @rule(request=REQUESTS)
-    def add(self, request):
-        self.requests.append(request)
-        self.sequences.append(request.add_to(self.engine))
+    @rule(request=REQUESTS, samples=st.sampled_from([1, 1, 2, 3]))
+    def add(self, request, samples):
+        leader = None
+        for i in range(samples):
+            one = replace(request, params=replace(request.params, seed=request.params.seed + i))
+            self.requests.append(one)
+            self.sequences.append(one.add_to(self.engine, leader=leader))
+            leader = leader or self.sequences[-1]
 
     @rule(count=st.integers(1, 6))
     def step(self, count):
@@ -75,29 +99,32 @@ class EngineMachine(RuleBasedStateMachine):
         assert sequence not in self.engine.running
         assert sequence not in self.engine.waiting
 
+    @rule()
+    def forget_what_is_cached(self):
+        self.engine.blocks.forget()
+
     @rule(tokens=PROMPTS)
     def score(self, tokens):
-        if -(-len(tokens) // engine_module.KV_BLOCK) <= self.engine.pool.free:
+        if -(-len(tokens) // self.block) <= self.engine.blocks.free:
             every = np.array([narrow(tokens[: i + 1]) for i in range(len(tokens))])
             scored = self.engine.score(tokens)
             np.testing.assert_array_equal(scored.view(np.uint32), every.view(np.uint32))
 
     @invariant()
-    def running_sequences_hold_all_blocks_that_are_not_free(self):
-        held = [b for s in self.engine.running for b in s.blocks]
-        assert len(set(held)) == len(held)
-        assert len(held) + self.engine.pool.free == self.engine.pool.count
+    def every_block_is_accounted_for(self):
+        check(self.engine)
         assert not any(s.blocks for s in self.sequences if s not in self.engine.running)
 
     @invariant()
-    def nobody_overtakes_in_the_queue(self):
-        ids = [s.id for s in (*self.engine.running, *self.engine.waiting)]
-        assert ids == sorted(ids)
+    def the_queues_are_in_order(self):
+        for queue in (self.engine.running, self.engine.waiting):
+            keys = [s.key for s in queue]
+            assert keys == sorted(keys)
 
     def teardown(self):
+        if not hasattr(self, "engine"):
+            return
         run_to_end(self.engine, self.steps)
-        self.patch.undo()
-        assert self.engine.pool.free == self.engine.pool.count
         for request, sequence in zip(self.requests, self.sequences, strict=True):
             self.check(request, sequence)
 
@@ -111,6 +138,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert alone.text.startswith(wrote.text)
         else:
             assert wrote == alone
+            assert sequence.prompt_logprobs == self.prompt_logprobs(request)
+
+    def prompt_logprobs(self, request):
+        """By definition: of every token after the first, given all before it."""
+        top, prompt = request.run.prompt_logprobs, request.prompt
+        asked = range(1, len(prompt)) if top else ()
+        return [read_row(narrow(prompt[:i]), prompt[i], top) for i in asked]
 
 
 EngineMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

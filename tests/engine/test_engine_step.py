@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.engine import FinishReason, StopParams
+from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams, logprob
 from engine_mock import (
     GREEDY,
@@ -13,11 +13,11 @@ from engine_mock import (
     narrow,
     noise,
     run_to_end,
-    small,
     write_by_definition,
     written,
 )
 
+NO_CACHE = RunParams(kv_cache=False)
 FIVE = StopParams(max_tokens=5, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=3, top_p=1, seed=4)
 PROMPT = tuple(b"a prompt of twenty-five b")
@@ -46,17 +46,17 @@ def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
         for i, (_, _, n, _) in enumerate(arrivals)
     ]
     asked = [
-        Request(r.prompt[:length], r.params, r.stops, cache)
+        Request(r.prompt[:length], r.params, r.stops, RunParams(kv_cache=cache))
         for r, (_, length, _, cache) in zip(asked, arrivals, strict=True)
     ]
-    with small(rows=rows, block=8):
-        engine, steps, sequences = make_engine(narrow, kv_blocks=16), [], {}
-        for now in range(13):
-            for i, arrival in enumerate(arrivals):
-                if arrival[0] == now:
-                    sequences[i] = asked[i].add_to(engine)
-            steps += engine.step()
-        run_to_end(engine, steps)
+    engine = make_engine(narrow, kv_blocks=16, rows=rows, block=8)
+    steps, sequences = [], {}
+    for now in range(13):
+        for i, arrival in enumerate(arrivals):
+            if arrival[0] == now:
+                sequences[i] = asked[i].add_to(engine)
+        steps += engine.step()
+    run_to_end(engine, steps)
     for i, sequence in sequences.items():
         assert written(sequence, steps) == alone(asked[i], narrow)
 
@@ -64,16 +64,15 @@ def test_arrivals_at_any_time_write_the_same_as_alone(arrivals, rows):
 @pytest.mark.parametrize("rows", range(1, 8))
 @pytest.mark.parametrize("kv_cache", [True, False])
 def test_prompts_in_chunks_write_the_same(rows, kv_cache):
-    asked = request(kv_cache=kv_cache)
-    with small(rows=rows):
-        engine = make_engine()
-        assert asked.run_on(engine) == alone(asked)
+    asked = request(run=RunParams(kv_cache=kv_cache))
+    engine = make_engine(rows=rows)
+    assert asked.run_on(engine) == alone(asked)
     assert max(engine.backend.runs) == rows
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED])
 def test_without_the_cache_tokens_and_fingerprints_are_the_same(params):
-    cached, uncached = request(params=params), request(params=params, kv_cache=False)
+    cached, uncached = request(params=params), request(params=params, run=NO_CACHE)
     assert uncached.run_on(make_engine()) == cached.run_on(make_engine())
 
 
@@ -100,7 +99,7 @@ def test_the_cache_computes_every_token_once_and_the_last_never():
 
 def test_without_the_cache_every_step_computes_the_whole_text():
     engine = make_engine()
-    request(kv_cache=False).run_on(engine)
+    request(run=NO_CACHE).run_on(engine)
     assert engine.backend.runs == [25, 26, 27, 28, 29]
 
 
@@ -111,21 +110,19 @@ def test_a_step_with_nobody_computes_nothing():
 
 
 def test_a_chunk_that_does_not_end_the_prompt_draws_nothing():
-    with small(rows=10):
-        engine = make_engine()
-        sequence = request().add_to(engine)
-        assert [len(engine.step()) for _ in range(4)] == [0, 0, 1, 1]
-        assert engine.backend.runs == [10, 10, 5, 1]
+    engine = make_engine(rows=10)
+    sequence = request().add_to(engine)
+    assert [len(engine.step()) for _ in range(4)] == [0, 0, 1, 1]
+    assert engine.backend.runs == [10, 10, 5, 1]
     assert sequence.num_computed_tokens == 26
 
 
 def test_a_long_prompt_does_not_hold_up_who_already_writes():
-    with small(rows=4):
-        engine = make_engine()
-        writer = request(b"abc").add_to(engine)
-        engine.step()
-        newcomer = request().add_to(engine)
-        steps = [engine.step() for _ in range(4)]
+    engine = make_engine(rows=4)
+    writer = request(b"abc").add_to(engine)
+    engine.step()
+    newcomer = request().add_to(engine)
+    steps = [engine.step() for _ in range(4)]
     assert [[s.sequence_id for s in step] for step in steps] == [[writer.id]] * 4
     assert newcomer.num_computed_tokens == 12
 
@@ -142,7 +139,7 @@ def test_a_step_tells_what_happened():
     engine, prompt = make_engine(), (1, 2, 3)
     params = SamplingParams(temperature=2, top_k=7, top_p=1, seed=9)
     engine.add([0], GREEDY, FIVE)
-    sequence = engine.add(prompt, params, FIVE, ledger=True)
+    sequence = engine.add(prompt, params, FIVE, RunParams(ledger=True))
     steps = [s for s in run_to_end(engine) if s.sequence_id == sequence.id]
     tokens = (*prompt, *sequence.output_token_ids)
     assert [s.index for s in steps] == [0, 1, 2, 3, 4]
@@ -159,7 +156,7 @@ def test_a_step_tells_what_happened():
 
 def test_the_ledger_changes_nothing():
     engine = make_engine()
-    looked_at = engine.add(PROMPT, SAMPLED, FIVE, ledger=True)
+    looked_at = engine.add(PROMPT, SAMPLED, FIVE, RunParams(ledger=True))
     assert written(looked_at, run_to_end(engine)) == alone(request())
 
 
@@ -171,11 +168,11 @@ def test_who_finds_no_blocks_waits_and_nobody_overtakes():
     long, longer, short = (request(b"a" * n).add_to(engine) for n in (50, 59, 1))
     engine.step()
     assert (engine.running, list(engine.waiting)) == ([long], [longer, short])
-    assert engine.pool.free == 1, "short would have fitted, and waits for its turn"
+    assert engine.blocks.free == 1, "short would have fitted, and waits for its turn"
     for _ in range(4):
         engine.step()
     engine.step()
-    assert (engine.running, list(engine.waiting)) == ([longer, short], [])
+    assert engine.running[0] == longer
 
 
 def test_all_who_queue_finish_and_write_the_same():
@@ -184,22 +181,20 @@ def test_all_who_queue_finish_and_write_the_same():
     sequences = [r.add_to(engine) for r in asked]
     steps = run_to_end(engine)
     assert [written(s, steps) for s in sequences] == [alone(r) for r in asked]
-    assert engine.pool.free == 2
+    assert engine.blocks.free == 2
 
 
-def test_a_sequence_holds_blocks_for_its_longest_text():
+def test_a_sequence_holds_blocks_for_what_is_known_of_its_text():
     engine = make_engine(context=256)
-    sequence = request(PROMPT, stops=StopParams(max_tokens=40)).add_to(engine)
+    sequence = request(PROMPT, stops=StopParams(max_tokens=40, ignore_eos=True)).add_to(engine)
     assert sequence.blocks == []
     engine.step()
-    assert len(sequence.blocks) == 3  # ceil(65 / 32)
-
-
-def test_no_more_blocks_than_the_context_needs():
-    engine = make_engine(context=64)
-    sequence = request(PROMPT, stops=StopParams(max_tokens=10**9)).add_to(engine)
+    assert len(sequence.blocks) == 1
+    for _ in range(7):
+        engine.step()
+    assert (len(sequence), len(sequence.blocks)) == (33, 1)
     engine.step()
-    assert len(sequence.blocks) == 2
+    assert (len(sequence), len(sequence.blocks)) == (34, 2)
 
 
 # -- abort -------------------------------------------------------------------------------------
@@ -207,12 +202,11 @@ def test_no_more_blocks_than_the_context_needs():
 
 def aborted_after(steps: int):
     """An engine of two blocks: the first sequence aborted after that many steps of 10 rows."""
-    with small(rows=10):
-        engine = make_engine(kv_blocks=2)
-        first, second = request(PROMPT * 2).add_to(engine), request().add_to(engine)
-        for _ in range(steps):
-            engine.step()
-        return engine, first, second
+    engine = make_engine(kv_blocks=2, rows=10)
+    first, second = request(PROMPT * 2).add_to(engine), request().add_to(engine)
+    for _ in range(steps):
+        engine.step()
+    return engine, first, second
 
 
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 8], ids=lambda n: f"after {n} steps")
@@ -221,11 +215,11 @@ def test_abort_frees_the_blocks_at_once_in_every_phase(steps):
     engine, first, second = aborted_after(steps)
     assert first.finish_reason is None
     engine.abort(first)
-    assert engine.pool.free == 2
+    assert engine.blocks.free == 2
     assert first.finish_reason == FinishReason.ABORTED
     assert first.blocks == []
     assert written(second, run_to_end(engine)) == alone(request())
-    assert engine.pool.free == 2
+    assert engine.blocks.free == 2
 
 
 def test_abort_in_the_queue_leaves_the_others_in_order():
@@ -233,7 +227,7 @@ def test_abort_in_the_queue_leaves_the_others_in_order():
     third = request(b"third").add_to(engine)
     engine.abort(second)
     assert (engine.running, list(engine.waiting)) == ([first], [third])
-    assert engine.pool.free == 0
+    assert engine.blocks.free == 0
     steps = run_to_end(engine)
     assert second.id not in {step.sequence_id for step in steps}
     assert written(third, steps) == alone(request(b"third"))
@@ -244,7 +238,7 @@ def test_aborting_twice_is_as_aborting_once(steps):
     engine, first, second = aborted_after(steps)
     engine.abort(first)
     engine.abort(first)
-    assert engine.pool.free == 2
+    assert engine.blocks.free == 2
     assert written(second, run_to_end(engine)) == alone(request())
 
 
@@ -254,7 +248,7 @@ def test_aborting_what_has_finished_changes_nothing():
     run_to_end(engine)
     engine.abort(sequence)
     assert sequence.finish_reason == FinishReason.MAX_TOKENS
-    assert engine.pool.free == engine.pool.count
+    assert engine.blocks.free == engine.blocks.count
 
 
 # -- when something fails ----------------------------------------------------------------------
@@ -283,9 +277,13 @@ def test_a_sequence_that_fails_leaves_its_company_as_it_was():
     bad_params = SamplingParams(temperature=0, processors=(failing_on_third,))
     bad, good = request(b"bad", bad_params).add_to(engine), request().add_to(engine)
     steps = [*engine.step(), *engine.step()]
-    with pytest.raises(ZeroDivisionError):
-        engine.step()
-    engine.abort(bad)
+    assert engine.failed == []
+    assert [step.sequence_id for step in engine.step()] == [good.id] == [2 - 1]
+    assert (engine.failed, bad.finish_reason) == ([bad], FinishReason.ERROR)
+    assert isinstance(bad.error, ZeroDivisionError)
     run_to_end(engine, steps)
-    assert written(good, steps) == alone(request())
-    assert engine.pool.free == engine.pool.count
+    assert engine.failed == []
+    assert written(good, steps).token_ids == alone(request()).token_ids[:2] + tuple(
+        good.output_token_ids[3:]
+    )
+    assert good.fingerprint == alone(request()).fingerprints[-1]

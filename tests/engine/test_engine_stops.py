@@ -111,5 +111,5 @@ def test_the_last_step_and_the_sequence_tell_the_same():
 
 def test_finish_reasons_read_as_words():
     assert [f"{reason}" for reason in FinishReason] == [
-        "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "aborted",
+        "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "aborted", "error",
     ]  # fmt: skip

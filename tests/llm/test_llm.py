@@ -86,11 +86,11 @@ def test_two_streams_may_be_read_in_turns(llm):
 
 
 def test_leaving_a_stream_early_frees_its_blocks(llm):
-    free = llm.engine.pool.free
+    free = llm.engine.blocks.free
     with llm.stream("ab", max_tokens=20, ignore_eos=True) as stream:
         next(stream)
-        assert llm.engine.pool.free < free
-    assert llm.engine.pool.free == free
+        assert llm.engine.blocks.free < free
+    assert llm.engine.blocks.free == free
     assert stream.completion().finish_reason == "aborted"
     assert stream.completion().usage.completion_tokens == 1
 
@@ -99,10 +99,10 @@ def test_a_failing_processor_frees_its_blocks_too(llm):
     def fail(tokens, logits):
         raise RuntimeError("mine")
 
-    free = llm.engine.pool.free
+    free = llm.engine.blocks.free
     with pytest.raises(RuntimeError, match="mine"):
         llm.generate(["ab", "b"], processors=(fail,))
-    assert llm.engine.pool.free == free
+    assert llm.engine.blocks.free == free
     assert llm.generate("ab", max_tokens=2, seed=1).finish_reason in ("max_tokens", "end_token")
 
 
@@ -160,10 +160,10 @@ def test_what_cannot_be_gets_one_sentence(llm, prompt, options, sentence):
 
 
 def test_a_bad_prompt_in_a_list_leaves_nothing_behind(llm):
-    free = llm.engine.pool.free
+    free = llm.engine.blocks.free
     with pytest.raises(InputError, match="prompt has 128 tokens"):
         llm.generate(["ab", [1] * 128])
-    assert (len(llm.engine.waiting), llm.engine.pool.free) == (0, free)
+    assert (len(llm.engine.waiting), llm.engine.blocks.free) == (0, free)
 
 
 def test_stream_takes_one_sample(llm):

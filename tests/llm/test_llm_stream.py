@@ -22,7 +22,7 @@ def free(llm):
     llm.generate("a", max_tokens=1)
     assert not llm.engine.running
     assert not llm.engine.waiting
-    return llm.engine.pool.free
+    return llm.engine.blocks.free
 
 
 def test_stop_ends_a_prompt_that_is_still_being_computed(llm, monkeypatch):

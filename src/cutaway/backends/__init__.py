@@ -1,11 +1,15 @@
 """How the ops of a graph are computed. Refuses to know sequences, requests and sampling."""
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from cutaway.backends.base import KV_BLOCK, Backend, Batch, Logits, Watch
 from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.weights import GGUFFile
+
+if TYPE_CHECKING:
+    from cutaway._native import Pool
 
 BACKENDS = ("cpu", "reference")
 MAX_THREADS = 1023  # of the native pool
@@ -26,12 +30,18 @@ def load(
     kv_blocks: int,
     context: int,
     threads: int | None = None,
+    pool: "Pool | None" = None,
 ) -> Backend:
-    """Prepare a graph and its weights for running. InputError for an unknown backend."""
+    """Prepare a graph and its weights for running. InputError for an unknown backend.
+
+    pool: threads of another backend that never runs at the same time, instead of ``threads``
+    """
     if name == "cpu":
         from cutaway.backends.cpu import CpuBackend
 
-        return CpuBackend(graph, file, kv_blocks, context, threads)
+        return CpuBackend(
+            graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool
+        )
     if name != "reference":
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {name!r}")
     from cutaway.backends.reference import ReferenceBackend

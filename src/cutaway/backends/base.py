@@ -6,10 +6,13 @@ lies in memory; it refuses to know sequences, requests and sampling: rows are ro
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from cutaway._native import Pool
 
 KV_BLOCK = 32
 """Tokens per KV block."""
@@ -44,6 +47,13 @@ class Backend(Protocol):
     name: str
     kv_blocks: int
     """How many KV blocks the backend has room for; ids are 0 … kv_blocks - 1."""
+    kv_block: int
+    """Tokens per KV block."""
+
+    @property
+    def pool(self) -> "Pool | None":
+        """Threads that others may use between two runs; None where there are none to lend."""
+        ...
 
     def run(self, batch: Batch) -> Logits:
         """Compute the rows, store their keys and values, return logits (L, vocab).
@@ -51,5 +61,12 @@ class Backend(Protocol):
         A row attends to positions 0 … its own in its sequence's blocks: those of earlier
         runs and those of this batch. Nothing else is read, so a block's old content is harmless.
         The result may be reused by the next call: copy what you keep.
+        """
+        ...
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy the keys and values of whole KV blocks: (source, target) ids.
+
+        ValueError where an id names no block, or a target is a source too or named twice.
         """
         ...

@@ -21,6 +21,8 @@ class ReferenceBackend:
     """Interprets a graph's ops from top to bottom."""
 
     name = "reference"
+    kv_block = KV_BLOCK
+    pool = None  # NumPy's BLAS has its own threads
 
     def __init__(self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int) -> None:
         """weights: float32 by tensor name, matrices as (out, in)."""
@@ -49,6 +51,17 @@ class ReferenceBackend:
             if self.watch:
                 self.watch(op.out.name, result)
         return result
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        sources, targets = zip(*pairs, strict=True)
+        ids = {*sources, *targets}
+        if min(ids) < 0 or max(ids) >= self.kv_blocks or len({*targets} - {*sources}) < len(pairs):
+            raise ValueError(f"KV blocks cannot be copied by these pairs: {pairs}")
+        for keys_and_values in self._kv.values():
+            for slots in keys_and_values:
+                blocks = slots.reshape(self.kv_blocks, KV_BLOCK, *slots.shape[1:])
+                blocks[[*targets]] = blocks[[*sources]]
 
     def _weight(self, op: Op, role: str = "weight") -> Array:
         return self.weights[op.weights[role]]

@@ -94,7 +94,7 @@ def _check_room(llm: LLM, settings: Settings) -> None:
             f"context or prompt needs {longest} tokens with what is written after it, and this "
             f"model has {limit}: lower --context or --prompt"
         )
-    have = llm.engine.pool.count
+    have = llm.engine.blocks.count
     for context, batch in settings.cases:
         need = runs.blocks_needed(context, batch, backends.KV_BLOCK)
         if need > have:

@@ -37,7 +37,12 @@ class TimedBackend:
     """A backend that notes how long its latest run took, and what it gave."""
 
     def __init__(self, backend: Backend) -> None:
-        self.name, self.kv_blocks, self.run_backend = backend.name, backend.kv_blocks, backend.run
+        self.name, self.kv_blocks, self.kv_block = backend.name, backend.kv_blocks, backend.kv_block
+        self.pool, self.copy_blocks, self.run_backend = (
+            backend.pool,
+            backend.copy_blocks,
+            backend.run,
+        )
         self.seconds = 0.0
         self.rows = 0
         self.logits: Logits | None = None

@@ -4,6 +4,5 @@ Refuses to know tensors: what a block holds, and where, is the backend's.
 """
 
 from cutaway.cache.blocks import BlockManager
-from cutaway.cache.pool import BlockPool
 
-__all__ = ["BlockManager", "BlockPool"]
+__all__ = ["BlockManager"]

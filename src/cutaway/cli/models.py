@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from cutaway import hub
 from cutaway.hub.catalog import find
-from cutaway.hub.progress import megabytes, say
+from cutaway.progress import megabytes, say
 
 _EPILOG = """
 examples:

@@ -1,10 +1,9 @@
 """The loop: schedule → run → sample → commit → emit.
 
-Knows which rows go into the next step and what becomes of each drawn token. Refuses to
-know HTTP, terminals and files, and how logits are computed.
+Knows what becomes of each drawn token. Refuses to know HTTP, terminals and files, how
+logits are computed, and why these sequences are in a step (scheduler.py).
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -12,18 +11,18 @@ from secrets import randbits
 
 import numpy as np
 
-from cutaway.backends import KV_BLOCK, Backend, Batch, Logits
-from cutaway.cache import BlockPool
-from cutaway.engine.batch import batch_of, lay_rows
+from cutaway.backends import Backend, Batch, Logits
+from cutaway.cache import BlockManager
+from cutaway.engine.batch import batch_of, lay_rows, logits_of
 from cutaway.engine.fingerprint import chain_hash
+from cutaway.engine.params import RunParams
+from cutaway.engine.scheduler import Policy, Scheduled, Scheduler
 from cutaway.engine.sequence import Sequence, TokenStep
+from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
-from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import Draw, Request, SamplingParams, sample
+from cutaway.errors import CutawayError, InputError, QueueFullError
+from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
 from cutaway.sampling.params import check_ids
-
-MAX_ROWS = 512
-"""Rows per step: what bounds the memory of a long prompt's attention scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,90 +35,154 @@ class Limits:
 
 
 class Engine:
-    """Runs any number of sequences, a step at a time."""
+    """Runs any number of sequences, a step at a time. One thread at a time may use it.
+
+    failed  sequences that the last step ended with an error; see ``Sequence.error``
+    """
 
     def __init__(
-        self, backend: Backend, limits: Limits, token_bytes: Callable[[int], bytes]
+        self,
+        backend: Backend,
+        limits: Limits,
+        token_bytes: Callable[[int], bytes],
+        policy: Policy | None = None,
     ) -> None:
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
-        self.pool = BlockPool(backend.kv_blocks)
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
+        self.blocks = BlockManager(backend.kv_blocks, backend.kv_block)
+        self.speculator = Speculator()
+        self.scheduler = Scheduler(self.blocks, policy or Policy(), self.speculator.propose)
+        self.failed: list[Sequence] = []
         self._ids = count()
 
     # -- the loop ----------------------------------------------------------------------------
 
     def step(self) -> list[TokenStep]:
         """One turn for every running sequence; the steps of those that drew a token."""
-        scheduled = self._schedule()
-        if not scheduled:
+        self.failed = []
+        turn = self.scheduler.schedule()
+        if not turn:
             return []
-        logits = self.backend.run(batch_of(scheduled))
-        ready = [s for s, tokens in scheduled if s.num_computed_tokens + len(tokens) == len(s)]
-        draws = _sample(ready, logits)
-        for sequence, tokens in scheduled:  # not before: a step that raised can be taken again
-            sequence.num_computed_tokens += len(tokens)
-        return [self._commit(s, *drawn) for s, drawn in zip(ready, draws, strict=True)]
+        self._copy_blocks()
+        logits = self.backend.run(batch_of(turn))
+        drawn = self._sample(turn, logits)
+        return [step for part in zip(turn, drawn, strict=True) for step in self._commit(*part)]
 
-    def _schedule(self) -> list[tuple[Sequence, list[int]]]:
-        """Admit whom there is room for; give each sequence its pending tokens, oldest first."""
-        while self.waiting and self._blocks_for(self.waiting[0]) <= self.pool.free:
-            sequence = self.waiting.popleft()
-            sequence.blocks = self.pool.take(self._blocks_for(sequence))
-            self.running.append(sequence)
-        scheduled, room = [], MAX_ROWS
-        for sequence in self.running:
-            tokens = sequence.pending(room)
-            room -= len(tokens)
-            if tokens:
-                scheduled.append((sequence, tokens))
-        return scheduled
+    def _copy_blocks(self) -> None:
+        """Forks get a copy of the block that they will write into."""
+        if self.scheduler.copies:
+            self.backend.copy_blocks(self.scheduler.copies)
+            self.scheduler.copied()
 
-    def _commit(self, sequence: Sequence, drawn: Draw, logprob: float, bits: int) -> TokenStep:
-        """Append the token, decide whether the text ends, and tell."""
-        position, token_id = len(sequence), drawn.token_id
-        sequence.fingerprint = chain_hash(sequence.fingerprint, bits)
+    def _sample(self, turn: list[Scheduled], logits: Logits) -> list[list[Sampled | Exception]]:
+        """Draw for each of the turn as if its guesses were right; read the prompts that ask."""
+        rows, requests = [], []
+        for scheduled, mine in logits_of(turn, logits):
+            if scheduled.sequence.wants_prompt_logprobs:
+                self._read_prompt(scheduled, mine)
+            count = 1 + len(scheduled.guesses) if scheduled.draws else 0
+            rows.append(mine[len(mine) - count :])
+            requests.append(_requests(scheduled, count))
+        together = logits if sum(map(len, rows)) == len(logits) else np.concatenate(rows)
+        flat = [request for part in requests for request in part]
+        drawn = iter(sample(together, flat, pool=self.backend.pool))
+        return [[next(drawn) for _ in part] for part in requests]
+
+    def _read_prompt(self, scheduled: Scheduled, logits: Logits) -> None:
+        """Note how likely the model found the prompt's tokens, each after those before it."""
+        sequence = scheduled.sequence
+        start = sequence.num_computed_tokens
+        following = sequence.prompt_token_ids[start + 1 : start + 1 + len(logits)]
+        top, known = sequence.run.prompt_logprobs, len(sequence.prompt_logprobs) - start
+        rows = read_rows(logits[: len(following)], following, top, pool=self.backend.pool)
+        for read in rows[known:]:
+            if isinstance(read, Exception):
+                self._fail(sequence, read)
+                break
+            sequence.prompt_logprobs.append(read)
+
+    def _commit(self, scheduled: Scheduled, drawn: list[Sampled | Exception]) -> list[TokenStep]:
+        """Append what was drawn, up to the first token that was guessed wrong."""
+        sequence, steps = scheduled.sequence, []
+        if sequence.finish_reason:  # ended while the step was computed
+            return []
+        sequence.num_computed_tokens += len(scheduled.tokens)
+        for outcome, guess in zip(drawn, [*scheduled.guesses, None], strict=False):
+            if isinstance(outcome, Exception):
+                self._fail(sequence, outcome)
+                break
+            steps.append(self._append(sequence, outcome))
+            if sequence.finish_reason or outcome.draw.token_id != guess:
+                break
+            sequence.num_computed_tokens += 1  # the guess was right, and was computed with the rest
+        if scheduled.guesses:
+            self.speculator.learn(sequence, len(scheduled.guesses), max(len(steps) - 1, 0))
+        self._settle(sequence, wrote=bool(steps))
+        return steps
+
+    def _append(self, sequence: Sequence, sampled: Sampled) -> TokenStep:
+        """Append one token, decide whether the text ends, and tell."""
+        position, drawn = len(sequence), sampled.draw
+        token_id = drawn.token_id
+        sequence.fingerprint = chain_hash(sequence.fingerprint, sampled.row_hash)
         ends = self._ends_text(sequence, token_id)
         text = sequence.append(token_id, b"" if ends else self.token_bytes(token_id))
         self._check_stops(sequence, token_id)
-        if not sequence.kv_cache:
-            sequence.num_computed_tokens = 0  # the lesson's loop: everything again, every step
         if sequence.finish_reason:
             text += sequence.flush()
-            self._release(sequence)
         return TokenStep(
-            sequence.id, len(sequence.output_token_ids) - 1, position, token_id, text, logprob,
-            drawn.survivors, drawn.ledger, sequence.fingerprint,
-            sequence.finish_reason, sequence.matched,
+            sequence.id, len(sequence.output_token_ids) - 1, position, token_id, text,
+            sampled.logprob, drawn.survivors, drawn.ledger, sampled.logprobs,
+            sequence.fingerprint, sequence.finish_reason, sequence.matched,
         )  # fmt: skip
 
+    def _settle(self, sequence: Sequence, *, wrote: bool) -> None:
+        """Leave the sequence ready for the next step, or let go of it."""
+        if sequence in self.failed:
+            return
+        self.scheduler.publish(sequence)
+        if sequence.finish_reason:
+            self._release(sequence)
+        elif wrote and not sequence.run.kv_cache:
+            sequence.num_computed_tokens = 0  # the lesson's loop: everything again, every step
+
     # -- who comes and goes ------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> list[Sequence]:
+        """Who is in the queue, next first."""
+        return self.scheduler.waiting
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Who holds blocks, first in the queue first."""
+        return self.scheduler.running
 
     def add(
         self,
         prompt_token_ids: Iterable[int],
         params: SamplingParams,
         stops: StopParams,
+        run: RunParams | None = None,
         *,
-        kv_cache: bool = True,
-        ledger: bool = False,
+        leader: Sequence | None = None,
     ) -> Sequence:
-        """Queue a sequence. InputError if the prompt or a token id does not fit the model.
+        """Queue a sequence. InputError if it does not fit the model, QueueFullError if full.
 
         A seed that was not given is chosen here; ``sequence.seed`` tells it.
+        leader: a sample of the same prompt, added before, whose blocks this one may share.
         """
+        run = run or RunParams()
         prompt = check_ids("prompt", prompt_token_ids)
-        self.check_prompt(prompt)
-        self._check_ids("logit_bias", params.logit_bias)
-        self._check_ids("stop_token_ids", stops.stop_token_ids)
+        self._check(prompt, params, stops, run)
+        most = self.scheduler.policy.max_waiting
+        if most is not None and len(self.waiting) >= most:
+            raise QueueFullError(f"{most} requests wait already: try again later")
         seed = params.seed if params.seed is not None else randbits(32)
-        sequence = Sequence(next(self._ids), prompt, params, stops, seed, kv_cache, ledger)
-        if self._blocks_for(sequence) > self.pool.count:
-            raise InputError(
-                f"prompt and max_tokens need {self._blocks_for(sequence)} KV blocks of {KV_BLOCK} "
-                f"tokens; there are {self.pool.count}: shorten the prompt or lower max_tokens"
-            )
-        self.waiting.append(sequence)
+        longest = min(len(prompt) + stops.max_tokens, self.limits.context_length)
+        sequence = Sequence(
+            next(self._ids), prompt, params, stops, seed, longest, run, leader=leader
+        )
+        self.scheduler.add(sequence)
         return sequence
 
     def abort(self, sequence: Sequence) -> None:
@@ -127,6 +190,33 @@ class Engine:
         if sequence.finish_reason is None:
             sequence.finish_reason = FinishReason.ABORTED
             self._release(sequence)
+
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        """End a sequence with an error of its own; the others go on."""
+        sequence.finish_reason, sequence.error = FinishReason.ERROR, error
+        self.failed.append(sequence)
+        self._release(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        self.scheduler.remove(sequence)
+        self.speculator.forget(sequence)
+
+    def _check(
+        self, prompt: tuple[int, ...], params: SamplingParams, stops: StopParams, run: RunParams
+    ) -> None:
+        """InputError where a request does not fit the model or the machine."""
+        self.check_prompt(prompt)
+        self._check_ids("logit_bias", params.logit_bias)
+        self._check_ids("stop_token_ids", stops.stop_token_ids)
+        if run.speculate == "draft" and self.speculator.draft is None:
+            raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
+        longest = min(len(prompt) + stops.max_tokens, self.limits.context_length)
+        wanted = self.scheduler.blocks_for(longest)
+        if wanted > self.blocks.count:
+            raise InputError(
+                f"prompt and max_tokens need {wanted} KV blocks of {self.blocks.block} tokens; "
+                f"there are {self.blocks.count}: shorten the prompt or lower max_tokens"
+            )
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
         """InputError where the model cannot be asked to continue this."""
@@ -145,19 +235,6 @@ class Engine:
             if not 0 <= token_id < self.limits.vocab_size:
                 last = self.limits.vocab_size - 1
                 raise InputError(f"{name}: token id {token_id} is not between 0 and {last}")
-
-    def _blocks_for(self, sequence: Sequence) -> int:
-        """Blocks for the whole text at its longest, so that a running sequence never runs out."""
-        longest = len(sequence.prompt_token_ids) + sequence.stops.max_tokens
-        return -(-min(longest, self.limits.context_length) // KV_BLOCK)
-
-    def _release(self, sequence: Sequence) -> None:
-        if sequence in self.running:
-            self.running.remove(sequence)
-            self.pool.give_back(sequence.blocks)
-            sequence.blocks = []
-        else:
-            self.waiting.remove(sequence)
 
     # -- stops -------------------------------------------------------------------------------
 
@@ -187,30 +264,28 @@ class Engine:
         if not 0 < len(token_ids) <= longest:
             raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
         self._check_ids("token_ids", token_ids)
-        wanted = -(-len(token_ids) // KV_BLOCK)
-        if wanted > self.pool.free:
+        wanted = self.scheduler.blocks_for(len(token_ids))
+        if wanted > self.blocks.free:
             raise CutawayError(
-                f"scoring needs {wanted} KV blocks and {self.pool.free} are free while others run"
+                f"scoring needs {wanted} KV blocks and {self.blocks.free} are free while others run"
             )
-        blocks = self.pool.take(wanted)
+        blocks, most = self.blocks.take(wanted), self.scheduler.policy.max_rows
         try:
             out = np.empty((len(token_ids), self.limits.vocab_size), np.float32)
-            for start in range(0, len(token_ids), MAX_ROWS):
-                tokens = token_ids[start : start + MAX_ROWS]
+            for start in range(0, len(token_ids), most):
+                tokens = token_ids[start : start + most]
                 rows = lay_rows([(start, tokens, blocks)])
                 every = np.arange(len(tokens), dtype=np.int32)
                 out[start : start + len(tokens)] = self.backend.run(Batch(*rows, every))
             return out
         finally:
-            self.pool.give_back(blocks)
+            self.blocks.give_back(blocks)
 
 
-def _sample(sequences: list[Sequence], logits: Logits) -> list[tuple[Draw, float, int]]:
-    """Draw each sequence's next token from its row; raise the first row's error, if any."""
-    requests = [Request(s.recipe, s.history, s.seed, len(s), s.ledger) for s in sequences]
-    drawn: list[tuple[Draw, float, int]] = []
-    for row in sample(logits, requests):
-        if isinstance(row, Exception):
-            raise row
-        drawn.append((row.draw, row.logprob, row.row_hash))
-    return drawn
+def _requests(scheduled: Scheduled, count: int) -> list[Request]:
+    """The draws of a sequence: the token after its last, then the one after each guess."""
+    s, guesses = scheduled.sequence, scheduled.guesses
+    return [
+        Request(s.recipe, s.history(guesses[:i]), s.seed, len(s) + i, s.run.ledger, s.run.logprobs)
+        for i in range(count)
+    ]

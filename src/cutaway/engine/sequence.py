@@ -7,8 +7,18 @@ values. Refuses to know the scheduler and the backend.
 from dataclasses import dataclass, field
 
 from cutaway.engine.fingerprint import START
+from cutaway.engine.params import RunParams
 from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
-from cutaway.sampling import History, Recipe, SamplingParams, Stage, StageReport, build_chain
+from cutaway.sampling import (
+    History,
+    Logprobs,
+    ReadRow,
+    Recipe,
+    SamplingParams,
+    Stage,
+    StageReport,
+    build_chain,
+)
 from cutaway.text import TextStream
 
 
@@ -25,6 +35,7 @@ class TokenStep:
     logprob        natural log-probability under the model's own logits, before the chain
     survivors      how many tokens the chain left to draw from
     ledger         what each stage removed, when the request asked to look
+    logprobs       the likeliest tokens before and after the chain, when the request asked
     fingerprint    hash of the logits' bits of all steps up to this one
     finish_reason  None while the text goes on
     matched        the stop string, token or end token that ended it
@@ -38,50 +49,92 @@ class TokenStep:
     logprob: float
     survivors: int
     ledger: tuple[StageReport, ...]
+    logprobs: Logprobs | None
     fingerprint: int
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
 
 
+@dataclass(slots=True)
+class Speculation:
+    """What guessing ahead brought: tokens guessed, and guessed right; each saved a step."""
+
+    proposed: int = 0
+    accepted: int = 0
+
+
 @dataclass(eq=False)
 class Sequence:
-    """A prompt, its growing output, and the state that the loop keeps for it."""
+    """A prompt, its growing output, and the state that the loop keeps for it.
+
+    blocks             KV block ids by position // block size; the first ``published`` of them
+                       are in the prefix cache
+    num_cached_tokens  tokens of the prompt that were not computed for this sequence
+    leader             the sample of the same prompt whose blocks this one may share
+    longest            how many tokens it can have at most, prompt included
+    """
 
     id: int
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     stops: StopParams
     seed: int
-    kv_cache: bool = True
-    ledger: bool = False
+    longest: int
+    run: RunParams = field(default_factory=RunParams)
+    leader: "Sequence | None" = None
     output_token_ids: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
+    num_cached_tokens: int | None = None
     blocks: list[int] = field(default_factory=list)
+    published: int = 0
     fingerprint: int = START
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
+    error: Exception | None = None
+    speculation: Speculation = field(default_factory=Speculation)
 
     def __post_init__(self) -> None:
         self.chain: tuple[Stage, ...] = build_chain(self.params)
         self.recipe = Recipe(self.chain, self.params, self.prompt_token_ids)
         self.matcher = StopMatcher(self.stops.stop)
         self.stream = TextStream()
+        # Of prompt_token_ids[1:], as far as computed; samples of one prompt share the list.
+        self.prompt_logprobs: list[ReadRow] = self.leader.prompt_logprobs if self.leader else []
 
     def __len__(self) -> int:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
     @property
-    def history(self) -> History:
-        """What the penalties look at."""
-        return History(self.prompt_token_ids, self.output_token_ids)
+    def key(self) -> tuple[int, int]:
+        """Its place in every queue: priority, then arrival."""
+        return self.run.priority, self.id
 
-    def pending(self, limit: int) -> list[int]:
-        """The next tokens to compute, at most ``limit``."""
-        start, split = self.num_computed_tokens, len(self.prompt_token_ids)
-        head = self.prompt_token_ids[start : start + limit]
-        tail_start = max(start - split, 0)
-        tail = self.output_token_ids[tail_start : tail_start + limit - len(head)]
-        return [*head, *tail]
+    @property
+    def num_pending(self) -> int:
+        """Tokens that are known and not computed; one while decoding with a KV cache."""
+        return len(self) - self.num_computed_tokens
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether log-probabilities of the prompt are still to be computed."""
+        have = len(self.prompt_logprobs)
+        return bool(self.run.prompt_logprobs) and have < len(self.prompt_token_ids) - 1
+
+    @property
+    def has_read_prompt(self) -> bool:
+        """Whether its blocks hold the whole prompt."""
+        return bool(self.blocks) and self.num_computed_tokens >= len(self.prompt_token_ids)
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Tokens of the text at positions start … stop - 1, as far as there are any."""
+        split = len(self.prompt_token_ids)
+        head = self.prompt_token_ids[start:stop]
+        return [*head, *self.output_token_ids[max(start - split, 0) : max(stop - split, 0)]]
+
+    def history(self, guesses: list[int]) -> History:
+        """What the penalties look at, if the guesses come true."""
+        output = self.output_token_ids
+        return History(self.prompt_token_ids, [*output, *guesses] if guesses else output)
 
     def append(self, token_id: int, data: bytes) -> str:
         """Commit a token and return the text that may now be shown.

@@ -21,6 +21,7 @@ class FinishReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     CONTEXT_FULL = "context_full"
     ABORTED = "aborted"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, kw_only=True)

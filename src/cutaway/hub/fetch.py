@@ -22,7 +22,7 @@ from typing import IO
 from cutaway.errors import FetchError
 from cutaway.hub import cache, wheels
 from cutaway.hub.catalog import Model, Part
-from cutaway.hub.progress import Bar, megabytes, say
+from cutaway.progress import Bar, megabytes, say
 
 _CHUNK = 1 << 20
 _Opener = Callable[[Part], AbstractContextManager[IO[bytes]]]

@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from cutaway.errors import FetchError
 from cutaway.hub.catalog import Part
-from cutaway.hub.progress import Bar
+from cutaway.progress import Bar
 
 _POLL_S = 0.1
 _BY_HAND = "or pass the path of a .gguf file as the model"

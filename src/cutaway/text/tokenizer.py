@@ -87,6 +87,10 @@ class Tokenizer:
             end_ids=vocabulary.end_ids(metadata),
         )
 
+    def has_tokens_of(self, other: Tokenizer) -> bool:
+        """Whether every token id means the same in both."""
+        return self._vocabulary.tokens == other._vocabulary.tokens
+
     def encode(
         self, text: str, *, special: bool = False, add_bos: bool | None = None, mark: str = ""
     ) -> list[int]:

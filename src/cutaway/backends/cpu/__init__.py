@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from cutaway import _native
-from cutaway.backends.base import Batch, Logits
+from cutaway.backends.base import KV_BLOCK, Batch, Logits
 from cutaway.backends.cpu.compile import Compiler, Emitter
 from cutaway.errors import InputError
 from cutaway.model import Graph
@@ -21,14 +21,22 @@ class CpuBackend:
     """One plan, one pool of threads, one set of packed weights. See ``Backend``."""
 
     name = "cpu"
+    kv_block = KV_BLOCK
 
     def __init__(
-        self, graph: Graph, file: GGUFFile, kv_blocks: int, context: int, threads: int | None
+        self,
+        graph: Graph,
+        file: GGUFFile,
+        *,
+        kv_blocks: int,
+        context: int,
+        threads: int | None = None,
+        pool: _native.Pool | None = None,
     ) -> None:
         """threads: None takes one for each processor that this process may use."""
         self.kv_blocks = kv_blocks
-        self.threads = threads or len(os.sched_getaffinity(0))
-        self.pool = _native.Pool(self.threads)
+        self.pool = pool or _native.Pool(threads or len(os.sched_getaffinity(0)))
+        self.threads = self.pool.threads
         try:
             plan = _native.Plan(self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context)
         except ValueError as error:

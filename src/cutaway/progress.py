@@ -1,4 +1,4 @@
-"""What a person sees while a model is fetched.
+"""What a person sees while something takes long.
 
 Knows standard error, lines and a bar. Refuses to know what is being counted.
 """
@@ -6,6 +6,7 @@ Knows standard error, lines and a bar. Refuses to know what is being counted.
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 _REDRAW_S = 0.1
@@ -24,13 +25,30 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size < 1_000_000_000 else f"{size / 1e9:.1f} GB"
 
 
+Figures = Callable[[int, int, float], str]
+"""(done, total, seconds) in words."""
+
+
+def bytes_done(done: int, total: int, seconds: float) -> str:
+    """How much of a transfer is done, and how fast it goes."""
+    return f"{done / total:4.0%} of {megabytes(total)}, {done / seconds / 1e6:.0f} MB/s"
+
+
+def texts_done(done: int, total: int, seconds: float) -> str:
+    """How many texts are finished."""
+    return f"{done} of {total} texts, {seconds:.0f} s"
+
+
 class Bar:
-    """A progress bar in bytes, on one line of a terminal; nothing when there is no terminal.
+    """A progress bar on one line of a terminal; nothing when there is no terminal.
 
     The caller reports with ``update(done)``. The line is ended on leaving the context.
     """
 
-    def __init__(self, label: str, total: int, *, show: bool = True) -> None:
+    def __init__(
+        self, label: str, total: int, *, show: bool = True, figures: Figures = bytes_done
+    ) -> None:
+        self._figures = figures
         self._label = label
         self._total = max(total, 1)
         self._show = show and sys.stderr is not None and sys.stderr.isatty()
@@ -49,7 +67,7 @@ class Bar:
             say("")
 
     def update(self, done: int) -> None:
-        """Report how many bytes are done; it never goes back, and is redrawn 10 times a second."""
+        """Report how much is done; it never goes back, and is redrawn 10 times a second."""
         self._done = min(max(done, self._done), self._total)
         if time.monotonic() - self._drawn >= _REDRAW_S:
             self._draw()
@@ -63,8 +81,7 @@ class Bar:
 
     def _line(self) -> str:
         share = self._done / self._total
-        rate = self._done / max(self._drawn - self._start, 1e-3)
-        figures = f"{share:4.0%} of {megabytes(self._total)}, {rate / 1e6:.0f} MB/s"
+        figures = self._figures(self._done, self._total, max(self._drawn - self._start, 1e-3))
         room = shutil.get_terminal_size().columns - len(self._label) - len(figures) - 8
         width = max(min(room, 40), 0)
         full = round(share * width)
