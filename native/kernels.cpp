@@ -9,6 +9,7 @@ namespace {
 #include "elementwise.inc"
 #include "attention.inc"
 #include "sample_kernels.inc"
+#include "sample_luck.inc"
 
 template <Format f> constexpr void fill(Kernels& k) {
   if constexpr (is_float(f)) {

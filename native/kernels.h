@@ -44,7 +44,7 @@ struct Kernels {
                 const float* out2, int n);
   void (*divide)(const float* x, float by, int n, float* out);
 
-  // Sampling: sample_kernels.inc says more. n is at least 1 everywhere.
+  // Sampling: sample_kernels.inc and sample_luck.inc say more. n is at least 1 everywhere.
   void (*row_stats)(const float* x, size_t n, RowStats* out);
   float (*max_of)(const float* x, size_t n);
   void (*group_max)(const float* x, size_t n, size_t count, float* groups);

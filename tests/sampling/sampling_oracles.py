@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from cutaway.sampling import History, Stage
+from cutaway.sampling import PRESETS, History, SamplingParams, Stage, build_chain
 
 Scores = dict[int, float]  # token id -> its float32 logit
 
@@ -39,6 +39,32 @@ def row(values: Iterable[float]) -> np.ndarray:
 
 def scores_of(logits: np.ndarray) -> Scores:
     return {i: float(logit) for i, logit in enumerate(logits)}
+
+
+# --- settings -------------------------------------------------------------------------------
+
+OFF: dict[str, Any] = {"temperature": 1, "top_p": 1}  # every stage neutral
+NOBODY = History()
+TOKENS = st.lists(st.integers(0, 14), max_size=12)  # some lie beyond the vocabulary
+HISTORIES = st.builds(History, TOKENS, TOKENS)
+PENALTY = st.one_of(st.just(0.0), st.floats(-2, 2))
+SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "temperature": st.one_of(st.just(1.0), st.floats(0.1, 5)),
+        "top_k": st.integers(0, 14),
+        "top_p": st.one_of(st.just(1.0), st.floats(1e-9, 1)),
+        "min_p": st.one_of(st.just(0.0), st.floats(0.001, 0.99)),
+        "repetition_penalty": st.one_of(st.just(1.0), st.floats(0.5, 2)),
+        "presence_penalty": PENALTY,
+        "frequency_penalty": PENALTY,
+        "logit_bias": st.dictionaries(st.integers(0, 14), st.floats(-100, 100), max_size=3),
+        "preset": st.sampled_from(sorted(PRESETS)),
+    }
+)
+
+
+def chain_of(**settings: Any) -> tuple[Stage, ...]:
+    return build_chain(SamplingParams(**(OFF | settings)))
 
 
 # --- luck -----------------------------------------------------------------------------------

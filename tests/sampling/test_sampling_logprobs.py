@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling_oracles import Scores, best_first, ln, probabilities, row, rows, scores_of, snapshots
+from sampling_oracles import (
+    OFF,
+    Scores,
+    best_first,
+    chain_of,
+    ln,
+    probabilities,
+    row,
+    rows,
+    scores_of,
+    snapshots,
+)
 
 from cutaway.errors import InputError
 from cutaway.sampling import (
@@ -23,7 +34,6 @@ from cutaway.sampling import (
     sample,
 )
 
-OFF: dict[str, Any] = {"temperature": 1, "top_p": 1}
 CHAINS = st.fixed_dictionaries(
     {
         "temperature": st.sampled_from([0, 0.5, 1, 1, 3]),
@@ -75,9 +85,8 @@ def test_the_likeliest_before_and_after_the_chain(
     found = drawn(logits, top, tuple(output), **settings)
     likely, chosen = found.logprobs, found.draw.token_id
     assert likely is not None
-    before, *_, after = (
-        snapshots(build_chain(SamplingParams(**(OFF | settings))), logits, history) * 2
-    )  # an empty chain has one snapshot
+    states = snapshots(chain_of(**settings), logits, history)
+    before, after = states[0], states[-1]
     assert_likeliest(likely.model, before, top)
     assert_likeliest(likely.chain, after, top)
     assert likely.chosen_model == found.logprob == close(dict(truth(before, 99))[chosen])

@@ -1,0 +1,78 @@
+"""The ledger: how many survived each stage, how much mass it removed, and whom."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from sampling_oracles import (
+    HISTORIES,
+    NOBODY,
+    SETTINGS,
+    best_first,
+    chain_of,
+    removed_mass,
+    row,
+    rows,
+    scores_of,
+    snapshots,
+    top_k,
+)
+
+from cutaway.sampling import History, Stage, StageReport, apply
+
+
+def expected_reports(
+    chain: tuple[Stage, ...], logits: np.ndarray, history: History
+) -> list[StageReport]:
+    states = snapshots(chain, logits, history)
+    return [
+        StageReport(
+            stage,
+            len(after),
+            removed_mass(before, after),
+            tuple(t for t in best_first(before) if t not in after)[:8],
+        )
+        for stage, before, after in zip(chain, states, states[1:], strict=False)
+    ]
+
+
+@given(rows(max_size=20), HISTORIES, SETTINGS)
+def test_ledger_counts_weighs_and_names_the_removed(
+    logits: np.ndarray, history: History, settings: dict[str, Any]
+) -> None:
+    chain = chain_of(**settings)
+    _, reports = apply(chain, logits, history, ledger=True)
+    expected = expected_reports(chain, logits, history)
+    assert [(r.stage, r.survivors, r.victims) for r in reports] == [
+        (e.stage, e.survivors, e.victims) for e in expected
+    ]
+    for report, truth in zip(reports, expected, strict=True):
+        assert report.removed_mass == pytest.approx(truth.removed_mass, rel=1e-12, abs=1e-12)
+
+
+def test_ledger_of_a_worked_example() -> None:
+    logits = row([math.log(p) for p in (0.1, 0.4, 0.3, 0.2)])
+    _, reports = apply(chain_of(top_k=3, top_p=0.5), logits, NOBODY, ledger=True)
+    first, second = reports
+    assert (first.survivors, first.victims) == (3, (0,))
+    assert first.removed_mass == pytest.approx(0.1, rel=1e-6)
+    assert (second.survivors, second.victims) == (2, (3,))
+    assert second.removed_mass == pytest.approx(0.2 / 0.9, rel=1e-6)
+
+
+def test_victims_are_the_eight_likeliest_ties_by_id() -> None:
+    values = [0.0, 5, 1, 1, 3, 2, -1, 2, 9, 1, 4, 0.5]
+    _, (report,) = apply(chain_of(top_k=1), row(values), NOBODY, ledger=True)
+    assert report.victims == (1, 10, 4, 5, 7, 2, 3, 9)
+    assert set(report.victims).isdisjoint(top_k(scores_of(row(values)), 1))
+
+
+def test_a_stage_that_removes_nobody_says_so() -> None:
+    _, reports = apply(chain_of(temperature=0.5, top_k=9), row([1, 2]), NOBODY, ledger=True)
+    assert [(r.survivors, r.removed_mass, r.victims) for r in reports] == [(2, 0.0, ())] * 2
+
+
+def test_no_ledger_unless_somebody_looks() -> None:
+    assert apply(chain_of(top_k=1), row([1, 2]), NOBODY)[1] == ()
