@@ -1,5 +1,7 @@
 """Byte-level BPE: the alphabet, merging, and what each pre-tokenizer keeps together."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,29 @@ def test_alphabet_is_256_printable_characters() -> None:
 def test_merges_apply_in_rank_order() -> None:
     assert names(Tokenizer.from_gguf(byte_level(["b c", "a b"])), "abc") == ["a", "bc"]
     assert names(Tokenizer.from_gguf(byte_level(["a b", "b c"])), "abc") == ["ab", "c"]
+
+
+def by_definition(text: str, merges: list[str]) -> list[str]:
+    """Merge the pair of the lowest rank, leftmost among equals, until none is left."""
+    parts = list(text)
+    while True:
+        pairs = [f"{a} {b}" for a, b in pairwise(parts)]
+        known = [(merges.index(pair), i) for i, pair in enumerate(pairs) if pair in merges]
+        if not known:
+            return parts
+        _, i = min(known)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+@given(st.text("abc", max_size=30), st.data())
+def test_merging_is_the_definition(text: str, data: st.DataObject) -> None:
+    tokens, merges = list("abc"), list[str]()
+    for _ in range(data.draw(st.integers(0, 8))):
+        left, right = (data.draw(st.sampled_from(tokens)) for _ in range(2))
+        if f"{left} {right}" not in merges:
+            merges.append(f"{left} {right}")
+            tokens.append(left + right)
+    assert names(Tokenizer.from_gguf(byte_level(merges)), text) == by_definition(text, merges)
 
 
 @pytest.mark.parametrize(

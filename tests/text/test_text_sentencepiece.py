@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
-from cutaway.text.spm import merge
+from cutaway.text.merging import merge
 from text_vocabularies import CONTROL, UNUSED, USER, sentencepiece
 
 WORDS = st.text("ab▁c", min_size=2, max_size=5)
@@ -30,8 +30,8 @@ def by_definition(text: str, scores: dict[str, float]) -> list[str]:
 
 @given(st.text("ab▁cx", max_size=30), PIECES)
 def test_merge_is_the_definition(text: str, scores: dict[str, float]) -> None:
-    ids = {piece: i for i, piece in enumerate(scores)}
-    assert merge(text, ids, list(scores.values())) == by_definition(text, scores)
+    costs = {piece: -score for piece, score in scores.items()}
+    assert merge(text, lambda a, b: costs.get(a + b)) == by_definition(text, scores)
 
 
 @given(st.text("ab c", max_size=30), PIECES)

@@ -4,27 +4,25 @@ Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of 
 adjacent pairs whose concatenation is a piece, merge the one with the highest score,
 the leftmost among equals, until none is left. Refuses to know special tokens.
 
-The queue is our own. Hugging Face ``tokenizers`` wants ranked merges, and deriving
-them for Gemma's 262k pieces and handing them over takes 1.4 s before the first
-token; it also breaks ties by rank, not by position. This needs one dict of the
-pieces (0.05 s). Text is cut before every run of spaces when no piece crosses such a
-cut (then merges on both sides cannot meet, so the result is the same), which lets
-the words be remembered.
+Hugging Face ``tokenizers`` would want ranked merges, and deriving them for Gemma's
+262k pieces and handing them over takes 1.4 s before the first token; it also breaks
+ties by rank, not by position. This needs one dict of the pieces (0.05 s). Text is cut
+before every run of spaces when no piece crosses such a cut (then merges on both sides
+cannot meet, so the result is the same), which lets the words be remembered.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from heapq import heapify, heappop, heappush
 
 from cutaway.errors import FormatError, InputError
+from cutaway.text.merging import LONGEST_REMEMBERED, merge
 from cutaway.text.vocabulary import TOKENS, Kind, Vocabulary, stored_bytes
 
 SPACE = "▁"  # U+2581, how pieces write a space
 _WORD = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
-_REMEMBERED = 64  # characters; longer words are rare and would only fill the memory
 
 
 class SentencePieceBPE:
@@ -53,7 +51,7 @@ class SentencePieceBPE:
         words = _WORD.findall(escaped) if self._cuts_are_safe else [escaped]
         ids: list[int] = []
         for word in words:
-            ids += self._remember(word) if len(word) <= _REMEMBERED else self._merge(word)
+            ids += self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
         return ids
 
     def to_bytes(self, token_id: int) -> bytes:
@@ -70,10 +68,14 @@ class SentencePieceBPE:
 
     def _merge(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []
-        for piece in merge(word, self._pieces, self._scores):
+        for piece in merge(word, self._cost):
             token_id = self._pieces.get(piece)
             ids += self._spell(piece) if token_id is None else [token_id]
         return tuple(ids)
+
+    def _cost(self, left: str, right: str) -> float | None:
+        token_id = self._pieces.get(left + right)
+        return None if token_id is None else -self._scores[token_id]
 
     def _spell(self, char: str) -> list[int]:
         """A character that is no piece: its bytes, else the unknown token."""
@@ -87,40 +89,6 @@ class SentencePieceBPE:
                 "remove that character"
             )
         return [self._unknown_id]
-
-
-def merge(text: str, pieces: Mapping[str, int], scores: Sequence[float]) -> list[str]:
-    """Split ``text`` into pieces (and characters that are none) by the rule above.
-
-    pieces: text -> id; scores: by id. Takes O(n log n) for n characters.
-    """
-    parts, end = list(text), len(text)
-    before, after = list(range(-1, end - 1)), list(range(1, end + 1))
-    queue: list[tuple[float, int, int, int]] = []  # (-score, left, right, characters)
-
-    def pair(left: int, right: int) -> list[tuple[float, int, int, int]]:
-        if left < 0 or right >= end:
-            return []
-        both = parts[left] + parts[right]
-        token_id = pieces.get(both)
-        return [] if token_id is None else [(-scores[token_id], left, right, len(both))]
-
-    for left in range(end - 1):
-        queue += pair(left, left + 1)
-    heapify(queue)
-    while queue:
-        _, left, right, size = heappop(queue)
-        # A part that was merged away is empty and one that grew is longer: the entry is stale.
-        if not parts[left] or not parts[right] or len(parts[left]) + len(parts[right]) != size:
-            continue
-        parts[left] += parts[right]
-        parts[right] = ""
-        after[left] = after[right]
-        if after[left] < end:
-            before[after[left]] = left
-        for entry in pair(before[left], left) + pair(left, after[left]):
-            heappush(queue, entry)
-    return [part for part in parts if part]
 
 
 def _byte(text: str) -> int:
