@@ -31,6 +31,7 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMS = 4
+_MAPPED_AROUND = max(PAGESIZE, 1 << 16)  # the system maps this much where one byte is read
 _MIN_PAIR = 8 + 4 + 1  # the bytes of an empty key, a value type and a one-byte value
 _MIN_TENSOR = 8 + 4 + 8 + 4 + 8  # an empty name, one dimension, a type and an offset
 
@@ -90,6 +91,7 @@ class GGUFFile:
         self.tensors = MappingProxyType(tensors)
         self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
         self._map: mmap | None = data
+        _forget(data, 0, cursor.position)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the stored bytes of a tensor: uint8 (nbytes,), a read-only view, no copy.
@@ -104,14 +106,12 @@ class GGUFFile:
     def release(self, name: str) -> None:
         """Tell the system that a tensor's bytes were read: they need no memory any more.
 
-        They can be read again, from the disk. Does nothing where the system has no such call.
+        They can be read again, from the disk, and so can its neighbours', which may go too. Does
+        nothing after `close`, or where the system has no such call.
         """
-        if self._map is None or not hasattr(mmap, "madvise"):
-            return
         info = self._info(name)
-        first = -(-info.offset // PAGESIZE) * PAGESIZE
-        if info.end - first >= PAGESIZE:
-            self._map.madvise(MADV_DONTNEED, first, info.end - first)
+        if self._map is not None:
+            _forget(self._map, info.offset, info.end)
 
     def dequantize(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
@@ -156,6 +156,12 @@ def _map(path: Path) -> mmap:
             return mmap(file.fileno(), 0, access=ACCESS_READ)
     except OSError as error:
         raise InputError(f"{path}: the file cannot be opened: {error.strerror}") from error
+
+
+def _forget(data: mmap, start: int, end: int) -> None:
+    if hasattr(mmap, "madvise"):
+        first = start // _MAPPED_AROUND * _MAPPED_AROUND
+        data.madvise(MADV_DONTNEED, first, -(-end // _MAPPED_AROUND) * _MAPPED_AROUND - first)
 
 
 def _read_header(cursor: Cursor, data: mmap) -> tuple[int, int]:

@@ -8,6 +8,7 @@ Refuses to know sequences, requests and sampling.
 import os
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutaway import _native
 from cutaway.backends.base import KV_BLOCK, Batch, Logits
@@ -43,7 +44,7 @@ class CpuBackend:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
         weights = pack_matrices(graph, file, self.pool)
-        vectors = {name: file.dequantize(name) for name in file.tensors if name not in weights}
+        vectors = {name: read_vector(file, name) for name in file.tensors if name not in weights}
         Emitter(Compiler(graph, weights, vectors), plan)
         self._plan = plan
 
@@ -74,6 +75,13 @@ def pack_matrices(graph: Graph, file: GGUFFile, pool: _native.Pool) -> dict[str,
         packed[name] = arena.pack(pool, tensor.format, file.raw(name), *tensor.shape)
         file.release(name)
     return packed
+
+
+def read_vector(file: GGUFFile, name: str) -> NDArray[np.float32]:
+    """A norm or a bias as numbers."""
+    vector = file.dequantize(name)
+    file.release(name)
+    return vector
 
 
 def tiers() -> tuple[str, ...]:
