@@ -116,7 +116,7 @@ class Cursor:
             position = start + length_at(data, position)[0]
             if position > size:
                 break
-            out.append(str(data[start:position], "utf-8", "surrogateescape"))
+            out.append(data[start:position].decode("utf-8", "surrogateescape"))
         if len(out) < count:
             self.fail(
                 f"{self.where} has a string that runs past the end of the file; "
