@@ -5,7 +5,6 @@ Knows names and origins. The rooms check the values themselves.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
 from cutaway.engine import RunParams, StopParams
@@ -55,6 +54,8 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     known = (*_SAMPLING, *_STOPS, *_RUN, *_REQUEST)
     for name in given:
         if name not in known:
+            from difflib import get_close_matches
+
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
             raise InputError(f"unknown option {name!r}{hint}")

@@ -7,7 +7,7 @@ logits are computed, and why these sequences are in a step (scheduler.py).
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
-from secrets import randbits
+from random import SystemRandom
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
 from cutaway.sampling.params import check_ids
+
+randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ Knows the kinds of name (alias, path, file in the cache, ``hf:org/repo``) and th
 which they are tried. Refuses to know how a file is fetched.
 """
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from cutaway.errors import InputError
@@ -72,6 +71,8 @@ def _looks_like_path(path: Path, name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name.lower(), CATALOG, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return (
