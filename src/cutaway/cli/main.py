@@ -6,8 +6,10 @@ a command does: its module is imported when it is chosen, so that ``cutaway --he
 Exit codes: 0 done, 1 could not be done, 2 bad input, 130 interrupted, 141 the reader went away.
 """
 
+import gc
+import os
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from importlib import import_module
 from typing import NamedTuple
 
@@ -94,8 +96,18 @@ def _run(name: str, argv: list[str]) -> int:
         allow_abbrev=False,
     )
     getattr(module, command.add_arguments)(parser)
-    code: int = getattr(module, command.run)(parser.parse_args(argv))
+    args = parser.parse_args(argv)
+    _hasten(args)
+    code: int = getattr(module, command.run)(args)
     return code
+
+
+def _hasten(args: Namespace) -> None:
+    """Settings for a process of our own that must start fast; a library leaves them alone."""
+    gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
+    if getattr(args, "backend", None) != "reference":
+        # NumPy's BLAS has nothing to do, and its threads spin beside ours while they wait for it.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _no_command(argv: list[str]) -> int:
