@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ class Worker:
         try:
             print(json.dumps(command), file=self._process.stdin, flush=True)
         except BrokenPipeError:
+            self.close()
             raise PeerError("the process has ended") from None
         seconds: list[float] = self._answer()["seconds"]
         return seconds
@@ -49,7 +51,8 @@ class Worker:
         """End the process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # a question that was never read
+                    pipe.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

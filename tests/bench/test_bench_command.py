@@ -78,7 +78,7 @@ def test_the_table_names_what_it_shows(capsys, tiny_path):
         (["--repeats", "0"], "repeats must be 1"),
         (["--prompt", "128"], "lower --context or --prompt"),
         (["--context", "120"], "lower --context or --prompt"),
-        (["--batch", "9"], "batch 9 at context 8 needs 18 KV blocks and there are 4"),
+        (["--batch", "200"], "batch 200 at context 8 needs 400 KV blocks and there are 256"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_sentence(capsys, tiny_path, args, sentence):

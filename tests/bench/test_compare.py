@@ -176,9 +176,12 @@ def test_an_engine_that_is_not_there_says_why(tmp_path):
         Worker(sys.executable, "no_such", tmp_path / "m.gguf", 1)
 
 
-def test_a_worker_that_dies_is_an_error(tmp_path):
+@pytest.mark.parametrize("when", ["before it is asked", "whenever it likes"])
+def test_a_worker_that_dies_is_an_error(tmp_path, when):
     python = script(tmp_path / "python", "print('{\"ready\": {}}', flush=True)")
     fake = Worker(python, "some", tmp_path / "m.gguf", 1)
+    if when == "before it is asked":
+        fake._process.wait()
     with pytest.raises(PeerError, match="has ended"):
         fake.ask(x=1)
     fake.close()

@@ -5,8 +5,10 @@ import gc
 import pytest
 
 from cutaway import LLM
-from cutaway.engine.engine import MAX_ROWS
+from cutaway.engine import Policy
 from random_llama import write_tiny_llama
+
+MAX_ROWS = Policy().max_rows
 
 OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
 
