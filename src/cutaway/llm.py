@@ -5,6 +5,7 @@ Knows how the rooms fit together. Refuses to know HTTP and terminals.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from numbers import Integral
 from os import PathLike
 from time import perf_counter
@@ -114,7 +115,8 @@ class LLM:
             vocab_size=vocab_size,
             end_ids=frozenset(self.tokenizer.end_ids),
         )
-        self.engine = Engine(self.backend, limits, self.tokenizer.token_bytes, self._policy)
+        token_bytes = lru_cache(8192)(self.tokenizer.token_bytes)
+        self.engine = Engine(self.backend, limits, token_bytes, self._policy)
 
     # -- writing -----------------------------------------------------------------------------
 

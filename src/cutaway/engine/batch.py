@@ -22,17 +22,21 @@ def lay_rows(
 
     Returns tokens (M,), positions (M,), sequences (M,) and block tables (S, B).
     """
-    tokens = [np.array(list(part), np.int32) for _, part, _ in parts]
-    positions = [np.arange(len(t)) + start for t, (start, _, _) in zip(tokens, parts, strict=True)]
-    sequences = np.repeat(np.arange(len(parts)), [len(t) for t in tokens])
-    tables = np.full((len(parts), max(len(blocks) for _, _, blocks in parts)), -1, np.int32)
-    for table, (_, _, blocks) in zip(tables, parts, strict=True):
-        table[: len(blocks)] = blocks
+    tokens: list[int] = []
+    positions: list[int] = []
+    sequences: list[int] = []
+    for i, (start, part, _) in enumerate(parts):
+        before = len(tokens)
+        tokens += part
+        positions += range(start, start + len(tokens) - before)
+        sequences += [i] * (len(tokens) - before)
+    width = max(len(blocks) for _, _, blocks in parts)
+    tables = [blocks + [-1] * (width - len(blocks)) for _, _, blocks in parts]
     return (
-        np.concatenate(tokens),
-        np.concatenate(positions).astype(np.int32),
-        sequences.astype(np.int32),
-        tables,
+        np.array(tokens, np.int32),
+        np.array(positions, np.int32),
+        np.array(sequences, np.int32),
+        np.array(tables, np.int32),
     )
 
 
