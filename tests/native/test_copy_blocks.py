@@ -17,7 +17,7 @@ IDS = list(range(3, 83))  # two blocks and a half
 def backend(tmp_path_factory):
     path = tmp_path_factory.mktemp("copies") / "tiny.gguf"
     write_tiny_llama(path, **SHAPE, format="Q8_0", context=256)
-    return LLM(path, backend="cpu", threads=2).backend
+    return LLM(path, backend="cpu", threads=2, kv_tokens=8 * KV_BLOCK).backend
 
 
 def run(backend, start, tokens, blocks):
