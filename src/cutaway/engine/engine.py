@@ -116,7 +116,7 @@ class Engine:
             if sequence.finish_reason or outcome.draw.token_id != guess:
                 break
             sequence.num_computed_tokens += 1  # the guess was right, and was computed with the rest
-        if scheduled.guesses:
+        if scheduled.guesses and not sequence.error:
             self.speculator.learn(sequence, len(scheduled.guesses), max(len(steps) - 1, 0))
         self._settle(sequence, wrote=bool(steps))
         return steps

@@ -215,5 +215,12 @@ class Scheduler:
         self.preemptions += 1
 
     def _take_blocks(self, sequence: Sequence) -> None:
+        self._drop_copies(sequence.blocks)
         self.blocks.give_back(sequence.blocks)
         sequence.blocks, sequence.published, sequence.num_computed_tokens = [], 0, 0
+
+    def _drop_copies(self, targets: list[int]) -> None:
+        """Copies into blocks that are let go of: the next to hold one may want another copy."""
+        dropped = [pair for pair in self.copies if pair[1] in targets]
+        self.copies = [pair for pair in self.copies if pair[1] not in targets]
+        self.blocks.give_back([source for source, _ in dropped])

@@ -1,0 +1,131 @@
+"""The contract on a small model: the full product of all that must not change a bit."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cutaway._native", reason="the native backend was not built")
+
+from cutaway.engine import RunParams, StopParams
+from cutaway.engine.fingerprint import START, chain_hash, row_hash
+from cutaway.sampling import SamplingParams
+from engine_mock import Request
+from random_llama import write_tiny_llama
+from ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
+
+SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+KV_BLOCKS = 18
+PROMPT = repeating(0, 20, 75)
+NEIGHBOURS = (repeating(1, 5, 5), repeating(2, 7, 41))
+STOPS = StopParams(max_tokens=24, ignore_eos=True)
+FEW = dict.fromkeys(range(70, 74), 12.0)  # a text of few words repeats itself: guesses come true
+PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.2}
+CHAINS = {
+    "greedy": SamplingParams(temperature=0, logit_bias=FEW, seed=7),
+    "luck": SamplingParams(temperature=1, top_p=1, logit_bias=FEW, seed=7),
+    "penalties": SamplingParams(temperature=1, top_p=0.9, logit_bias=FEW, seed=7, **PENALTIES),
+}
+WAYS = [
+    Way(*values)
+    for values in product(
+        ("alone", "beside", "late"),
+        ("cold", "warm", "evicted"),
+        (False, True),
+        ("off", "ngram", "draft", "itself"),
+        (1, 3),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """The model, and one of its weights in another format: they often agree."""
+    folder = tmp_path_factory.mktemp("product")
+    return {
+        name: write_tiny_llama(folder / f"{name}.gguf", **SHAPE, context=256, format=format)
+        for name, format in (("target", "Q8_0"), ("draft", "Q4_0"))
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(paths):
+    return Alone(new_engine(open_llm(paths["target"], 1, KV_BLOCKS)))
+
+
+@pytest.fixture(scope="module")
+def drafts(paths):
+    return {
+        "draft": new_draft(open_llm(paths["draft"], 1, KV_BLOCKS)),
+        "itself": new_draft(open_llm(paths["target"], 1, KV_BLOCKS)),
+    }
+
+
+@pytest.fixture
+def trial(paths, drafts, threads, rows):
+    engine = new_engine(open_llm(paths["target"], threads, KV_BLOCKS), rows=rows)
+    return Trial(engine, drafts, PROMPT, NEIGHBOURS, STOPS)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("rows", [512, 33, 7])
+def test_no_way_of_writing_changes_a_text(trial, alone):
+    """Every text in every way: the same tokens from the same logits, of neighbours too."""
+    happened = {}
+    for way, (chain, params) in product(WAYS, CHAINS.items()):
+        counts = trial.write(way, params)
+        for request, wrote in trial.texts():
+            assert wrote == alone.write(request), (way, chain)
+        assert (counts["preempted"] > 0) == way.sent_away, (way, chain)
+        happened.setdefault((way.guesses, chain), Counter()).update(counts)
+    for (guesses, chain), counts in happened.items():
+        assert counts["evicted"] > 0
+        assert (counts["accepted"] > 0) == (counts["proposed"] > 0) == (guesses != "off"), chain
+        assert (counts["accepted"] < counts["proposed"]) == (guesses in ("ngram", "draft"))
+
+
+# -- that there is something to see ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_the_plain_text_is_the_model_s(alone, chain):
+    """Its fingerprints are those of the logits that come of reading the whole text at once."""
+    wrote = alone.write(Request(PROMPT, CHAINS[chain], STOPS))
+    logits = alone.engine.score((*PROMPT, *wrote.token_ids))[len(PROMPT) - 1 : -1]
+    fingerprint, expected = START, []
+    for row in logits:
+        expected.append(fingerprint := chain_hash(fingerprint, row_hash(row)))
+    assert wrote.fingerprints == tuple(expected)
+    biased = logits + 12 * np.isin(np.arange(logits.shape[1]), list(FEW))
+    assert (wrote.token_ids == tuple(biased.argmax(1))) == (chain == "greedy")
+
+
+def test_the_texts_differ_by_chain_seed_and_prompt(alone):
+    requests = [Request(PROMPT, params, STOPS) for params in CHAINS.values()]
+    requests.append(replace(requests[1], params=replace(requests[1].params, seed=8)))
+    requests.append(replace(requests[0], prompt=(PROMPT[0] + 1, *PROMPT[1:])))
+    texts = [alone.write(request) for request in requests]
+    assert len({text.token_ids for text in texts}) == len(texts)
+    assert len({text.fingerprints[-1] for text in texts}) == len(texts)
+
+
+@pytest.mark.parametrize("threads", [2])
+@pytest.mark.parametrize("rows", [512])
+@pytest.mark.parametrize("guesses", ["off", "ngram", "draft"])
+def test_a_block_that_another_wrote_into_shows(trial, alone, guesses):
+    """The control: a neighbour's keys and values in the text's second block, in mid-text."""
+    trial.engine.speculator.draft = trial.drafts["draft"]
+    sample = trial.add(Request(PROMPT, CHAINS["luck"], STOPS, RunParams(speculate=guesses)))
+    other = trial.add(Request(NEIGHBOURS[1], CHAINS["luck"], STOPS))
+    while len(sample.output_token_ids) < 4:
+        trial.step()
+    before = len(sample.output_token_ids)
+    trial.engine.backend.copy_blocks([(other.blocks[0], sample.blocks[1])])
+    trial.finish()
+    (request, spoiled), (neighbour, untouched) = trial.texts()
+    plain = alone.write(request)
+    assert untouched == alone.write(neighbour)
+    assert spoiled.fingerprints[:before] == plain.fingerprints[:before]
+    assert spoiled.fingerprints[before] != plain.fingerprints[before]

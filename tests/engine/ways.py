@@ -1,0 +1,217 @@
+"""Ways to have one text written on a real engine that must not change a bit of it.
+
+Knows how company, caches, guesses and lack of blocks are brought about, and how to tell that
+they were. Whatever is written on the way, by neighbours and by who pushes in, can be held
+against the same text written alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from cutaway import LLM
+from cutaway.engine import DraftModel, Engine, Policy, RunParams, Sequence, StopParams, TokenStep
+from cutaway.sampling import SamplingParams, derive_seed
+from engine_mock import GREEDY, Request, Written, check, written
+
+BLOCK = 32
+CHEAP = 0.05
+"""Cost of a draft model's step that makes every engine guess much."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one text is written.
+
+    company     nobody else; others of other lengths from the first step; others who write already
+    prefix      what the cache has of the prompt: nothing, its whole blocks, all of those but one
+    sent_away   whether others take every block while it is being written
+    guesses     by whom: "itself" is a draft model with the target's own weights
+    n           samples of the prompt
+    """
+
+    company: Literal["alone", "beside", "late"]
+    prefix: Literal["cold", "warm", "evicted"]
+    sent_away: bool
+    guesses: Literal["off", "ngram", "draft", "itself"]
+    n: int
+
+
+@dataclass
+class Trial:
+    """An engine, and the texts that go through it: ``asked`` for, and the ``steps`` they took."""
+
+    engine: Engine
+    drafts: dict[str, DraftModel] = field(default_factory=dict)
+    prompt: tuple[int, ...] = ()
+    neighbours: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    stops: StopParams = field(default_factory=StopParams)
+    asked: list[tuple[Request, Sequence]] = field(default_factory=list)
+    steps: list[TokenStep] = field(default_factory=list)
+
+    def add(self, request: Request, leader: Sequence | None = None) -> Sequence:
+        sequence = request.add_to(self.engine, leader=leader)
+        self.asked.append((request, sequence))
+        return sequence
+
+    def add_samples(self, request: Request, n: int) -> list[Sequence]:
+        """The request with n seeds; the first leads the others."""
+        samples: list[Sequence] = []
+        for i in range(n):
+            seed = derive_seed(request.params.seed or 0, i)
+            one = replace(request, params=replace(request.params, seed=seed))
+            samples.append(self.add(one, leader=samples[0] if samples else None))
+        return samples
+
+    def step(self) -> None:
+        self.steps += self.engine.step()
+
+    def finish(self) -> None:
+        """Turn the loop until nobody is left."""
+        most = 100 + len(self.steps) + 10 * sum(s.longest for _, s in self.asked)
+        for _ in range(most):
+            if not (self.engine.running or self.engine.waiting):
+                return check_all_free(self.engine)
+            self.step()
+        raise AssertionError("the loop does not end")
+
+    def texts(self) -> Iterator[tuple[Request, Written]]:
+        """Everything that was asked for, and what was written."""
+        for request, sequence in self.asked:
+            yield request, written(sequence, self.steps)
+
+    def write(self, way: Way, params: SamplingParams) -> Counter[str]:
+        """Write the prompt's samples in this way; counts of what happened."""
+        self.asked, self.steps = [], []
+        self.engine.speculator.draft = self.drafts.get(way.guesses)
+        before = self._counts()
+        self._prepare(way.prefix)
+        samples = self._begin(way, params)
+        if way.sent_away:
+            self._send_away(samples[0])
+        self.finish()
+        self._check_found(way, samples)
+        happened = self._counts()
+        happened.subtract(before)
+        for sample in samples:
+            happened["proposed"] += sample.speculation.proposed
+            happened["accepted"] += sample.speculation.accepted
+        return happened
+
+    def _counts(self) -> Counter[str]:
+        engine = self.engine
+        return Counter(preempted=engine.scheduler.preemptions, evicted=engine.blocks.evictions)
+
+    # -- what is brought about -----------------------------------------------------------------
+
+    def _prepare(self, prefix: str) -> None:
+        """Have nothing of the prompt in the cache, its whole blocks, or all of them but one."""
+        blocks = self.engine.blocks
+        blocks.forget()
+        if prefix != "cold":
+            self.add(quick((*self.prompt[:-1], self.prompt[-1] - 1)))
+            self.finish()
+        if prefix == "evicted":
+            others = blocks.take(blocks.free - len(self.prompt) // BLOCK)
+            self.add(quick(self.prompt[::-1][: BLOCK - 1]))  # writes over the prompt's last block
+            while self.engine.running or self.engine.waiting:
+                self.step()
+            blocks.give_back(others)
+
+    def _begin(self, way: Way, params: SamplingParams) -> list[Sequence]:
+        """Add the company and the samples, whose rows come between the neighbours'."""
+        run = RunParams(speculate="draft" if way.guesses in self.drafts else way.guesses)
+        first, last = (
+            Request(p, replace(params, seed=50 + i), self.stops, replace(run, priority=2 * i))
+            for i, p in enumerate(self.neighbours)
+        )
+        if way.company == "late":
+            company = [self.add(first), self.add(last)]
+            while not all(s.output_token_ids for s in company):
+                self.step()
+        if way.company == "beside":
+            self.add(first)
+        run = replace(run, priority=1)
+        samples = self.add_samples(Request(self.prompt, params, self.stops, run), way.n)
+        if way.company == "beside":
+            self.add(last)
+        return samples
+
+    def _send_away(self, leader: Sequence) -> None:
+        """Once the first sample has begun to write, others take every block that is free."""
+        while not leader.output_token_ids:
+            self.step()
+        taken, preempted = [], self.engine.scheduler.preemptions
+        while leader.blocks:
+            taken += self.engine.blocks.take(self.engine.blocks.free)
+            self.add(replace(quick(self.prompt[:20]), run=RunParams(priority=-1)))
+            self.step()
+        assert leader in self.engine.waiting, "it had ended before it could be sent away"
+        assert self.engine.scheduler.preemptions > preempted
+        self.engine.blocks.give_back(taken)
+
+    def _check_found(self, way: Way, samples: list[Sequence]) -> None:
+        """The cache had what it should, and the other samples shared the first one's blocks."""
+        before_last = len(self.prompt) - 1
+        whole = before_last // BLOCK * BLOCK
+        found = {"cold": 0, "warm": whole, "evicted": whole - BLOCK}[way.prefix]
+        assert samples[0].num_cached_tokens == found, way
+        if not way.sent_away:
+            assert [s.num_cached_tokens for s in samples[1:]] == [before_last] * (way.n - 1), way
+
+
+class Alone:
+    """What each request writes when nobody else was ever there; worked out once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._known: dict[str, Written] = {}
+
+    def write(self, request: Request) -> Written:
+        plain = replace(request, run=RunParams())
+        if (key := repr(plain)) not in self._known:
+            self.engine.blocks.forget()
+            sequence, steps = plain.add_to(self.engine), []
+            while sequence.finish_reason is None:
+                steps += self.engine.step()
+            self._known[key] = written(sequence, steps)
+        return self._known[key]
+
+
+def check_all_free(engine: Engine) -> None:
+    """Nobody is left, and nothing is left of anybody."""
+    check(engine)
+    assert engine.blocks.free == engine.blocks.count
+    assert not engine.speculator._guessers
+    if draft := engine.speculator.draft:
+        assert draft.blocks.free == draft.blocks.count
+
+
+def quick(prompt: tuple[int, ...]) -> Request:
+    """Reads a prompt and writes one token."""
+    return Request(prompt, GREEDY, StopParams(max_tokens=1))
+
+
+def open_llm(path: Path, threads: int, kv_blocks: int) -> LLM:
+    return LLM(path, backend="cpu", threads=threads, kv_tokens=kv_blocks * BLOCK, progress=False)
+
+
+def new_engine(llm: LLM, *, rows: int = 512, **policy) -> Engine:
+    """Another engine on the model's backend, whose own must not be used meanwhile."""
+    assert llm.backend.kv_block == BLOCK
+    made = Policy(max_rows=rows, max_rows_beside=rows, **policy)
+    return Engine(llm.backend, llm.engine.limits, llm.engine.token_bytes, made)
+
+
+def new_draft(llm: LLM) -> DraftModel:
+    return DraftModel(llm.backend, llm.engine.limits.context_length, CHEAP)
+
+
+def repeating(seed: int, period: int, length: int) -> tuple[int, ...]:
+    """Random tokens that say the same again and again."""
+    tokens = np.random.default_rng(seed).integers(4, 264, period).tolist()
+    return tuple((tokens * (length // period + 1))[:length])
