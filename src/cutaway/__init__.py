@@ -11,7 +11,7 @@ from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
     from cutaway.engine import TokenStep
-    from cutaway.llm import LLM, Completion, Stream
+    from cutaway.llm import LLM, Completion, Results, Stream
     from cutaway.sampling import SamplingParams
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "FetchError",
     "FormatError",
     "InputError",
+    "Results",
     "SamplingParams",
     "Stream",
     "TokenStep",
@@ -31,6 +32,7 @@ __all__ = [
 _HOME = {
     "LLM": "cutaway.llm",
     "Completion": "cutaway.llm",
+    "Results": "cutaway.llm",
     "Stream": "cutaway.llm",
     "SamplingParams": "cutaway.sampling",
     "TokenStep": "cutaway.engine",

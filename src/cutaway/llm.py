@@ -5,7 +5,7 @@ Knows how the rooms fit together. Refuses to know HTTP and terminals.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral
 from os import PathLike
 from time import perf_counter
@@ -14,9 +14,10 @@ from typing import Any, overload
 import numpy as np
 
 from cutaway import backends, hub, model
+from cutaway.bulk import Results
 from cutaway.completion import Completion
 from cutaway.engine import DraftModel, Engine, Limits, Policy
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.options import Options, parse_options
 from cutaway.progress import Bar, texts_done
@@ -26,7 +27,7 @@ from cutaway.stream import Loaded, Stream, SyncEngine
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.weights import GGUFFile
 
-__all__ = ["LLM", "Completion", "Stream"]
+__all__ = ["LLM", "Completion", "Results", "Stream"]
 
 Prompt = str | Sequence[int]
 LEAST_KV_TOKENS = 8192
@@ -150,12 +151,46 @@ class LLM:
         flat: list[Any] = answers if parsed.n > 1 else [samples[0] for samples in answers]
         return flat if many else flat[0]
 
-    def stream(self, prompt: Prompt, **options: Any) -> "Stream":
+    def generate_each(self, requests: Iterable[Any], **options: Any) -> Results:
+        """Many requests in one batch: (index, result) of each as it ends, in any order.
+
+        requests: prompts, or (prompt, options) pairs whose own options go before the common
+        ones. They are taken as there is room, at most about two batches ahead, so there may be
+        any number. A CutawayError among them stands for a request that could not be read.
+        A result is what generate returns, a list of n where n > 1, or the CutawayError that
+        it would raise: the others go on. Closing the iterator early aborts what runs.
+        Raises InputError for a bad common option.
+        """
+        if not isinstance(requests, Iterable) or isinstance(requests, (str, bytes)):
+            raise InputError("requests must be an iterable of prompts; generate takes one")
+        if (draft := parse_options(options).draft) is not None:
+            self._load_draft(draft)
+        start = partial(self._start, options)
+        return Results(self._sync, requests, start, 2 * self._policy.max_running)
+
+    def _start(self, common: Mapping[str, Any], request: Any) -> list[Stream]:
+        """Queue one of many requests."""
+        if isinstance(request, CutawayError):
+            raise request
+        paired = (
+            isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], Mapping)
+        )
+        prompt, own = request if paired else (request, {})
+        options = parse_options({**common, **own})
+        if options.draft not in (None, self._draft):
+            raise InputError("speculate: name the draft model among the common options")
+        return list(self._streams(prompt, options))
+
+    def stream(self, prompt: Prompt, **options: Any) -> Stream:
         """Continue a prompt, yielding each TokenStep as it is made. Options as for generate."""
         parsed = parse_options(options)
         if parsed.n != 1:
-            raise InputError("n must be 1 to stream; generate takes several")
+            raise InputError("n must be 1 to stream; streams and generate take several")
         return next(self._streams(prompt, parsed))
+
+    def streams(self, prompt: Prompt, **options: Any) -> list[Stream]:
+        """A Stream for each of n samples, which run in one batch whichever is read."""
+        return list(self._streams(prompt, parse_options(options)))
 
     def chat(self, messages: Iterable[Message], **options: Any) -> Completion:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate."""

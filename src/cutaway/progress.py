@@ -59,9 +59,7 @@ class Bar:
         self._draw()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._done = self._total
+    def __exit__(self, *_: object) -> None:
         self._draw()
         if self._show:
             say("")

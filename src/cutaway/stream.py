@@ -89,7 +89,7 @@ class Stream(Iterator[TokenStep]):
         self._arrived.append(step)
 
     def __next__(self) -> TokenStep:
-        while not self._arrived or self.stop_asked or self._closed:
+        while not self._arrived or self._closed:
             if self.stop_asked or self._closed or self.sequence.finish_reason:
                 self.close()
                 if self.sequence.error:
@@ -100,7 +100,10 @@ class Stream(Iterator[TokenStep]):
         return self.steps[-1]
 
     def stop(self) -> None:
-        """Ask for the end: the next turn of the loop is not begun. Safe in a signal handler."""
+        """Ask for the end: what has come can be read, and the next turn is not begun.
+
+        Safe in a signal handler.
+        """
         self.stop_asked = True
 
     def __enter__(self) -> "Stream":

@@ -122,7 +122,7 @@ def test_a_second_ctrl_c_interrupts():
     stream = SimpleNamespace(stop_asked=False)
     stream.stop = lambda: setattr(stream, "stop_asked", True)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), console._stoppable(stream):
+    with pytest.raises(KeyboardInterrupt), console.stoppable(stream):
         signal.raise_signal(signal.SIGINT)
         assert stream.stop_asked
         signal.raise_signal(signal.SIGINT)

@@ -46,6 +46,20 @@ def test_stop_before_the_first_step(llm):
     assert stream.completion().text == ""
 
 
+def test_what_had_come_before_the_stop_can_be_read(llm):
+    whole = llm.generate("ab", n=2, seed=1, **OPTIONS)
+    streams = llm.streams("ab", n=2, seed=1, **OPTIONS)
+    for _ in range(5):
+        next(streams[0])  # both grow
+    for stream in streams:
+        stream.stop()
+    done = [stream.finish() for stream in streams]
+    assert [c.finish_reason for c in done] == ["aborted", "aborted"]
+    assert len(done[0].token_ids) == 5 and len(done[1].token_ids) > 1
+    for part, all_of_it in zip(done, whole, strict=True):
+        assert part.token_ids == all_of_it.token_ids[: len(part.token_ids)]
+
+
 def test_a_stream_that_is_dropped_frees_its_blocks(llm):
     before = free(llm)
     for _ in llm.stream("ab", **OPTIONS):

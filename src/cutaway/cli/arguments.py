@@ -11,11 +11,12 @@ from typing import Any
 
 from cutaway.errors import InputError
 
-_MODEL = ("model", "backend", "threads", "context")
+_MODEL = ("model", "backend", "threads", "context", "kv_tokens", "prefix_cache")
 _REQUEST = (
     "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
     "presence_penalty", "frequency_penalty", "logit_bias", "seed", "preset", "stop",
-    "stop_token_ids", "ignore_eos", "kv_cache", "special",
+    "stop_token_ids", "ignore_eos", "kv_cache", "speculate", "special", "n", "logprobs",
+    "prompt_logprobs",
 )  # fmt: skip
 
 _SAMPLING = (
@@ -29,12 +30,29 @@ _SAMPLING = (
     ("--preset", str, "NAME", "whose order of stages: cutaway, hf, vllm, llama.cpp, mlx-lm"),
     ("--seed", int, "S", "same seed, same text; without it one is chosen and shown"),
 )
+_SAMPLES = (
+    ("--n", "N samples of the prompt in one batch, one after another, each after a line with its "
+     "number and its seed, which derives from the first's; default 1"),
+    ("--logprobs", "with --json: the N likeliest tokens of every step, before and after the chain"),
+    ("--prompt-logprobs", "with --json: how likely each token of the prompt was, and the N "
+     "likeliest in its place"),
+)  # fmt: skip
+_JSON = "print one JSON document instead, or a list of them where --n is above 1"
 _BIAS = "add X, -100 to 100, to a token's logit; may be repeated for other tokens"
 _MAX_TOKENS = "at most N new tokens, 1 or more; default 256"
 _STOP = "end before this text, of any length; may be repeated"
 _STOP_IDS = "end before any of these tokens; may be repeated"
 _IGNORE_EOS = "go on past the model's end token"
 _NO_CACHE = "compute the whole text again at every step: same tokens, quadratic cost"
+_SPECULATE = (
+    "guess ahead: ngram, from the text itself, or draft:MODEL, by a small model with the same "
+    "tokens; same text, fewer steps where guesses are right"
+)
+_KV_TOKENS = (
+    "tokens of all texts together whose keys and values fit into memory; default: --context, or "
+    "8192 where that is more"
+)
+_NO_PREFIX_CACHE = "compute every prompt from its beginning, though another began alike"
 
 
 def add_model_arguments(parser: ArgumentParser) -> None:
@@ -55,6 +73,12 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         "--context", type=int, metavar="N",
         help="tokens of prompt and answer together, 2 or more; default: all the model has",
     )  # fmt: skip
+    group.add_argument("--kv-tokens", type=int, metavar="N", help=_KV_TOKENS)
+    group.add_argument(
+        "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
+    )
+    group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
+    group.add_argument("--speculate", metavar="HOW", help=_SPECULATE)
 
 
 def add_request_arguments(parser: ArgumentParser) -> None:
@@ -70,17 +94,20 @@ def add_request_arguments(parser: ArgumentParser) -> None:
         "--stop-token-ids", type=_ids, action="extend", metavar="ID,ID", help=_STOP_IDS
     )
     group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
-    group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
 
 
-def add_output_arguments(parser: ArgumentParser) -> None:
-    """What is shown beside the text."""
+def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:
+    """What is shown beside the text; samples: and where there are several, and as JSON."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--price", type=_price, metavar="IN,OUT",
         help="price of a million tokens in and out; shows the cost, split",
     )  # fmt: skip
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
+    if samples:
+        group.add_argument("--json", action="store_true", help=_JSON)
+        for flag, text in _SAMPLES:
+            group.add_argument(flag, type=int, default=SUPPRESS, metavar="N", help=text)
 
 
 def model_options(args: Namespace) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, figures
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,4 +118,4 @@ class Conversation:
         print(flush=True)
         self._messages += [asked, {"role": "assistant", "content": done.text}]
         if not self._args.quiet:
-            console.tell(console.statistics(done, self._args.price))
+            console.tell(figures.statistics(done, self._args.price))

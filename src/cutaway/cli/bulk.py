@@ -1,0 +1,127 @@
+"""``cutaway generate --input``: a file of requests, each answered by a record of its own.
+
+Knows what a line may hold and what a record tells. Refuses to know how the files are kept whole.
+"""
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from cutaway import hub
+from cutaway.cli import console
+from cutaway.cli.figures import Totals, document
+from cutaway.cli.jsonl import Lines, Records, open_input
+from cutaway.errors import CutawayError, InputError
+from cutaway.progress import Bar
+
+if TYPE_CHECKING:
+    from cutaway.bulk import Result, Results
+    from cutaway.llm import LLM
+
+
+def run(args: Namespace, options: dict[str, Any]) -> int:
+    """Answer every line that has no record yet; 0, 1 where lines failed, 130 after Ctrl-C."""
+    model = str(getattr(args, "model", hub.DEFAULT_MODEL))
+    salt = json.dumps({"model": model, "options": options}, sort_keys=True)
+    with open_input(args.input) as file:
+        lines = Lines(file, salt)
+        with Records(args.output, lines) as records:
+            if lines.done < lines.count:
+                _answer(args, options, lines, records)
+    place, again = "", ""
+    if args.output != "-":
+        place, again = f" in {args.output}", "; the same command goes on from there"
+    if lines.done < lines.count:
+        console.tell(f"interrupted: {lines.done} of {lines.count} lines are done{place}{again}")
+        return 130
+    if lines.failed:
+        said = f"{lines.failed} of {lines.count} lines failed; their records{place} say why"
+        console.tell(f"cutaway: error: {said}")
+    return 1 if lines.failed else 0
+
+
+def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Records) -> None:
+    """Write the record of each line as it ends, until there are none left, or Ctrl-C."""
+    llm = console.load(args)
+    started, before, totals = perf_counter(), lines.done, Totals()
+    heads: dict[int, dict[str, Any]] = {}
+    with llm.generate_each(_requests(llm, lines, heads), **options) as results:
+        with console.stoppable(results), _bar(results, lines, show=not args.quiet) as bar:
+            for index, result in results:
+                records.write(heads.pop(index) | _answers(result, totals, args))
+                bar.update(lines.done)
+        seconds = perf_counter() - started
+        if not args.quiet:
+            parts = [f"{lines.done - before} lines in {seconds:.1f} s",
+                     f"{results.tokens / seconds:.1f} tokens/s"]  # fmt: skip
+            console.tell(totals.line(parts, args.price))
+
+
+def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
+    """Drawn after every turn, and not only where a line ends."""
+
+    def figures(done: int, total: int, seconds: float) -> str:
+        return f"{done} of {total} lines, {results.tokens / seconds:.0f} tokens/s"
+
+    bar = Bar("generating", lines.count, show=show, figures=figures)
+    bar.update(lines.done)
+    results.tell = lambda: bar.update(lines.done)
+    return bar
+
+
+def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Iterator[Any]:
+    """The lines that are left; the head of each one's record is kept by its index."""
+    for index, number in enumerate(lines.left()):
+        head = heads[index] = lines.head(number)
+        try:
+            request: Any = _request(llm, lines.read(number), head)
+        except CutawayError as error:
+            request = error
+        yield request
+
+
+def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any]:
+    """What a record tells besides its head."""
+    if isinstance(result, CutawayError):
+        return {"error": str(result)}
+    samples = result if isinstance(result, list) else [result]
+    documents = [document(sample, args.price) for sample in samples]
+    for sample in samples:
+        totals.add(sample)
+    return {"samples": documents} if isinstance(result, list) else documents[0]
+
+
+def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The prompt and the options of a line; its id becomes part of the head."""
+    given = _parsed(line)
+    if isinstance(given, str):
+        return given, {}
+    if isinstance(given, dict) and "id" in given:
+        head["id"] = given.pop("id")
+    if not isinstance(given, dict) or ("prompt" in given) == ("messages" in given):
+        raise InputError('a line must be a string, or an object with "prompt" or "messages"')
+    if isinstance(bias := given.get("logit_bias"), dict):  # JSON has no other keys than strings
+        given["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
+    if "prompt" in given:
+        return given.pop("prompt"), given
+    if not isinstance(messages := given.pop("messages"), list):
+        raise InputError("messages must be a list")
+    return llm.chat_prompt(messages), given
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        given = json.loads(line.decode("utf-8-sig"))
+        if isinstance(given, dict) and "id" in given:
+            json.dumps(given["id"], allow_nan=False)  # it goes into the record
+        return given
+    except UnicodeDecodeError as error:
+        raise InputError(f"this line is not UTF-8 text (byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"this line is not JSON: {error}") from error
+
+
+def _token_id(name: str) -> int | str:
+    return int(name) if name.isdecimal() and len(name) < 20 else name

@@ -1,0 +1,138 @@
+"""Samples, probabilities, speculation and the cache, as flags of ``cutaway generate``."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cutaway import LLM
+from cutaway.cli.main import main
+from random_llama import write_tiny_llama
+
+RULE = re.compile(r"^--- (\d) of (\d) · seed (\d+) ---\n", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return str(write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", context=512))
+
+
+@pytest.fixture(scope="module")
+def llm(tiny):
+    return LLM(tiny)
+
+
+@pytest.fixture
+def generate(tiny, capfd):
+    def run(*args, prompt="ab"):
+        code = main(["generate", "-m", tiny, prompt, "--seed", "1", "--max-tokens", "8", *args])
+        out, error = capfd.readouterr()
+        return code, out, error
+
+    return run
+
+
+def test_samples_come_one_after_another_under_a_rule(generate, llm):
+    code, out, error = generate("--n", "3", "--temperature", "1")
+    assert code == 0
+    samples = llm.generate("ab", n=3, seed=1, max_tokens=8, temperature=1)
+    rules, texts = RULE.findall(out), RULE.split(out)[4::4]
+    assert rules == [(str(i), "3", str(c.seed)) for i, c in enumerate(samples, 1)]
+    assert texts == [c.text + "\n" for c in samples]
+    assert error.count("\n") == 3 and error.count("(2 cached)") == 2
+
+
+def test_samples_in_json_are_a_list_of_documents(generate, llm):
+    _, out, _ = generate("--n", "2", "--json", "--price", "1,1")
+    samples = llm.generate("ab", n=2, seed=1, max_tokens=8)
+    documents = json.loads(out)
+    assert [d["fingerprint"] for d in documents] == [c.fingerprint for c in samples]
+    assert all(d["cost"]["total"] > 0 and d["params"]["n"] == 2 for d in documents)
+    assert json.loads(generate("--n", "1", "--json")[1])["fingerprint"] == samples[0].fingerprint
+    assert "---" not in generate("--n", "1")[1]
+
+
+def test_logprobs_are_in_the_document(generate):
+    document = json.loads(generate("--json", "--logprobs", "2", "--prompt-logprobs", "3")[1])
+    assert [len(p["model"]) for p in document["logprobs"]] == [2] * len(document["token_ids"])
+    assert [len(p["top"]) for p in document["prompt_logprobs"]] == [3, 3]
+
+
+@pytest.mark.parametrize("flag", ["--logprobs", "--prompt-logprobs"])
+def test_logprobs_without_json_are_refused(capsys, flag):
+    assert main(["generate", "-m", "no such model", "ab", flag, "2"]) == 2
+    assert "add --json" in capsys.readouterr().err
+
+
+def test_what_the_engine_does_changes_no_text(generate, tiny):
+    prompt = "ab" * 50
+    args = ["--temperature", "0", "--max-tokens", "60", "--ignore-eos", "--json"]
+    plain = json.loads(generate(*args, prompt=prompt)[1])
+    assert plain["speculation"] == {"proposed": 0, "accepted": 0}
+    for more in (
+        ["--speculate", "ngram"], ["--speculate", f"draft:{tiny}"], ["--kv-tokens", "192"],
+        ["--no-prefix-cache"], ["--speculate", "off"],
+    ):  # fmt: skip
+        code, out, error = generate(*args, *more, prompt=prompt)
+        document = json.loads(out)
+        assert code == 0, error
+        for name in ("text", "token_ids", "fingerprint"):
+            assert document[name] == plain[name]
+        if more[1:] == [f"draft:{tiny}"]:
+            told = document["speculation"]
+            assert told["accepted"] > 0
+            assert f" · {told['accepted']} of {told['proposed']} guesses right · " in error
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--n", "0"], "n must be between 1 and 1024"),
+        (["--speculate", "psychic"], "speculate must be one of off, ngram, draft"),
+        (["--speculate", "draft"], "name the model that guesses, draft:MODEL"),
+        (["--speculate", "draft:no/such.gguf"], "no/such.gguf"),
+        (["--kv-tokens", "1"], "kv_tokens must be between"),
+        (["--kv-tokens", "32", "--context", "64"], "KV blocks"),
+        (["--logprobs", "-1", "--json"], "logprobs must be between 0"),
+    ],
+)
+def test_bad_values_are_one_sentence(generate, args, sentence):
+    code, out, error = generate(*args, prompt="ab" * 40)
+    assert (code, out) == (2, "")
+    assert sentence in error and error.count("\n") == 1
+
+
+def test_without_a_prefix_cache_nothing_is_cached(tiny, tmp_path, capfd):
+    (tmp_path / "in").write_text(json.dumps("ab" * 100) + "\n" + json.dumps("ab" * 100 + "b"))
+    for flags, cached in (([], True), (["--no-prefix-cache"], False)):
+        files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / f"out{cached}")]
+        # One at a time, so that the second finds what the first left.
+        args = [*files, *flags, "--kv-tokens", "256", "--max-tokens", "1"]
+        assert main(["generate", "-m", tiny, *args]) == 0
+        assert ("cached)" in capfd.readouterr().err) is cached
+
+
+def test_ctrl_c_keeps_what_was_written_of_every_sample(tiny):
+    args = ["ab", "--n", "3", "--seed", "1", "--max-tokens", "400", "--ignore-eos", "--no-kv-cache"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "cutaway", "generate", "-m", tiny, *args],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    first = b""
+    while len(first.partition(b" ---\n")[2]) < 30:  # ten tokens or more: the others have some
+        first += os.read(child.stdout.fileno(), 1)
+    child.send_signal(signal.SIGINT)
+    rest, error = child.communicate(timeout=60)
+    assert child.returncode == 130, error
+    assert error.count(b"aborted") == 3 and b"Traceback" not in error
+    texts = RULE.split((first + rest).decode())[4::4]
+    assert len(texts) == 3 and all(len(text) > 1 for text in texts)
+
+
+def test_no_progress_on_pipes(generate):
+    _, out, error = generate()
+    assert "\r" not in out + error and error.count("\n") == 1
