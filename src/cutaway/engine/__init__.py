@@ -1,4 +1,9 @@
-"""The loop, its scheduler and its stop conditions. Refuses to know HTTP, terminals and files."""
+"""The loop, its scheduler and its stop conditions. Refuses to know HTTP, terminals and files.
+
+The asynchronous names are imported when first used: asyncio takes 40 ms to load.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from cutaway.engine.draft_model import DraftModel
 from cutaway.engine.engine import Engine, Limits
@@ -7,7 +12,12 @@ from cutaway.engine.scheduler import Policy
 from cutaway.engine.sequence import Sequence, Speculation, TokenStep
 from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
 
+if TYPE_CHECKING:
+    from cutaway.engine.asynchronous import AsyncEngine, AsyncStream
+
 __all__ = [
+    "AsyncEngine",
+    "AsyncStream",
     "DraftModel",
     "Engine",
     "FinishReason",
@@ -20,3 +30,11 @@ __all__ = [
     "StopParams",
     "TokenStep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("AsyncEngine", "AsyncStream"):
+        raise AttributeError(f"module 'cutaway.engine' has no attribute {name!r}")
+    from cutaway.engine import asynchronous
+
+    return getattr(asynchronous, name)

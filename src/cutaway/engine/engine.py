@@ -193,6 +193,14 @@ class Engine:
             sequence.finish_reason = FinishReason.ABORTED
             self._release(sequence)
 
+    def abort_all(self, error: Exception | None = None) -> None:
+        """End every sequence, also after a step that raised; ``error`` becomes each one's own."""
+        for sequence in [*self.running, *self.waiting]:
+            sequence.finish_reason = sequence.finish_reason or FinishReason.ABORTED
+            sequence.error = sequence.error or error
+            self._release(sequence)
+        self.scheduler.copied()  # no fork is left to copy for
+
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         """End a sequence with an error of its own; the others go on."""
         sequence.finish_reason, sequence.error = FinishReason.ERROR, error

@@ -1,0 +1,69 @@
+"""An AsyncEngine on the mock, watched, and its steps one at a time."""
+
+import asyncio
+import gc
+from threading import Semaphore
+
+from cutaway.engine import AsyncEngine
+from engine_mock import Request, check, written
+
+
+def serve(engine, main) -> None:
+    """Run ``main(running)``; nothing may be left of it, in the engine or in the event loop."""
+    asyncio.run(_serve(engine, main))
+
+
+async def _serve(engine, main) -> None:
+    complaints = []
+    handler = lambda _, context: complaints.append(context)  # noqa: E731
+    asyncio.get_running_loop().set_exception_handler(handler)
+    async with AsyncEngine(engine) as running:
+        await main(running)
+        gc.collect()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not complaints
+    assert not running._thread.is_alive()
+    assert not running._inboxes
+    check(engine)
+    assert engine.blocks.free == engine.blocks.count
+
+
+def submit(running, request: Request, **more):
+    return running.submit(request.prompt, request.params, request.stops, request.run, **more)
+
+
+async def read(running, request: Request):
+    """What a request writes, read to its end."""
+    return await read_all(await submit(running, request))
+
+
+async def read_all(stream):
+    return written(stream.sequence, [step async for step in stream])
+
+
+class Lockstep:
+    """Holds the engine's thread back at every step.
+
+    As long as anybody is in the engine: what tasks have asked for when a step is let through
+    is done right after that step, and ``step`` returns before the next.
+    """
+
+    def __init__(self, running: AsyncEngine) -> None:
+        self._running, self._gate = running, Semaphore(0)
+        self._run = running.engine.backend.run
+        running.engine.backend.run = self._wait_and_run
+
+    def _wait_and_run(self, batch):
+        assert self._gate.acquire(timeout=30), "the test let no step through"
+        return self._run(batch)
+
+    async def step(self, count: int = 1) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)  # let the tasks ask
+            self.open(1)
+            await self._running.call(check, self._running.engine)
+
+    def open(self, steps: int = 10_000) -> None:
+        """Hold back none of the next steps."""
+        self._gate.release(steps)

@@ -1,0 +1,189 @@
+"""The end: closing, draining, event loops that are gone, an interpreter that ends meanwhile."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from async_mock import Lockstep, read, read_all, serve, submit
+from cutaway.engine import AsyncEngine, FinishReason, StopParams
+from cutaway.errors import CutawayError
+from cutaway.sampling import SamplingParams
+from engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
+
+CONTEXT = 512
+ENDLESS = Request((5,), GREEDY, StopParams(max_tokens=500, ignore_eos=True))
+SHORT = Request((6,), SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
+
+
+def an_engine(**policy):
+    return make_engine(noise, context=CONTEXT, **policy)
+
+
+@pytest.fixture(autouse=True)
+def no_complaints(caplog):
+    yield
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("how", ["aclose", "drain"])
+def test_readers_are_told_that_the_engine_closes(how):
+    async def main(running):
+        tasks = [asyncio.create_task(read(running, ENDLESS)) for _ in range(3)]
+        streams = [await submit(running, ENDLESS) for _ in range(2)]
+        if how == "aclose":
+            await running.aclose()
+        else:
+            assert not await running.drain(timeout=0)
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert type(outcome) is CutawayError
+            assert str(outcome) == "the engine was closed before this text was finished"
+        for stream in streams:
+            with pytest.raises(CutawayError, match="closed before this text"):
+                await read_all(stream)
+            assert stream.sequence.finish_reason == FinishReason.ABORTED
+
+    serve(an_engine(max_running=3), main)
+
+
+def test_a_closed_engine_takes_no_more():
+    async def main(running):
+        await running.aclose()
+        for asked in (submit(running, SHORT), running.call(int), read(running, SHORT)):
+            with pytest.raises(CutawayError, match="takes no more requests"):
+                await asked
+        await running.aclose()
+        assert await running.drain()
+
+    serve(an_engine(), main)
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_draining_waits_for_those_there_are(timeout):
+    async def main(running):
+        lockstep = Lockstep(running)
+        tasks = [asyncio.create_task(read(running, SHORT)) for _ in range(4)]
+        stream = await submit(running, SHORT)
+        await lockstep.step(2)
+        draining = asyncio.create_task(running.drain(timeout))
+        await lockstep_refused(running)
+        lockstep.open()
+        assert await draining
+        texts = [await read_all(stream), *await asyncio.gather(*tasks)]
+        assert texts == [write_by_definition(SHORT, noise, context=CONTEXT)] * 5
+
+    async def lockstep_refused(running):
+        await asyncio.sleep(0)
+        with pytest.raises(CutawayError, match="takes no more requests"):
+            await submit(running, SHORT)
+
+    serve(an_engine(max_running=2), main)
+
+
+def test_closing_while_it_drains_and_twice_at_once():
+    async def main(running):
+        await submit(running, ENDLESS)
+        stream = await submit(running, ENDLESS)
+        draining = asyncio.create_task(running.drain())
+        await asyncio.sleep(0)
+        await asyncio.gather(running.aclose(), running.aclose())
+        await draining
+        with pytest.raises(CutawayError):
+            await read_all(stream)
+
+    serve(an_engine(), main)
+
+
+def test_giving_up_to_wait_for_the_end_does_not_stop_it():
+    async def main(running):
+        lockstep = Lockstep(running)
+        stream = await submit(running, SHORT)
+        draining = asyncio.create_task(running.drain())
+        await asyncio.sleep(0)
+        draining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await draining
+        lockstep.open()
+        assert await read_all(stream) == write_by_definition(SHORT, noise, context=CONTEXT)
+
+    serve(an_engine(), main)
+
+
+def test_a_closed_event_loop_ends_its_sequences_and_nothing_else():
+    async def main(running):
+        lockstep = Lockstep(running)
+        loop = asyncio.new_event_loop()
+        gone = await asyncio.to_thread(loop.run_until_complete, submit(running, ENDLESS))
+        loop.close()
+        here = asyncio.create_task(submit(running, SHORT))
+        await lockstep.step()
+        assert gone.sequence.finish_reason == FinishReason.ABORTED
+        lockstep.open()
+        alone = write_by_definition(SHORT, noise, context=CONTEXT)
+        assert await read_all(await here) == alone
+        gone.close()
+
+    serve(an_engine(), main)
+
+
+def test_a_task_s_own_error_closes_the_engine_behind_it():
+    engine, streams = an_engine(), []
+
+    async def main():
+        async with AsyncEngine(engine) as running:
+            streams.append(await submit(running, ENDLESS))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(main())
+    assert streams[0].sequence.finish_reason == FinishReason.ABORTED
+    assert engine.blocks.free == engine.blocks.count
+
+
+# -- the interpreter ends ------------------------------------------------------------------------
+
+MOCK = """
+from engine_mock import make_engine
+engine = make_engine(context=512)
+"""
+NATIVE = """
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+from random_llama import write_tiny_llama
+from cutaway import LLM
+path = write_tiny_llama(Path(sys.argv[1]) / "tiny.gguf", context=512, hidden=512, layers=4)
+engine = LLM(path, progress=False).engine
+"""
+OPEN = """
+import asyncio, sys
+from cutaway.engine import AsyncEngine, StopParams
+from cutaway.sampling import SamplingParams
+running = AsyncEngine(engine)
+async def main():
+    stops = StopParams(max_tokens=500, ignore_eos=True)
+    streams = [await running.submit([5, i], SamplingParams(), stops) for i in range(3)]
+    await anext(streams[0])
+    return streams
+"""
+ENDS = {
+    "idle": "",
+    "writing": "streams = asyncio.run(main())",
+    "exit": "loop = asyncio.new_event_loop(); s = loop.run_until_complete(main()); sys.exit(0)",
+    "abandoned": "streams = asyncio.run(main()); del running, engine",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ["mock", "native"])
+def test_an_interpreter_that_ends_meanwhile_ends_in_peace(kind, end, tmp_path):
+    if kind == "native":
+        pytest.importorskip("cutaway._native", reason="the native backend was not built")
+    tests = Path(__file__).parent
+    begin = f"import sys; sys.path += [{str(tests)!r}, {str(tests.parent)!r}]\n"
+    code = begin + (MOCK if kind == "mock" else NATIVE) + OPEN + ENDS[end]
+    command = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

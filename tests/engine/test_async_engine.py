@@ -1,0 +1,249 @@
+"""The asynchronous face: the same texts, one call per step, everybody's errors to themselves."""
+
+import asyncio
+import subprocess
+import sys
+from threading import current_thread
+
+import numpy as np
+import pytest
+
+from async_mock import Lockstep, read, read_all, serve, submit
+from cutaway.engine import AsyncEngine, FinishReason, StopParams
+from cutaway.errors import InputError, QueueFullError
+from cutaway.sampling import SamplingParams
+from engine_mock import Request, check, make_engine, noise, write_by_definition
+
+CONTEXT = 64
+
+
+def requests(count, max_tokens=12):
+    stops = StopParams(max_tokens=max_tokens, ignore_eos=True)
+    return [Request((7, i), SamplingParams(seed=i), stops) for i in range(count)]
+
+
+def alone(request):
+    return write_by_definition(request, noise, context=CONTEXT)
+
+
+def broken(_history, _row):
+    raise ArithmeticError("the caller's own mistake")
+
+
+def test_generate_yields_what_the_definition_writes():
+    (request,) = requests(1)
+
+    async def main(running):
+        steps = [s async for s in running.generate(request.prompt, request.params, request.stops)]
+        assert tuple(step.token_id for step in steps) == alone(request).token_ids
+        assert [step.index for step in steps] == list(range(12))
+
+    serve(make_engine(noise), main)
+
+
+def test_many_readers_read_their_own_texts():
+    every = requests(20)
+
+    async def main(running):
+        texts = await asyncio.gather(*(read(running, request) for request in every))
+        assert texts == [alone(request) for request in every]
+        assert len(running.engine.backend.runs) < 12 * 20, "they were not computed together"
+
+    serve(make_engine(noise, kv_blocks=16), main)
+
+
+def test_samples_share_the_blocks_of_their_leader():
+    async def main(running):
+        lockstep = Lockstep(running)
+        every = [Request((7,) * 40, SamplingParams(seed=i)) for i in range(3)]
+        first = await submit(running, every[0])
+        others = [asyncio.create_task(submit(running, r, leader=first.sequence)) for r in every[1:]]
+        await lockstep.step()
+        lockstep.open()
+        for stream in [first, *[await other for other in others]]:
+            tokens = tuple([step.token_id async for step in stream])
+            seed = stream.sequence.seed
+            assert tokens == alone(every[seed]).token_ids
+            assert stream.sequence.num_cached_tokens == (39 if seed else 0)
+
+    serve(make_engine(noise), main)
+
+
+def test_a_step_of_the_engine_is_one_call_of_the_event_loop():
+    async def main(running):
+        lockstep, calls = Lockstep(running), []
+        first, *others = requests(8)
+        stream = await submit(running, first)
+        tasks = [asyncio.create_task(read(running, request)) for request in others]
+        await lockstep.step()
+        loop = asyncio.get_running_loop()
+        post = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda f, *args: calls.append(f.__name__) or post(f, *args)
+        await lockstep.step(3)
+        loop.call_soon_threadsafe = post
+        assert len(running.engine.running) == 8
+        assert calls.count("_tell") == 3
+        lockstep.open()
+        assert await read_all(stream) == alone(first)
+        assert await asyncio.gather(*tasks) == [alone(r) for r in others]
+
+    serve(make_engine(noise), main)
+
+
+def test_a_slow_reader_does_not_hold_up_others():
+    slow, fast = requests(2, max_tokens=40)
+
+    async def main(running):
+        stream = await submit(running, slow)
+        assert await read(running, fast) == alone(fast)
+        tokens = tuple([step.token_id async for step in stream])
+        assert tokens == alone(slow).token_ids
+
+    serve(make_engine(noise), main)
+
+
+def test_two_event_loops_read_from_one_engine():
+    every = requests(12)
+
+    async def read_some(running, some):
+        return await asyncio.gather(*(read(running, request) for request in some))
+
+    async def main(running):
+        there = asyncio.to_thread(asyncio.run, read_some(running, every[6:]))
+        here, there = await asyncio.gather(read_some(running, every[:6]), there)
+        assert [*here, *there] == [alone(request) for request in every]
+
+    serve(make_engine(noise), main)
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_refused_before_anything_is_read():
+    async def main(running):
+        with pytest.raises(InputError, match="prompt is empty"):
+            await submit(running, Request(()))
+        with pytest.raises(InputError, match="prompt is empty"):
+            await anext(running.generate((), SamplingParams(), StopParams()))
+        assert not running.engine.waiting
+
+    serve(make_engine(noise), main)
+
+
+def test_a_full_queue_is_told_to_who_comes_next():
+    every = requests(3)
+
+    async def main(running):
+        lockstep = Lockstep(running)
+        first = await submit(running, every[0])
+        await lockstep.step()
+        second = asyncio.create_task(read(running, every[1]))
+        third = asyncio.create_task(submit(running, every[2]))
+        await lockstep.step()
+        with pytest.raises(QueueFullError, match="1 requests wait already"):
+            await third
+        lockstep.open()
+        assert [await read_all(first), await second] == [alone(r) for r in every[:2]]
+        assert await read(running, every[2]) == alone(every[2])
+
+    serve(make_engine(noise, max_running=1, max_waiting=1), main)
+
+
+def test_a_sequence_s_own_error_is_raised_to_its_reader_alone():
+    (request,) = requests(1)
+    mistaken = Request((9,), SamplingParams(processors=[broken]))
+
+    async def main(running):
+        right, wrong = await asyncio.gather(
+            read(running, request), read(running, mistaken), return_exceptions=True
+        )
+        assert right == alone(request)
+        assert type(wrong) is ArithmeticError
+
+    serve(make_engine(noise), main)
+
+
+@pytest.mark.parametrize("part", ["run", "copy_blocks"])
+def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(part):
+    every = requests(2, max_tokens=40)
+
+    async def main(running):
+        engine, lockstep = running.engine, Lockstep(running)
+        streams = [await submit(running, every[0])]
+        more = [asyncio.create_task(submit(running, every[0], leader=streams[0].sequence))]
+        more += [asyncio.create_task(submit(running, every[1])) for _ in range(2)]
+        engine.backend.failures = part == "run"
+        working = engine.backend.copy_blocks
+        if part == "copy_blocks":
+            engine.backend.copy_blocks = broken_copies
+        await lockstep.step(1 + (part == "copy_blocks"))
+        lockstep.open()
+        for stream in [*streams, *[await task for task in more]]:
+            if part == "copy_blocks" or stream is streams[0]:
+                with pytest.raises(OSError, match="told to fail"):
+                    _ = [step async for step in stream]
+                assert stream.sequence.finish_reason == FinishReason.ABORTED
+            stream.close()
+        engine.backend.copy_blocks = working
+        assert [await read(running, r) for r in every] == [alone(r) for r in every]
+        await running.call(check, engine)
+
+    serve(make_engine(noise, max_running=2), main)
+
+
+def broken_copies(_pairs):
+    raise OSError("the mock was told to fail")
+
+
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def test_a_call_runs_on_the_engine_s_thread_between_steps():
+    (request,) = requests(1)
+
+    async def main(running):
+        task = asyncio.create_task(read(running, request))
+        scored = await running.call(running.engine.score, (1, 2, 3))
+        np.testing.assert_array_equal(scored[2], noise((1, 2, 3)))
+        assert await running.call(current_thread) is running._thread
+        with pytest.raises(InputError, match="token_ids must hold"):
+            await running.call(running.engine.score, token_ids=())
+        assert await task == alone(request)
+
+    serve(make_engine(noise), main)
+
+
+def test_a_call_that_was_given_up_is_not_made():
+    async def main(running):
+        lockstep, made = Lockstep(running), []
+        stream = await submit(running, requests(1)[0])
+        task = asyncio.create_task(running.call(made.append, 1))
+        await asyncio.sleep(0)
+        task.cancel()
+        await lockstep.step()
+        assert task.cancelled()
+        assert not made
+        lockstep.open()
+        stream.close()
+
+    serve(make_engine(noise), main)
+
+
+def test_the_thread_sleeps_while_nobody_is_there(monkeypatch):
+    async def main(running):
+        await read(running, requests(1)[0])
+        turns = []
+        monkeypatch.setattr(running, "_turn", lambda: turns.append(1) or [])
+        await running.call(int)
+        await running.call(int)
+        await asyncio.sleep(0.05)
+        assert len(turns) in (1, 2, 3), "one for what came before, and one for each call"
+
+    serve(make_engine(noise), main)
+
+
+def test_who_uses_no_event_loop_does_not_load_one():
+    code = "import sys, cutaway.llm; print('asyncio' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
+    assert AsyncEngine.__module__ == "cutaway.engine.asynchronous"

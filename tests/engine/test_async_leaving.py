@@ -1,0 +1,210 @@
+"""Readers that leave: in the queue, in prefill and in decode; whoever leaves, the others stay."""
+
+import asyncio
+import gc
+from contextlib import aclosing
+from threading import Event
+
+import pytest
+
+from async_mock import Lockstep, read_all, serve, submit
+from cutaway.engine import FinishReason, RunParams, StopParams
+from cutaway.sampling import SamplingParams
+from engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
+
+LONG = Request((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
+OTHER = Request((6,) * 12, SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
+PHASES = {"queue": 0, "prefill": 1, "decode": 5}
+"""Steps of 4 rows that are made before the reader leaves."""
+
+
+def small_engine(**policy):
+    return make_engine(noise, block=4, kv_blocks=32, rows=4, **policy)
+
+
+async def by_aclose(stream, task):
+    await stream.aclose()
+    assert await task == "left"
+
+
+async def by_cancelling(stream, task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def to_the_end(stream):
+    async for _ in stream:
+        pass
+    return "left"
+
+
+@pytest.mark.parametrize("leave", [by_aclose, by_cancelling])
+@pytest.mark.parametrize("phase", PHASES)
+def test_who_leaves_gives_back_all_blocks_with_the_next_step(phase, leave):
+    async def main(running):
+        engine, lockstep = running.engine, Lockstep(running)
+        other = await submit(running, OTHER) if phase == "queue" else None
+        pending = asyncio.create_task(submit(running, LONG))
+        if other:
+            await lockstep.step()
+        stream = await pending
+        task = asyncio.create_task(to_the_end(stream))
+        await lockstep.step(PHASES[phase])
+        sequence = stream.sequence
+        assert (sequence in engine.waiting) == (phase == "queue")
+        assert bool(sequence.output_token_ids) == (phase == "decode")
+        assert bool(sequence.blocks) == (phase != "queue")
+        await asyncio.sleep(0)  # a task that has not begun has nothing to leave
+        await leave(stream, task)
+        await lockstep.step()
+        assert sequence.finish_reason == FinishReason.ABORTED
+        assert sequence not in [*engine.waiting, *engine.running]
+        if other:
+            lockstep.open()
+            assert await read_all(other) == write_by_definition(OTHER, noise, context=64)
+        else:
+            assert engine.blocks.free == engine.blocks.count
+
+    serve(small_engine(max_running=1), main)
+
+
+def test_breaking_out_of_generate_ends_the_sequence():
+    async def main(running):
+        generated = running.generate(LONG.prompt, LONG.params, LONG.stops)
+        async with aclosing(generated):
+            async for _ in generated:
+                break
+        await running.call(all_left, running.engine)
+        async for _ in running.generate(LONG.prompt, LONG.params, LONG.stops):
+            break  # the event loop closes a generator that was dropped, soon
+        gc.collect()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await running.call(all_left, running.engine)
+
+    serve(small_engine(), main)
+
+
+def all_left(engine):
+    assert not engine.running
+    assert not engine.waiting
+    assert engine.blocks.free == engine.blocks.count
+
+
+def test_dropping_a_stream_ends_the_sequence():
+    async def main(running):
+        lockstep = Lockstep(running)
+        await submit(running, LONG)
+        gc.collect()
+        await lockstep.step()
+        all_left(running.engine)
+
+    serve(small_engine(), main)
+
+
+def test_cancelling_generate_ends_the_sequence():
+    async def main(running):
+        lockstep, seen = Lockstep(running), []
+
+        async def consume():
+            async for step in running.generate(LONG.prompt, LONG.params, LONG.stops):
+                seen.append(step)
+
+        task = asyncio.create_task(consume())
+        await asyncio.sleep(0)
+        await lockstep.step(5)
+        assert seen
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await lockstep.step()
+        all_left(running.engine)
+
+    serve(small_engine(), main)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_cancelling_submit_leaves_nothing(queued):
+    """Before the engine has queued it, and after, before the task has heard of that."""
+
+    async def main(running):
+        engine, lockstep, heard = running.engine, Lockstep(running), Event()
+        first = await submit(running, OTHER)
+        task = asyncio.create_task(submit(running, LONG))
+        listen = asyncio.create_task(running.call(heard.set))
+        await asyncio.sleep(0)
+        if queued:
+            lockstep.open(1)
+            assert heard.wait(timeout=30)  # and meanwhile no task goes on
+            assert len(engine.waiting) == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await lockstep.step(2)
+        assert engine.running == [first.sequence]
+        assert not engine.waiting
+        first.close()
+        await lockstep.step()
+        await listen
+
+    serve(small_engine(max_running=1), main)
+
+
+def test_a_closed_stream_yields_nothing_more():
+    async def main(running):
+        lockstep = Lockstep(running)
+        stream = await submit(running, OTHER)
+        await lockstep.step(6)
+        await anext(stream)
+        stream.close()
+        stream.close()
+        assert [step async for step in stream] == []
+        await lockstep.step()
+
+    serve(small_engine(), main)
+
+
+def test_an_abort_by_somebody_else_ends_the_stream():
+    async def main(running):
+        lockstep = Lockstep(running)
+        stream = await submit(running, LONG)
+        task = asyncio.create_task(to_the_end(stream))
+        abort = asyncio.create_task(running.call(running.engine.abort, stream.sequence))
+        await asyncio.sleep(0)
+        await lockstep.step()
+        await abort
+        assert await task == "left"
+
+    serve(small_engine(), main)
+
+
+def test_a_leader_that_leaves_does_not_take_its_samples_along():
+    async def main(running):
+        lockstep = Lockstep(running)
+        first = await submit(running, LONG)
+        second = asyncio.create_task(submit(running, OTHER, leader=first.sequence))
+        await lockstep.step(2)
+        first.close()
+        lockstep.open()
+        tokens = tuple([step.token_id async for step in await second])
+        assert tokens == write_by_definition(OTHER, noise, context=64).token_ids
+
+    serve(small_engine(), main)
+
+
+def test_leaving_while_guesses_are_checked():
+    guessing = Request((1, 2) * 6, GREEDY, LONG.stops, RunParams(speculate="draft"))
+
+    async def main(running):
+        lockstep = Lockstep(running)
+        stream = await submit(running, guessing)
+        await lockstep.step(4)
+        assert stream.sequence.speculation.proposed
+        stream.close()
+        await lockstep.step()
+        all_left(running.engine)
+        draft = running.engine.speculator.draft
+        assert draft.blocks.free == draft.blocks.count
+
+    serve(small_engine(draft=noise), main)
