@@ -132,7 +132,8 @@ def checks(
 ) -> Iterator[Check]:
     """Every check in turn, each as soon as it is done.
 
-    load: gives a backend, asked for one at a time; sample: token ids, repeated to make the text
+    load: gives a backend whose KV blocks fit its context, asked for one at a time
+    sample: token ids, repeated to make the text
     tiers: the instruction sets to compare, the first of them in all checks
     """
     backend = load(tiers[0], threads[0])

@@ -17,7 +17,7 @@ def llm(tmp_path_factory):
     shape = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
     path = tmp_path_factory.mktemp("bad") / "tiny.gguf"
     write_tiny_llama(path, **shape, format="Q8_0", context=256)
-    return LLM(path, backend="cpu", threads=2)
+    return LLM(path, backend="cpu", threads=2, kv_tokens=256)
 
 
 def batch(**changes):

@@ -59,7 +59,9 @@ class Forgetful:
 
 
 def test_a_wrong_backend_is_found(path):
-    done = list(checks(lambda *_: Forgetful(LLM(path).backend), range(3, 99), TIERS[:1], [1]))
+    done = list(
+        checks(lambda *_: Forgetful(LLM(path, kv_tokens=256).backend), range(3, 99), TIERS[:1], [1])
+    )
     wrong = [check for check in done if not check.passed]
     assert ("rows per call", "7") in {(check.varied, check.value) for check in wrong}
     assert ("rows per call", "8") not in {(check.varied, check.value) for check in wrong}
@@ -82,7 +84,9 @@ def test_a_control_that_does_not_differ_fails(path):
         def run(self, batch):
             return np.zeros((len(batch.logit_rows), 264), np.float32)
 
-    done = list(checks(lambda *_: Constant(LLM(path).backend), [3, 4], TIERS[:1], [1]))
+    done = list(
+        checks(lambda *_: Constant(LLM(path, kv_tokens=256).backend), [3, 4], TIERS[:1], [1])
+    )
     assert [check.varied for check in done if not check.passed] == ["control"]
 
 

@@ -87,8 +87,9 @@ def _loader(path: Path) -> Callable[[str, int], "Backend"]:
     def load(tier: str, threads: int) -> "Backend":
         with instruction_set(tier):
             return LLM(
-                path, backend="cpu", threads=threads, context=context, progress=False
-            ).backend
+                path, backend="cpu", threads=threads, context=context, kv_tokens=context,
+                progress=False,
+            ).backend  # fmt: skip
 
     return load
 
