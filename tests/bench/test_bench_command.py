@@ -9,6 +9,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 from cutaway.bench import Settings, benchmark
 from cutaway.cli.main import main
 from cutaway.errors import InputError
+from random_llama import write_tiny_llama
 
 SMALL = ["--context", "8,16", "--batch", "1,2", "--prompt", "16", "--repeats", "1"]
 
@@ -78,7 +79,8 @@ def test_the_table_names_what_it_shows(capsys, tiny_path):
         (["--repeats", "0"], "repeats must be 1"),
         (["--prompt", "128"], "lower --context or --prompt"),
         (["--context", "120"], "lower --context or --prompt"),
-        (["--batch", "200"], "batch 200 at context 8 needs 400 KV blocks and there are 256"),
+        (["--batch", "200"], "batch 200 at context 8 needs 600 KV blocks and there are 256"),
+        (["--batch", "65"], "batch 65 is more than the 64 streams of one step"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_sentence(capsys, tiny_path, args, sentence):
@@ -100,6 +102,22 @@ def test_a_model_is_as_free_after_a_run_as_before(tiny_path):
     runs.prefill(llm, np.random.default_rng(0), 16)
     assert (llm.engine.blocks.free, llm.engine.backend) == (free, backend)
     assert not llm.engine.running
+
+
+@pytest.mark.parametrize("batch", [16, 64])
+def test_streams_that_take_many_steps_to_begin_are_measured_together(tmp_path, batch):
+    """None of them ends before the last has read its prompt."""
+    import numpy as np
+
+    from cutaway import LLM
+    from cutaway.bench import runs
+
+    path = write_tiny_llama(tmp_path / "long.gguf", context=512)
+    need = runs.blocks_needed(64, batch, 32) * 32
+    llm = LLM(path, threads=1, kv_tokens=need)
+    steps = runs.decode(llm, np.random.default_rng(0), 64, batch, resample=False)
+    assert len(steps.step) == len(steps.plan) == runs.STEPS - runs.WARM
+    assert llm.engine.scheduler.preemptions == 0
 
 
 def test_it_needs_the_native_backend(capsys, monkeypatch, tiny_path):

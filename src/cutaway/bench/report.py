@@ -102,6 +102,11 @@ def _check_room(llm: LLM, settings: Settings) -> None:
                 f"batch {batch} at context {context} needs {need} KV blocks and there are {have}: "
                 "lower --batch or --context"
             )
+        if batch > runs.MOST_STREAMS:
+            raise InputError(
+                f"batch {batch} is more than the {runs.MOST_STREAMS} streams of one step: "
+                "lower --batch"
+            )
 
 
 def _turn(llm: LLM, rng: np.random.Generator, settings: Settings) -> dict[Any, runs.Steps]:

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from cutaway.backends import Backend, Batch, Logits
-from cutaway.engine import Engine, StopParams
+from cutaway.engine import Engine, Policy, StopParams
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.llm import LLM
 from cutaway.sampling import History, Request, SamplingParams, sample
@@ -20,6 +20,7 @@ from cutaway.sampling import History, Request, SamplingParams, sample
 STEPS = 32
 """Decode steps of one run; the first WARM of them do not count."""
 WARM = 4
+MOST_STREAMS = Policy().max_running
 DEFAULTS = SamplingParams(seed=1)
 """The command line's."""
 
@@ -116,7 +117,8 @@ def blocks_needed(context: int, batch: int, block: int) -> int:
 def longest(context: int, batch: int) -> int:
     """Tokens of the longest text of a decode run."""
     # While the last prompt is read, the first sequence already writes: room for that.
-    return context + STEPS + -(-context * batch // 256)
+    rows = Policy().max_rows_beside - min(batch, MOST_STREAMS)
+    return context + STEPS + -(-context * batch // rows)
 
 
 @contextmanager

@@ -1,0 +1,177 @@
+"""What serving many texts gives: guesses, shared prefixes, streams together, a prompt beside them.
+
+    python bench/serving.py [-m MODEL] [--threads N] [--repeats 5] [--streams 16]
+        [--prompt 2000] [--json]
+
+    guesses   tokens a second with --speculate ngram by those without, on tasks that give the
+              passage to repeat or edit, and on free text; the texts must be equal
+    prefix    seconds to the first token of a prompt whose beginning is cached, by the cold time
+    streams   tokens a second of many streams by those of one
+    beside    seconds between a stream's tokens while somebody else's long prompt is read
+
+Everything is measured in turns in one process; figures are medians. The last line is one JSON
+document. The exit code is 1 where a guess changed a text.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import serving_runs as runs
+from cutaway import LLM
+from cutaway.bench.runs import MOST_STREAMS
+from cutaway.progress import say
+
+PASSAGE = (
+    "The lighthouse keeper climbed the narrow stairs every evening at dusk. He carried a small "
+    "lantern and a book of tide tables. From the gallery he could see the fishing boats return to "
+    "the harbour one by one. On stormy nights he stayed awake until dawn, watching the waves break "
+    "over the reef."
+)
+TASKS = {
+    "repeat": [f"Repeat this passage exactly:\n\n{PASSAGE}"],
+    "edit": [f"Rewrite this passage, with 'keeper' changed to 'guard':\n\n{PASSAGE}"],
+}
+FREE = [
+    "Once upon a time in a small village",
+    "The future of energy is",
+    "def quicksort(xs):",
+    "My favourite recipe for soup begins with",
+]
+TEMPERATURES = (0.0, 0.7, 1.0)
+MODES = ("off", "ngram")
+MAX_TOKENS = 128
+
+
+def guesses(llm: LLM, repeats: int) -> list[dict[str, Any]]:
+    """A row for every task and temperature."""
+    tasks: Mapping[str, list[Any]] = {
+        name: [llm.chat_prompt([{"role": "user", "content": text}]) for text in texts]
+        for name, texts in TASKS.items()
+    } | {"free text": FREE}
+    rows = []
+    for name, prompts in tasks.items():
+        for temperature in TEMPERATURES:
+            done: dict[str, list[runs.Decoded]] = {mode: [] for mode in MODES}
+            for _ in range(repeats):
+                for mode in MODES:
+                    options = {"temperature": temperature, "max_tokens": MAX_TOKENS}
+                    done[mode].append(runs.decode(llm, prompts, mode, **options))
+            rows.append({"task": name, "temperature": temperature} | _compared(done))
+            say(f"  {name} at temperature {temperature}: {rows[-1]['ratio']:.2f}×")
+    return rows
+
+
+def _compared(done: Mapping[str, list[runs.Decoded]]) -> dict[str, Any]:
+    pairs = list(zip(done["ngram"], done["off"], strict=True))
+    last = done["ngram"][-1]
+    return {
+        "off_tokens_per_s": median(run.rate for run in done["off"]),
+        "ngram_tokens_per_s": median(run.rate for run in done["ngram"]),
+        "ratio": median(a.rate / b.rate for a, b in pairs),
+        "accepted": last.accepted,
+        "proposed": last.proposed,
+        "equal": all(a.texts == b.texts for a, b in pairs),
+    }
+
+
+def prefix(llm: LLM, rng: np.random.Generator, repeats: int) -> dict[str, Any]:
+    times = [runs.shared_prefix(llm, rng) for _ in range(repeats)]
+    return {
+        "prompt_tokens": runs.SHARED + runs.OWN,
+        "cached_tokens": times[-1][2],
+        "cold_s": median(cold for cold, _, _ in times),
+        "warm_s": median(warm for _, warm, _ in times),
+        "ratio": median(warm / cold for cold, warm, _ in times),
+    }
+
+
+def streams(llm: LLM, rng: np.random.Generator, repeats: int, count: int) -> dict[str, Any]:
+    pairs = [(runs.streams(llm, rng, 1), runs.streams(llm, rng, count)) for _ in range(repeats)]
+    return {
+        "streams": count,
+        "one_tokens_per_s": median(one.rate for one, _ in pairs),
+        "many_tokens_per_s": median(many.rate for _, many in pairs),
+        "ratio": median(many.rate / one.rate for one, many in pairs),
+        "outside_plan": median(many.outside for _, many in pairs),
+    }
+
+
+def beside(llm: LLM, rng: np.random.Generator, repeats: int, tokens: int) -> dict[str, Any]:
+    found = [runs.beside(llm, rng, tokens) for _ in range(repeats)]
+    during = [seconds for run in found for seconds in run.during]
+    return {
+        "prompt_tokens": tokens,
+        "itl_alone_s": median(seconds for run in found for seconds in run.before),
+        "itl_beside_s": median(during),
+        "itl_beside_worst_s": max(during),
+        "ttft_alone_s": median(run.alone for run in found),
+        "ttft_beside_s": median(run.ttft for run in found),
+    }
+
+
+def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
+    """Everything; rates per second, times in seconds."""
+    rng, repeats = np.random.default_rng(0), args.repeats
+    runs.decode(llm, FREE[:1], "off", max_tokens=32)  # warms up
+    with runs.without_prefix_cache(llm):
+        found = {
+            "guesses": guesses(llm, repeats),
+            "streams": streams(llm, rng, repeats, args.streams),
+            "beside": beside(llm, rng, repeats, args.prompt),
+        }
+    return found | {"prefix": prefix(llm, rng, repeats)}
+
+
+def show(found: Mapping[str, Any]) -> None:
+    print("task        temperature   off tok/s   ngram tok/s   ratio   guessed right")
+    for row in found["guesses"]:
+        print(
+            f"{row['task']:11s} {row['temperature']:11.1f} {row['off_tokens_per_s']:11.0f} "
+            f"{row['ngram_tokens_per_s']:13.0f} {row['ratio']:6.2f}×   "
+            f"{row['accepted']} of {row['proposed']}{'' if row['equal'] else '   TEXTS DIFFER'}"
+        )
+    p, s, b = found["prefix"], found["streams"], found["beside"]
+    print(
+        f"\nfirst token  {p['cold_s'] * 1e3:.1f} ms cold, {p['warm_s'] * 1e3:.1f} ms with "
+        f"{p['cached_tokens']} of {p['prompt_tokens']} prompt tokens cached: {p['ratio']:.2f}×"
+        f"\nstreams      {s['one_tokens_per_s']:.0f} tokens/s of one, {s['many_tokens_per_s']:.0f} "
+        f"of {s['streams']}: {s['ratio']:.2f}×; {s['outside_plan']:.0%} of a step beside the plan"
+        f"\nper token    {b['itl_alone_s'] * 1e3:.1f} ms alone, {b['itl_beside_s'] * 1e3:.1f} ms "
+        f"(worst {b['itl_beside_worst_s'] * 1e3:.0f} ms) beside a prompt of {b['prompt_tokens']} "
+        f"tokens\nthat prompt  {b['ttft_alone_s']:.2f} s to its first token alone, "
+        f"{b['ttft_beside_s']:.2f} s beside the stream\n"
+    )
+
+
+def parse(argv: list[str] | None) -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--prompt", type=int, default=2000, help="tokens of the long prompt")
+    parser.add_argument("--json", action="store_true", help="print the JSON document only")
+    args = parser.parse_args(argv)
+    if min(args.repeats, args.prompt) < 1 or not 2 <= args.streams <= MOST_STREAMS:
+        parser.error(f"--repeats and --prompt must be above 0, --streams 2 to {MOST_STREAMS}")
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    llm = LLM(args.model, threads=args.threads, progress=not args.json)
+    found = measure(llm, args)
+    if not args.json:
+        show(found)
+    print(json.dumps({"benchmark": "serving", "model": llm.name} | found))
+    return int(not all(row["equal"] for row in found["guesses"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

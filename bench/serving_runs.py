@@ -1,0 +1,147 @@
+"""What bench/serving.py measures: timed runs of one engine, each of them once.
+
+Knows stop-watches and what is asked of the engine. Refuses to know rounds, ratios and tables.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from cutaway import LLM
+from cutaway.bench import runs
+from cutaway.engine import StopParams
+from cutaway.sampling import SamplingParams
+
+Prompt = str | Sequence[int]
+CONTEXT = 64
+"""Tokens that a stream begins with."""
+
+SHARED, OWN = 400, 20
+"""Tokens of a prompt that another began with too, and those that are its own."""
+
+BEFORE = 24
+"""Tokens of a stream before somebody else's prompt is read beside it."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Some texts' decoding: seconds after each first token, and the tokens they gave."""
+
+    seconds: float
+    tokens: int
+    texts: tuple[tuple[int, ...], ...]
+    proposed: int
+    accepted: int
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Streams that decode together: tokens per second, and the share of a step beside the plan."""
+
+    rate: float
+    outside: float
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A prompt read beside a stream that decodes; seconds.
+
+    before  between the stream's tokens while it is alone; during: while the prompt is read
+    ttft    of the prompt; alone: of such a prompt with nobody else
+    """
+
+    before: list[float]
+    during: list[float]
+    ttft: float
+    alone: float
+
+
+def decode(llm: LLM, prompts: Sequence[Prompt], speculate: str, **options: Any) -> Decoded:
+    """The prompts one after the other; a text may end where it likes."""
+    done = [llm.generate(prompt, speculate=speculate, seed=1, **options) for prompt in prompts]
+    rates = [c.timing.decode_tokens_per_s for c in done]
+    timed = [(len(c.token_ids) - 1, rate) for c, rate in zip(done, rates, strict=True) if rate]
+    return Decoded(
+        sum(tokens / rate for tokens, rate in timed),
+        sum(tokens for tokens, _ in timed),
+        tuple(c.token_ids for c in done),
+        sum(c.speculation.proposed for c in done),
+        sum(c.speculation.accepted for c in done),
+    )
+
+
+def shared_prefix(llm: LLM, rng: np.random.Generator) -> tuple[float, float, int]:
+    """Seconds to the first token of a new prompt, of one that begins alike, and what was cached."""
+    shared = random_tokens(llm, rng, SHARED)
+    cold, _ = ttft(llm, [*shared, *random_tokens(llm, rng, OWN)])
+    warm, cached = ttft(llm, [*shared, *random_tokens(llm, rng, OWN)])
+    return cold, warm, cached
+
+
+def ttft(llm: LLM, prompt: Prompt) -> tuple[float, int]:
+    """Seconds from the request to its first token, and how many tokens were cached."""
+    started = perf_counter()
+    with closing(llm.stream(prompt, max_tokens=2, ignore_eos=True, seed=1)) as stream:
+        next(stream)
+        return perf_counter() - started, stream.sequence.num_cached_tokens or 0
+
+
+@contextmanager
+def without_prefix_cache(llm: LLM) -> Iterator[None]:
+    """Nothing is found and nothing is kept."""
+    scheduler = llm.engine.scheduler
+    before = scheduler.policy
+    scheduler.policy = replace(before, prefix_cache=False)
+    try:
+        yield
+    finally:
+        scheduler.policy = before
+
+
+def streams(llm: LLM, rng: np.random.Generator, count: int) -> Streams:
+    """So many texts at once, sampled with the command's defaults."""
+    steps = runs.decode(llm, rng, CONTEXT, count, resample=False)
+    outside = 1 - np.array(steps.plan) / np.array(steps.step)
+    return Streams(count / float(np.median(steps.step)), float(np.median(outside)))
+
+
+def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
+    """A prompt of so many tokens comes while a stream decodes."""
+    alone, _ = ttft(llm, random_tokens(llm, rng, tokens))
+    engine, stops = llm.engine, StopParams(max_tokens=tokens, ignore_eos=True)
+    prompt = random_tokens(llm, rng, CONTEXT)
+    times: list[float] = []
+    arrived = 0.0
+    stream = engine.add(prompt, SamplingParams(seed=1), stops)
+    other = None
+    try:
+        while other is None or not other.output_token_ids:
+            if len(times) == BEFORE and other is None:
+                arrived = perf_counter()
+                quick = StopParams(max_tokens=1)
+                long = random_tokens(llm, rng, tokens)
+                other = engine.add(long, SamplingParams(seed=1), quick)
+            if any(step.sequence_id == stream.id for step in engine.step()):
+                times.append(perf_counter())
+        first = perf_counter() - arrived
+    finally:
+        for sequence in filter(None, (stream, other)):
+            engine.abort(sequence)
+    gaps = np.diff(times).tolist()
+    return Beside(gaps[4 : BEFORE - 1], gaps[BEFORE - 1 :], first, alone)
+
+
+def random_tokens(llm: LLM, rng: np.random.Generator, count: int) -> list[int]:
+    """Ordinary tokens."""
+    vocab = llm.engine.limits.vocab_size
+    tokens: list[int] = rng.integers(vocab // 64, vocab, count).tolist()
+    return tokens

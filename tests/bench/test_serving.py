@@ -1,0 +1,61 @@
+"""bench/serving.py: what it measures is what it says, and a changed text is an error."""
+
+import json
+
+import pytest
+
+pytest.importorskip("cutaway._native", reason="the native backend was not built")
+
+import serving
+import serving_runs
+from random_llama import write_tiny_llama
+
+SMALL = ["--repeats", "1", "--streams", "3", "--prompt", "300", "--threads", "1", "--json"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_tiny_llama(tmp_path_factory.mktemp("serving") / "tiny.gguf", context=1024)
+
+
+@pytest.fixture(autouse=True)
+def plain_prompts(monkeypatch):
+    """The tiny model has no chat template."""
+    monkeypatch.setattr(serving.LLM, "chat_prompt", lambda self, messages: messages[0]["content"])
+
+
+def run(path, capsys):
+    code = serving.main(["-m", str(path), *SMALL])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_every_part_is_measured(path, capsys):
+    code, found = run(path, capsys)
+    assert code == 0
+    assert len(found["guesses"]) == 9
+    assert all(row["equal"] and row["ratio"] > 0 for row in found["guesses"])
+    assert any(row["accepted"] > 0 for row in found["guesses"])
+    assert found["prefix"]["cached_tokens"] == 384  # whole blocks of the 400 that are shared
+    assert 0 < found["streams"]["outside_plan"] < 1
+    assert found["beside"]["itl_beside_worst_s"] >= found["beside"]["itl_beside_s"] > 0
+
+
+def test_a_guess_that_changes_a_text_is_an_error(path, capsys, monkeypatch):
+    real = serving_runs.decode
+
+    def wrong(llm, prompts, speculate, **options):
+        done = real(llm, prompts, speculate, **options)
+        return done if speculate == "off" else serving_runs.replace(done, texts=((1,),))
+
+    monkeypatch.setattr(serving.runs, "decode", wrong)
+    code, found = run(path, capsys)
+    assert code == 1
+    assert not any(row["equal"] for row in found["guesses"])
+
+
+@pytest.mark.parametrize("wrong", [["--repeats", "0"], ["--streams", "1"], ["--prompt", "0"]])
+def test_numbers_that_cannot_be(wrong, capsys):
+    with pytest.raises(SystemExit) as ended:
+        serving.parse(wrong)
+    assert ended.value.code == 2
+    assert "must be above 0" in capsys.readouterr().err
