@@ -6,7 +6,8 @@ The asynchronous names are imported when first used: asyncio takes 40 ms to load
 from typing import TYPE_CHECKING, Any
 
 from cutaway.engine.draft_model import DraftModel
-from cutaway.engine.engine import Engine, Limits
+from cutaway.engine.engine import Engine
+from cutaway.engine.limits import Limits
 from cutaway.engine.params import RunParams
 from cutaway.engine.scheduler import Policy
 from cutaway.engine.sequence import Sequence, Speculation, TokenStep

@@ -5,7 +5,6 @@ logits are computed, and why these sequences are in a step (scheduler.py).
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import count
 from random import SystemRandom
 
@@ -15,6 +14,7 @@ from cutaway.backends import Backend, Batch, Logits
 from cutaway.cache import BlockManager
 from cutaway.engine.batch import batch_of, lay_rows, logits_of
 from cutaway.engine.fingerprint import chain_hash
+from cutaway.engine.limits import Limits
 from cutaway.engine.params import RunParams
 from cutaway.engine.scheduler import Policy, Scheduled, Scheduler
 from cutaway.engine.sequence import Sequence, TokenStep
@@ -25,15 +25,6 @@ from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
 from cutaway.sampling.params import check_ids
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the model itself imposes."""
-
-    context_length: int
-    vocab_size: int
-    end_ids: frozenset[int]
 
 
 class Engine:
@@ -180,7 +171,7 @@ class Engine:
         if most is not None and len(self.waiting) >= most:
             raise QueueFullError(f"{most} requests wait already: try again later")
         seed = params.seed if params.seed is not None else randbits(32)
-        longest = min(len(prompt) + stops.max_tokens, self.limits.context_length)
+        longest = self.limits.longest(len(prompt), stops.max_tokens)
         sequence = Sequence(
             next(self._ids), prompt, params, stops, seed, longest, run, leader=leader
         )
@@ -215,36 +206,17 @@ class Engine:
         self, prompt: tuple[int, ...], params: SamplingParams, stops: StopParams, run: RunParams
     ) -> None:
         """InputError where a request does not fit the model or the machine."""
-        self.check_prompt(prompt)
-        self._check_ids("logit_bias", params.logit_bias)
-        self._check_ids("stop_token_ids", stops.stop_token_ids)
+        self.limits.check_prompt(prompt)
+        self.limits.check_ids("logit_bias", params.logit_bias)
+        self.limits.check_ids("stop_token_ids", stops.stop_token_ids)
         if run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
-        longest = min(len(prompt) + stops.max_tokens, self.limits.context_length)
-        wanted = self.scheduler.blocks_for(longest)
+        wanted = self.scheduler.blocks_for(self.limits.longest(len(prompt), stops.max_tokens))
         if wanted > self.blocks.count:
             raise InputError(
                 f"prompt and max_tokens need {wanted} KV blocks of {self.blocks.block} tokens; "
                 f"there are {self.blocks.count}: shorten the prompt or lower max_tokens"
             )
-
-    def check_prompt(self, prompt: tuple[int, ...]) -> None:
-        """InputError where the model cannot be asked to continue this."""
-        longest = self.limits.context_length - 1
-        if not prompt:
-            raise InputError("prompt is empty and this model has no begin token: write something")
-        if len(prompt) > longest:
-            raise InputError(
-                f"prompt has {len(prompt)} tokens, and at most {longest} leave room to answer in "
-                f"a context of {self.limits.context_length}: shorten it"
-            )
-        self._check_ids("prompt", prompt)
-
-    def _check_ids(self, name: str, ids: Iterable[int]) -> None:
-        for token_id in ids:
-            if not 0 <= token_id < self.limits.vocab_size:
-                last = self.limits.vocab_size - 1
-                raise InputError(f"{name}: token id {token_id} is not between 0 and {last}")
 
     # -- stops -------------------------------------------------------------------------------
 
@@ -273,7 +245,7 @@ class Engine:
         longest = self.limits.context_length
         if not 0 < len(token_ids) <= longest:
             raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
-        self._check_ids("token_ids", token_ids)
+        self.limits.check_ids("token_ids", token_ids)
         wanted = self.scheduler.blocks_for(len(token_ids))
         if wanted > self.blocks.free:
             raise CutawayError(

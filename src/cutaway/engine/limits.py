@@ -1,0 +1,38 @@
+"""What can be asked of a model at all. Refuses to know who else is running."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutaway.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the model itself imposes."""
+
+    context_length: int
+    vocab_size: int
+    end_ids: frozenset[int]
+
+    def longest(self, prompt_tokens: int, max_tokens: int) -> int:
+        """How many tokens a text can have at most, its prompt included."""
+        return min(prompt_tokens + max_tokens, self.context_length)
+
+    def check_prompt(self, prompt: tuple[int, ...]) -> None:
+        """InputError where the model cannot be asked to continue this."""
+        longest = self.context_length - 1
+        if not prompt:
+            raise InputError("prompt is empty and this model has no begin token: write something")
+        if len(prompt) > longest:
+            raise InputError(
+                f"prompt has {len(prompt)} tokens, and at most {longest} leave room to answer in "
+                f"a context of {self.context_length}: shorten it"
+            )
+        self.check_ids("prompt", prompt)
+
+    def check_ids(self, name: str, ids: Iterable[int]) -> None:
+        """InputError where one of them is no token of the vocabulary."""
+        for token_id in ids:
+            if not 0 <= token_id < self.vocab_size:
+                last = self.vocab_size - 1
+                raise InputError(f"{name}: token id {token_id} is not between 0 and {last}")
