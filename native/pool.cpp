@@ -90,7 +90,9 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
   job_ = &job;
   const long start = nanoseconds();
   late_.store(0, std::memory_order_relaxed);
-  epoch_.store(next_epoch(active_), std::memory_order_seq_cst);
+  // An exchange, not a store: qemu lets the load that follows overtake an ARM store-release, and
+  // the job is then missed by a thread that falls asleep just now.
+  epoch_.exchange(next_epoch(active_), std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst)) {
     std::lock_guard<std::mutex> lock(bed_->mutex);
     bed_->wake.notify_all();
