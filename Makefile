@@ -9,11 +9,13 @@ lint:
 	mypy
 	lint-imports
 
-# Speed beside the machine's limit, and what the KV cache buys. Beside other engines:
+# Speed beside the machine's limit, what the KV cache buys, many texts at once. Beside other engines:
 # python bench/compare.py --help
 bench:
 	python -m cutaway bench
 	python bench/kv_cache.py
+	python bench/serving.py
+	python bench/soak.py
 
 # The native code without Python, under the sanitizers: memory and undefined behaviour, then races.
 sanitize:

@@ -197,7 +197,7 @@ def report(comparison: Comparison) -> None:
               f"({v['lowest']:.2f}–{v['highest']:.2f}), {v['verdict']}")  # fmt: skip
     if comparison.args.write:
         path = comparison.args.write
-        path.write_text(replace_between_markers(path.read_text(), table))
+        path.write_text(replace_between_markers(path.read_text(), "compare", table))
     engines = [asdict(column) for column in comparison.columns]
     guard = asdict(comparison.guard)
     print(
@@ -227,7 +227,9 @@ def main() -> None:
         command = [args.peer_python, str(PEERS / "llama_quantize.py"), args.model, args.make]
         sys.exit(subprocess.call(command, env=environment()))
     if args.write:
-        replace_between_markers(args.write.read_text(), "")  # now, not after the last round
+        replace_between_markers(
+            args.write.read_text(), "compare", ""
+        )  # now, not after the last round
     try:
         comparison = Comparison(args)
         try:

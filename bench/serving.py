@@ -1,7 +1,7 @@
 """What serving many texts gives: guesses, shared prefixes, streams together, a prompt beside them.
 
     python bench/serving.py [-m MODEL] [--threads N] [--repeats 5] [--streams 16]
-        [--prompt 2000] [--json]
+        [--prompt 2000] [--json] [--write README.md]
 
     guesses   tokens a second with --speculate ngram by those without, on tasks that give the
               passage to repeat or edit, and on free text; the texts must be equal
@@ -17,6 +17,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,6 +27,7 @@ import serving_runs as runs
 from cutaway import LLM
 from cutaway.bench.runs import MOST_STREAMS
 from cutaway.progress import say
+from peers.table import replace_between_markers
 
 PASSAGE = (
     "The lighthouse keeper climbed the narrow stairs every evening at dusk. He carried a small "
@@ -128,25 +130,28 @@ def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
     return found | {"prefix": prefix(llm, rng, repeats)}
 
 
-def show(found: Mapping[str, Any]) -> None:
-    print("task        temperature   off tok/s   ngram tok/s   ratio   guessed right")
-    for row in found["guesses"]:
-        print(
-            f"{row['task']:11s} {row['temperature']:11.1f} {row['off_tokens_per_s']:11.0f} "
-            f"{row['ngram_tokens_per_s']:13.0f} {row['ratio']:6.2f}×   "
-            f"{row['accepted']} of {row['proposed']}{'' if row['equal'] else '   TEXTS DIFFER'}"
-        )
+def markdown(found: Mapping[str, Any]) -> str:
+    """A table for people, and for README."""
     p, s, b = found["prefix"], found["streams"], found["beside"]
-    print(
-        f"\nfirst token  {p['cold_s'] * 1e3:.1f} ms cold, {p['warm_s'] * 1e3:.1f} ms with "
-        f"{p['cached_tokens']} of {p['prompt_tokens']} prompt tokens cached: {p['ratio']:.2f}×"
-        f"\nstreams      {s['one_tokens_per_s']:.0f} tokens/s of one, {s['many_tokens_per_s']:.0f} "
-        f"of {s['streams']}: {s['ratio']:.2f}×; {s['outside_plan']:.0%} of a step beside the plan"
-        f"\nper token    {b['itl_alone_s'] * 1e3:.1f} ms alone, {b['itl_beside_s'] * 1e3:.1f} ms "
-        f"(worst {b['itl_beside_worst_s'] * 1e3:.0f} ms) beside a prompt of {b['prompt_tokens']} "
-        f"tokens\nthat prompt  {b['ttft_alone_s']:.2f} s to its first token alone, "
-        f"{b['ttft_beside_s']:.2f} s beside the stream\n"
-    )
+    rows = [
+        f"| guesses: {row['task']}, temperature {row['temperature']:g} "
+        f"| {row['off_tokens_per_s']:.0f} tokens/s | {row['ngram_tokens_per_s']:.0f} tokens/s "
+        f"| **{row['ratio']:.2f}×**{'' if row['equal'] else ', TEXTS DIFFER'}; "
+        f"{row['accepted']} of {row['proposed']} guesses right |"
+        for row in found["guesses"]
+    ]
+    rows += [
+        f"| first token, {p['cached_tokens']} of {p['prompt_tokens']} prompt tokens in the cache "
+        f"| {p['cold_s'] * 1e3:.0f} ms cold | {p['warm_s'] * 1e3:.0f} ms | **{p['ratio']:.2f}×** |",
+        f"| {s['streams']} streams at once | {s['one_tokens_per_s']:.0f} tokens/s of one "
+        f"| {s['many_tokens_per_s']:.0f} tokens/s | **{s['ratio']:.2f}×** |",
+        f"| between two tokens, while a prompt of {b['prompt_tokens']} is read beside "
+        f"| {b['itl_alone_s'] * 1e3:.0f} ms alone | {b['itl_beside_s'] * 1e3:.0f} ms "
+        f"| at most {b['itl_beside_worst_s'] * 1e3:.0f} ms |",
+        f"| first token of that prompt | {b['ttft_alone_s']:.2f} s alone "
+        f"| {b['ttft_beside_s']:.2f} s | **{b['ttft_beside_s'] / b['ttft_alone_s']:.2f}×** |",
+    ]
+    return "\n".join(["| | without | with | |", "|---|---|---|---|", *rows])
 
 
 def parse(argv: list[str] | None) -> Namespace:
@@ -157,6 +162,7 @@ def parse(argv: list[str] | None) -> Namespace:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=2000, help="tokens of the long prompt")
     parser.add_argument("--json", action="store_true", help="print the JSON document only")
+    parser.add_argument("--write", type=Path, metavar="README.md", help="where the table goes")
     args = parser.parse_args(argv)
     if min(args.repeats, args.prompt) < 1 or not 2 <= args.streams <= MOST_STREAMS:
         parser.error(f"--repeats and --prompt must be above 0, --streams 2 to {MOST_STREAMS}")
@@ -165,10 +171,16 @@ def parse(argv: list[str] | None) -> Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
+    if args.write:
+        replace_between_markers(args.write.read_text(), "serving", "")  # now, not at the end
     llm = LLM(args.model, threads=args.threads, progress=not args.json)
     found = measure(llm, args)
+    table = markdown(found)
     if not args.json:
-        show(found)
+        print(table, end="\n\n")
+    if args.write:
+        text = replace_between_markers(args.write.read_text(), "serving", table)
+        args.write.write_text(text)
     print(json.dumps({"benchmark": "serving", "model": llm.name} | found))
     return int(not all(row["equal"] for row in found["guesses"]))
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -110,9 +108,13 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def replace_between_markers(text: str, table: str) -> str:
-    """The text with the table between its markers. ValueError where they are not there once."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"there must be one line {BEGIN} and, after it, one line {END}")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+def replace_between_markers(text: str, name: str, table: str) -> str:
+    """The text with the table between <!-- name:begin --> and <!-- name:end -->.
+
+    ValueError where they are not there once.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"there must be one line {begin} and, after it, one line {end}")
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"

@@ -15,8 +15,6 @@ from peers import guard, worker
 from peers.client import Cold, PeerError, Worker, cold
 from peers.guard import Guard
 from peers.table import (
-    BEGIN,
-    END,
     Column,
     Metric,
     Target,
@@ -80,17 +78,20 @@ def test_the_table_has_a_column_per_engine_and_a_dash_for_what_was_not_measured(
     assert lines[-1] == "a note"
 
 
+BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
+
+
 def test_only_what_is_between_the_markers_changes():
     text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = replace_between_markers(text, "new")
+    once = replace_between_markers(text, "compare", "new")
     assert once == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
-    assert replace_between_markers(once, "new") == once
+    assert replace_between_markers(once, "compare", "new") == once
 
 
 @pytest.mark.parametrize("text", ["", BEGIN, END + BEGIN, BEGIN + END + END])
 def test_markers_that_are_missing_or_twice_are_refused(text):
     with pytest.raises(ValueError, match="compare:begin"):
-        replace_between_markers(text, "new")
+        replace_between_markers(text, "compare", "new")
 
 
 # -- what was disturbed ----------------------------------------------------------------------------

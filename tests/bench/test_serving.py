@@ -40,6 +40,17 @@ def test_every_part_is_measured(path, capsys):
     assert found["beside"]["itl_beside_worst_s"] >= found["beside"]["itl_beside_s"] > 0
 
 
+def test_the_table_goes_where_it_is_asked_for(path, capsys, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("a\n<!-- serving:begin -->\n<!-- serving:end -->\nb\n")
+    assert serving.main(["-m", str(path), *SMALL, "--write", str(readme)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lines = readme.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("a", "b")
+    assert f"**{found['prefix']['ratio']:.2f}×**" in readme.read_text()
+    assert len(lines) == 4 + 2 + 9 + 4  # what was there, the head, guesses, the rest
+
+
 def test_a_guess_that_changes_a_text_is_an_error(path, capsys, monkeypatch):
     real = serving_runs.decode
 
