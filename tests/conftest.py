@@ -1,5 +1,6 @@
 """What every test may use: the model's file, and hypothesis without a clock."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from cutaway import hub
 
 settings.register_profile("shared-machine", deadline=None)  # a stall is not a failure
 settings.load_profile("shared-machine")
+
+# A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that;
+# the tests that interrupt one would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
