@@ -23,6 +23,8 @@ struct AttendChunk {
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
 };
 
+constexpr int kSketch = 32;  // counts in a sketch of a row
+
 struct RowStats {
   uint64_t hash;       // engine/fingerprint.py's row_hash
   uint32_t magnitude;  // bits of the largest |x|: 0x7F800000 or more where x is not finite
@@ -51,11 +53,14 @@ struct Kernels {
   size_t (*collect)(const float* x, size_t n, float least, uint32_t* out);  // 16 more than it gets
   double (*exp_sum)(const float* x, size_t n, float peak);
   void (*exp_each)(const float* x, size_t n, float peak, double* out);
-  double (*ordered_sum)(const double* x, size_t n);
   void (*luck_all)(size_t n, uint32_t position, uint64_t seed, uint32_t* out);  // room for 128 more
   void (*luck_some)(const uint32_t* ids, size_t n, uint32_t position, uint64_t seed,
                     uint32_t* out);  // both: room for 32 more
   float (*bounds)(const float* x, const uint32_t* words, size_t n, float top, float* out);
+  // sample_look.inc
+  double (*exp_sum_deep)(const float* x, size_t n, float peak, double* depth);
+  size_t (*rank_of)(const float* x, size_t n, size_t index);
+  void (*sketch)(const float* x, size_t n, float peak, uint32_t* counts);  // kSketch of them
 };
 
 const Kernels* kernels_generic();

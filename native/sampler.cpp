@@ -1,6 +1,6 @@
 #include "sampler.h"
 
-#include "sampler_candidates.h"
+#include "sampler_look.h"
 
 namespace cutaway {
 namespace {
@@ -8,15 +8,6 @@ namespace {
 thread_local Scratch scratch;
 
 bool is_finite(const RowStats& stats) { return stats.magnitude < 0x7F800000u; }
-
-// 1 for the likeliest; of equals the lowest id comes first.
-size_t rank_of(const float* logits, size_t vocab, size_t id) {
-  const float own = logits[id];
-  uint32_t rank = 1;
-  for (size_t i = 0; i < id; i++) rank += logits[i] >= own;
-  for (size_t i = id + 1; i < vocab; i++) rank += logits[i] > own;
-  return rank;
-}
 
 }  // namespace
 
@@ -27,20 +18,24 @@ Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row&
   drawn.row_hash = stats.hash;
   if (!is_finite(stats)) return drawn.status = Drawn::Status::kNotFinite, drawn;
   Candidates c(k, scratch, logits, vocab, stats);
+  std::optional<Onlooker> onlooker;
+  if (row.look) onlooker.emplace(k, logits, row, c);
   const double log_sum = c.log_sum();
   drawn.model = c.likeliest(row.top);
-  for (const Stage& stage : row.chain->stages) {
-    if (row.ledger) drawn.ledger.emplace_back();
-    c.apply(stage, row, row.ledger ? &drawn.ledger.back() : nullptr);
+  for (size_t n = 0; n < row.chain->stages.size(); n++) {
+    StageReport* report = row.ledger || row.look ? &drawn.ledger.emplace_back() : nullptr;
+    c.apply(row.chain->stages[n], row, report);
     if (!c.in_range()) return drawn.status = Drawn::Status::kOutOfRange, drawn;
+    if (onlooker) onlooker->after(n, c);
   }
-  const size_t chosen = c.draw(row);
-  drawn.token_id = c.id(chosen);
+  drawn.own = c.id(c.draw(row));
+  drawn.token_id = row.forced.value_or(drawn.own);
   drawn.survivors = c.size();
   drawn.logprob = logits[drawn.token_id] - log_sum;
-  if (row.top == 0) return drawn;
   drawn.chain = c.likeliest(row.top);
-  drawn.chain_logprob = c.logprob(chosen);
+  const size_t at = c.find(drawn.token_id);
+  if (at < c.size() && (row.top || row.look)) drawn.chain_logprob = c.logprob(at);
+  if (onlooker) drawn.observed = onlooker->tell(drawn.token_id, c);
   return drawn;
 }
 
@@ -54,7 +49,7 @@ ReadRow read_row(const Kernels& k, const float* logits, size_t vocab, int32_t ne
   read.top = c.likeliest(top);
   if (next < 0) return read;
   read.logprob = c.logprob((size_t)next);
-  read.rank = rank_of(logits, vocab, (size_t)next);
+  read.rank = k.rank_of(logits, vocab, (size_t)next);
   return read;
 }
 

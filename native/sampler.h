@@ -4,6 +4,8 @@
 #pragma once
 #include <stdint.h>
 
+#include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,12 @@ struct Chain {
   std::vector<int64_t> prompt;  // its distinct ids, where the chain has penalties
 };
 
+// Which tokens of a row to follow: the likeliest, and others by their ids, below vocab.
+struct Look {
+  size_t top;
+  std::vector<uint32_t> watch;
+};
+
 struct Row {
   const Chain* chain;
   uint64_t seed;
@@ -32,6 +40,8 @@ struct Row {
   bool ledger;
   size_t top;                   // how many of the likeliest to tell
   std::vector<int64_t> output;  // ids, where the chain has penalties
+  std::optional<Look> look;
+  std::optional<uint32_t> forced;  // the token, where it is given; below vocab
 };
 
 // A token and its natural log-probability.
@@ -44,17 +54,38 @@ struct StageReport {
   size_t survivors;
   double removed_mass;
   std::vector<uint32_t> victims;
+  double log_sum;            // of the survivors
+  std::optional<float> cut;  // the lowest of them, where somebody was removed
+};
+
+// sampling/look.py says what these are.
+struct Candidate {
+  uint32_t id;
+  float logit = 0, delta = 0;
+  std::optional<size_t> removed_by = {};
+  std::optional<double> final_logprob = {}, luck = {};
+  size_t rank = 0;
+};
+
+struct Observed {
+  double maximum, log_sum, entropy;
+  size_t rank;
+  std::optional<size_t> final_rank;
+  double final_log_sum;
+  std::vector<Candidate> candidates;
+  std::array<uint32_t, kSketch> sketch;
 };
 
 struct Drawn {
   enum class Status { kDrawn, kNotFinite, kOutOfRange } status;  // the last: ask the twin
-  uint32_t token_id;
+  uint32_t token_id, own;  // own: what is drawn here, whatever is given
   size_t survivors;
   double logprob;
   uint64_t row_hash;
   std::vector<StageReport> ledger;
   std::vector<Likely> model, chain;  // the likeliest before and after the chain, best first
-  double chain_logprob;              // where those are asked for
+  std::optional<double> chain_logprob;  // where the token is one of the survivors
+  std::optional<Observed> observed;
 };
 
 // Choose a token from logits (vocab), which are left as they are.

@@ -19,6 +19,7 @@ constexpr size_t kFew = 64;     // candidates not worth binning; weights compute
 constexpr double kLargest = 1e38;   // magnitudes that no float32 operation of a stage overflows
 constexpr double kSharp = 1e9;      // beyond, float64 scores are too coarse for `bounds`
 constexpr double kSlack = 1e-3;     // ten times what `bounds` may be short by
+constexpr double kLittle = 0x1p-20;  // of a mass: less is not told by a difference
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float magnitude_of(const RowStats& stats) {
@@ -48,8 +49,13 @@ double Candidates::mass() {
   return mass_;
 }
 
+double Candidates::entropy() {
+  double deep;
+  mass_ = k_.exp_sum_deep(z_, n_, top_, &deep);
+  return exact_log(mass_) + deep / mass_;
+}
+
 void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) {
-  if (report) *report = {n_, 0, {}};
   switch (stage.kind) {
     case Stage::Kind::kBias: bias(stage); break;
     case Stage::Kind::kPenalties: penalties(stage, row); break;
@@ -58,7 +64,7 @@ void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) 
     case Stage::Kind::kTopP: top_p(stage.value, report); break;
     case Stage::Kind::kMinP: min_p(stage.value, report); break;
   }
-  if (report) report->survivors = n_;
+  if (report) report->survivors = n_, report->log_sum = log_sum();
 }
 
 // -- stages that change logits ----------------------------------------------------------------------
@@ -70,20 +76,24 @@ float* Candidates::own() {
   return s_.logits.data();
 }
 
-float* Candidates::find(int64_t id) {
-  float* z = s_.logits.data();
-  if (id < 0 || (size_t)id >= vocab_) return nullptr;
-  if (all_) return z + id;
+size_t Candidates::find(int64_t id) const {
+  if (id < 0 || (size_t)id >= vocab_) return n_;
+  if (all_) return (size_t)id;
   const auto end = s_.ids.begin() + (ptrdiff_t)n_;
   const auto at = std::lower_bound(s_.ids.begin(), end, (uint32_t)id);
-  return at != end && *at == id ? z + (at - s_.ids.begin()) : nullptr;
+  return at != end && *at == id ? (size_t)(at - s_.ids.begin()) : n_;
+}
+
+float* Candidates::at(int64_t id) {
+  const size_t index = find(id);
+  return index < n_ ? s_.logits.data() + index : nullptr;
 }
 
 void Candidates::bias(const Stage& stage) {
   own();
   double most = 0;
   for (const auto& [id, by] : stage.bias) {
-    if (float* z = find(id)) *z += by;
+    if (float* z = at(id)) *z += by;
     most = std::max(most, fabs((double)by));
   }
   magnitude_ += most;
@@ -92,19 +102,14 @@ void Candidates::bias(const Stage& stage) {
 
 void Candidates::penalties(const Stage& stage, const Row& row) {
   own();
-  const auto repeat = [&](float* z) { *z = *z > 0 ? *z / stage.repetition : *z * stage.repetition; };
   const auto known = [&](int64_t id) { return id >= 0 && (size_t)id < vocab_; };
   for (int64_t id : row.output) if (known(id)) s_.counts[(size_t)id]++;
   for (int64_t id : row.chain->prompt)
     if (known(id) && !s_.counts[(size_t)id])
-      if (float* z = find(id)) repeat(z);
+      if (float* z = at(id)) *z = penalised(stage, *z, 0);
   for (int64_t id : row.output) {
     if (!known(id) || !s_.counts[(size_t)id]) continue;
-    if (float* z = find(id)) {
-      repeat(z);
-      *z -= stage.presence;
-      *z -= stage.frequency * (float)s_.counts[(size_t)id];
-    }
+    if (float* z = at(id)) *z = penalised(stage, *z, s_.counts[(size_t)id]);
     s_.counts[(size_t)id] = 0;
   }
   const double factor = stage.repetition, times = (double)row.output.size();
@@ -135,9 +140,10 @@ uint64_t* Candidates::best(size_t k) {
     std::nth_element(maxima, maxima + k - 1, maxima + groups, std::greater<float>());
     least = maxima[k - 1];
   }
-  const size_t m = k_.collect(z_, n_, least, s_.index.data());
+  uint32_t* index = s_.words.data();  // s_.index may hold the survivors
+  const size_t m = k_.collect(z_, n_, least, index);
   uint64_t* keys = s_.keys.data();
-  for (size_t i = 0; i < m; i++) keys[i] = key_of(z_[s_.index[i]], s_.index[i]);
+  for (size_t i = 0; i < m; i++) keys[i] = key_of(z_[index[i]], index[i]);
   std::nth_element(keys, keys + k - 1, keys + m);
   return keys;
 }
@@ -211,30 +217,40 @@ void Candidates::keep_to(uint64_t last, StageReport* report) {
 // The m candidates at s_.index stay.
 void Candidates::keep(size_t m, StageReport* report) {
   if (m == n_) return;
-  if (report) tell(m, report);
+  const double kept = report ? tell(m, report) : -1;
   for (size_t i = 0; i < m; i++) {  // in place: an index is never below i
     const uint32_t from = s_.index[i];
     s_.logits[i] = z_[from];
     s_.ids[i] = id(from);
   }
-  z_ = s_.logits.data(), n_ = m, all_ = false, mass_ = -1;
+  z_ = s_.logits.data(), n_ = m, all_ = false, mass_ = kept;
 }
 
-// What it means that only the m candidates at s_.index stay.
-void Candidates::tell(size_t m, StageReport* report) {
-  double* weights = s_.weights.data();
-  uint64_t* gone = s_.keys.data();
-  k_.exp_each(z_, n_, top_, weights);
-  size_t lost = 0;
-  for (size_t i = 0, next = 0; i < n_; i++) {
-    if (next < m && s_.index[next] == i) { next++; continue; }
-    weights[lost] = weights[i];
-    gone[lost++] = key_of(z_[i], i);
+// What it means that only the m candidates at s_.index stay; their mass.
+double Candidates::tell(size_t m, StageReport* report) {
+  float* floats = s_.floats.data();
+  for (size_t i = 0; i < m; i++) floats[i] = z_[s_.index[i]];
+  report->cut = *std::min_element(floats, floats + m) + 0.0f;  // one zero, not two
+  const double kept = k_.exp_sum(floats, m, top_);
+  double gone = mass() - kept;
+  if (gone < mass() * kLittle) rest(m, floats), gone = k_.exp_sum(floats, n_ - m, top_);
+  report->removed_mass = gone / mass();
+  const size_t named = std::min(n_ - m, kVictims);  // a filter keeps the m best: these come next
+  uint64_t* keys = best(m + named);
+  std::nth_element(keys, keys + m, keys + m + named);
+  std::sort(keys + m, keys + m + named);
+  for (size_t i = m; i < m + named; i++) report->victims.push_back(id((uint32_t)keys[i]));
+  return kept;
+}
+
+// The logits of those who are not among the m at s_.index.
+void Candidates::rest(size_t m, float* out) const {
+  size_t from = 0;
+  for (size_t i = 0; i < m; i++) {
+    out = std::copy(z_ + from, z_ + s_.index[i], out);
+    from = s_.index[i] + 1;
   }
-  report->removed_mass = k_.ordered_sum(weights, lost) / mass();
-  const size_t named = std::min(lost, kVictims);
-  std::partial_sort(gone, gone + named, gone + lost);
-  for (size_t i = 0; i < named; i++) report->victims.push_back(id((uint32_t)gone[i]));
+  std::copy(z_ + from, z_ + n_, out);
 }
 
 // -- the draw -------------------------------------------------------------------------------------

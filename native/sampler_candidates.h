@@ -10,6 +10,14 @@
 
 namespace cutaway {
 
+// A logit after penalties, of a token that was seen, `times` of them in the output.
+inline float penalised(const Stage& stage, float z, int32_t times) {
+  z = z > 0 ? z / stage.repetition : z * stage.repetition;
+  if (times == 0) return z;
+  z -= stage.presence;
+  return z - stage.frequency * (float)times;
+}
+
 // Kept from row to row, so that a step allocates nothing.
 struct Scratch {
   std::vector<float> logits, floats;
@@ -29,6 +37,7 @@ class Candidates {
 
   size_t size() const { return n_; }
   uint32_t id(size_t index) const { return all_ ? (uint32_t)index : s_.ids[index]; }
+  size_t find(int64_t id) const;  // its index; size() where it is not in
   bool in_range() const;  // whether float32 held all that the stages have made so far
   void apply(const Stage& stage, const Row& row, StageReport* report);
   // The index of the chosen one.
@@ -36,13 +45,16 @@ class Candidates {
   // log Σ exp(logit) of those who are in.
   double log_sum() { return top_ + exact_log(mass()); }
   double logprob(size_t index) { return z_[index] - log_sum(); }
+  size_t rank(size_t index) const { return k_.rank_of(z_, n_, index); }
+  float highest() const { return top_; }
+  double entropy();
   // The likeliest of those who are in, best first.
   std::vector<Likely> likeliest(size_t count);
 
  private:
   double mass();
   float* own();
-  float* find(int64_t id);
+  float* at(int64_t id);
   void bias(const Stage& stage);
   void penalties(const Stage& stage, const Row& row);
   void temperature(float by);
@@ -53,7 +65,8 @@ class Candidates {
   void min_p(double log_p, StageReport* report);
   void keep_to(uint64_t last, StageReport* report);
   void keep(size_t m, StageReport* report);
-  void tell(size_t m, StageReport* report);
+  double tell(size_t m, StageReport* report);
+  void rest(size_t m, float* out) const;
   size_t luckiest(const Row& row);
 
   const Kernels& k_;

@@ -2,6 +2,7 @@
 // shared among the threads of a pool where there is one.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -38,24 +39,53 @@ Stage& add(Chain& chain, Stage::Kind kind, double value = 0) {
   return chain.stages.back();
 }
 
-// (chain, seed, position, ledger, top, output ids or None)
-Row row_of(nb::handle item) {
+uint32_t id_of(nb::handle item, size_t vocab) {
+  const int64_t id = nb::cast<int64_t>(item);
+  if (id < 0 || id >= (int64_t)vocab) throw std::invalid_argument("an id is outside the vocabulary");
+  return (uint32_t)id;
+}
+
+// (how many of the likeliest, watched ids)
+Look look_of(nb::handle item, size_t vocab) {
   const nb::tuple t = nb::cast<nb::tuple>(item);
-  if (t.size() != 6) throw std::invalid_argument("a row has six fields");
+  Look look{nb::cast<size_t>(t[0]), {}};
+  for (nb::handle id : t[1]) look.watch.push_back(id_of(id, vocab));
+  return look;
+}
+
+// (chain, seed, position, ledger, top, output ids or None, look or None, forced id or None)
+Row row_of(nb::handle item, size_t vocab) {
+  const nb::tuple t = nb::cast<nb::tuple>(item);
+  if (t.size() != 8) throw std::invalid_argument("a row has eight fields");
   Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint32_t>(t[2]), nb::cast<bool>(t[3]),
-          nb::cast<size_t>(t[4]), {}};
+          nb::cast<size_t>(t[4]), {}, {}, {}};
   if (!t[5].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[5]));
+  if (!t[6].is_none()) row.look = look_of(t[6], vocab);
+  if (!t[7].is_none()) row.forced = id_of(t[7], vocab);
   return row;
+}
+
+template <typename Numbers> nb::tuple numbers(const Numbers& from) {
+  nb::list to;
+  for (uint32_t number : from) to.append(number);
+  return nb::tuple(to);
 }
 
 nb::list ledger_of(const Drawn& drawn) {
   nb::list ledger;
-  for (const auto& [survivors, removed_mass, victims] : drawn.ledger) {
-    nb::list ids;
-    for (uint32_t id : victims) ids.append(id);
-    ledger.append(nb::make_tuple(survivors, removed_mass, nb::tuple(ids)));
-  }
+  for (const StageReport& r : drawn.ledger)
+    ledger.append(nb::make_tuple(r.survivors, r.removed_mass, numbers(r.victims), r.log_sum, r.cut));
   return ledger;
+}
+
+nb::object observed_of(const Drawn& drawn) {
+  if (!drawn.observed) return nb::none();
+  const Observed& o = *drawn.observed;
+  nb::list candidates;
+  for (const Candidate& c : o.candidates)
+    candidates.append(nb::make_tuple(c.id, c.logit, c.delta, c.removed_by, c.final_logprob, c.luck, c.rank));
+  return nb::make_tuple(o.maximum, o.log_sum, o.entropy, o.rank, drawn.logprob, o.final_rank, drawn.chain_logprob,
+                        o.final_log_sum, candidates, numbers(o.sketch));
 }
 
 nb::tuple likely(const std::vector<Likely>& tokens) {
@@ -104,15 +134,15 @@ nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool
   const size_t vocab = vocab_of(logits, rows.size());
   const Kernels& kernels = *choose_kernels(tier.c_str());
   std::vector<Row> wanted;
-  for (nb::handle item : rows) wanted.push_back(row_of(item));
+  for (nb::handle item : rows) wanted.push_back(row_of(item, vocab));
   const auto drawn = each_row(pool, wanted.size(), [&](size_t i) {
     return sample_row(kernels, logits.data() + i * vocab, vocab, wanted[i]);
   });
   nb::list out;
   for (size_t i = 0; i < drawn.size(); i++) {
     const Drawn& d = drawn[i];
-    out.append(nb::make_tuple((int)d.status, d.token_id, d.survivors, d.logprob, d.row_hash, ledger_of(d),
-                              logprobs_of(wanted[i], d)));
+    out.append(nb::make_tuple((int)d.status, d.token_id, d.own, d.survivors, d.logprob, d.row_hash, ledger_of(d),
+                              logprobs_of(wanted[i], d), observed_of(d)));
   }
   return out;
 }
@@ -155,7 +185,8 @@ void bind_sampler(nb::module_& m) {
         return std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& s) { return s.kind == Kind::kPenalties; });
       });
   m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
-        "(status, token id, survivors, logprob, row hash, ledger, log-probabilities or None) per row;\n"
+        "(status, token id, own token id, survivors, logprob, row hash, ledger, log-probabilities or None,\n"
+        "what was observed or None) per row;\n"
         "status 1: not finite, 2: ask the twin.");
   m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),
         "(finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.");

@@ -5,27 +5,33 @@ Knows how the rooms fit together. Refuses to know HTTP and terminals.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import lru_cache, partial
 from numbers import Integral
 from os import PathLike
+from pathlib import Path
 from time import perf_counter
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from cutaway import backends, hub, model
+from cutaway import backends, hub
 from cutaway.bulk import Results
 from cutaway.completion import Completion
-from cutaway.engine import DraftModel, Engine, Limits, Policy
-from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.engine import Engine, Limits, Policy
+from cutaway.errors import CutawayError, InputError
+from cutaway.loading import Parts, draft_model
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.options import Options, parse_options
 from cutaway.progress import Bar, texts_done
 from cutaway.sampling import check_int, derive_seed
 from cutaway.sampling.params import check_ids
 from cutaway.stream import Loaded, Stream, SyncEngine
-from cutaway.text import ChatTemplate, Tokenizer
+from cutaway.text import ChatTemplate
 from cutaway.weights import GGUFFile
+
+if TYPE_CHECKING:
+    from cutaway.recording import Machine
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
@@ -75,6 +81,7 @@ class LLM:
         self.name = path.stem
         self._progress, self._draft = progress, ""
         self._policy = Policy(prefix_cache=prefix_cache)
+        self._path, self._stat = path, path.stat()
         with GGUFFile(path) as file:
             try:
                 self._load(file, backend, threads, context, kv_tokens)
@@ -83,7 +90,7 @@ class LLM:
                     f"{path.name} does not fit into memory with this context: lower context"
                 ) from error
         self.load_s = perf_counter() - started
-        self._sync = SyncEngine(self.engine, Loaded(self.name, self.load_s))
+        self._sync = SyncEngine(self.engine, Loaded(self.name, self.load_s, self.machine))
 
     def _load(
         self,
@@ -93,16 +100,9 @@ class LLM:
         context: int | None,
         kv_tokens: int | None,
     ) -> None:
-        self._weight_bytes = _weight_bytes(file)
-        self.config, self.graph = model.build(file.metadata, _shapes(file))
-        self.tokenizer = Tokenizer.from_gguf(file.metadata)
+        self._parts = parts = Parts.read(file)
+        self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
-        vocab_size = self.graph.ops[-1].out.width
-        if vocab_size != self.tokenizer.vocab_size:
-            raise FormatError(
-                f"the model predicts {vocab_size} tokens and its tokenizer has "
-                f"{self.tokenizer.vocab_size}"
-            )
         if context is not None:
             check_int("context", context, 2, self.config.context_length)
         context = context or self.config.context_length
@@ -113,7 +113,7 @@ class LLM:
         )  # fmt: skip
         limits = Limits(
             context_length=context,
-            vocab_size=vocab_size,
+            vocab_size=self.tokenizer.vocab_size,
             end_ids=frozenset(self.tokenizer.end_ids),
         )
         token_bytes = lru_cache(8192)(self.tokenizer.token_bytes)
@@ -134,15 +134,19 @@ class LLM:
         Completions. An empty list is a prompt of no tokens, and refused.
         options: temperature, top_k, top_p, min_p, seed, stop, max_tokens, … (SamplingParams,
         StopParams and Options name them all). With n > 1 each prompt gives a list of n.
+        trace=FILE records the run; of several texts the second is in FILE.2, and so on.
         Raises InputError for an unknown option or a value out of range.
         """
-        parsed = parse_options(options)
+        parsed = self._parse(options)
         if isinstance(prompt, np.ndarray):
             prompt = prompt.tolist()
         many = _is_list(prompt) and not _is_prompt(prompt)
         prompts = prompt if many else [prompt]
+        traces = parsed.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
-            texts = [[stack.enter_context(s) for s in self._streams(p, parsed)] for p in prompts]
+            texts = [
+                [stack.enter_context(s) for s in self._streams(p, parsed, traces)] for p in prompts
+            ]
             streams = [s for samples in texts for s in samples]
             show = self._progress and len(streams) > 1
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
@@ -163,8 +167,11 @@ class LLM:
         """
         if not isinstance(requests, Iterable) or isinstance(requests, (str, bytes)):
             raise InputError("requests must be an iterable of prompts; generate takes one")
-        if (draft := parse_options(options).draft) is not None:
-            self._load_draft(draft)
+        common = parse_options(options)
+        if common.trace is not None:
+            raise InputError("trace: name a file of its own in the options of each request")
+        if common.draft is not None:
+            self._load_draft(common.draft)
         start = partial(self._start, options)
         return Results(self._sync, requests, start, 2 * self._policy.max_running)
 
@@ -176,21 +183,21 @@ class LLM:
             isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], Mapping)
         )
         prompt, own = request if paired else (request, {})
-        options = parse_options({**common, **own})
+        options = self._parse({**common, **own})
         if options.draft not in (None, self._draft):
             raise InputError("speculate: name the draft model among the common options")
         return list(self._streams(prompt, options))
 
     def stream(self, prompt: Prompt, **options: Any) -> Stream:
         """Continue a prompt, yielding each TokenStep as it is made. Options as for generate."""
-        parsed = parse_options(options)
+        parsed = self._parse(options)
         if parsed.n != 1:
             raise InputError("n must be 1 to stream; streams and generate take several")
         return next(self._streams(prompt, parsed))
 
     def streams(self, prompt: Prompt, **options: Any) -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read."""
-        return list(self._streams(prompt, parse_options(options)))
+        return list(self._streams(prompt, self._parse(options)))
 
     def chat(self, messages: Iterable[Message], **options: Any) -> Completion:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate."""
@@ -205,8 +212,21 @@ class LLM:
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(list(messages), self.tokenizer)
 
-    def _streams(self, prompt: Prompt, options: Options) -> Iterator[Stream]:
-        """The n samples of a prompt; the first chooses the seed that the others derive from."""
+    def _parse(self, given: Mapping[str, Any]) -> Options:
+        """A trace always tells of the end tokens: why it went on is asked of it."""
+        parsed = parse_options(given)
+        if parsed.trace is None:
+            return parsed
+        watch = tuple(dict.fromkeys([*parsed.run.watch, *self.tokenizer.end_ids]))
+        return replace(parsed, run=replace(parsed.run, watch=watch))
+
+    def _streams(
+        self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None
+    ) -> Iterator[Stream]:
+        """The n samples of a prompt; the first chooses the seed that the others derive from.
+
+        traces: where theirs go, if those of other prompts are to be in the same place
+        """
         if isinstance(prompt, np.ndarray):
             prompt = prompt.tolist()
         if not _is_prompt(prompt):
@@ -215,12 +235,17 @@ class LLM:
             raise InputError("special says how to read a text, and the prompt is token ids")
         if options.draft is not None:
             self._load_draft(options.draft)
+        traces = traces or options.traces(1)
+        text = prompt if isinstance(prompt, str) else None
         ids = self.tokenize(prompt, special=options.special) if isinstance(prompt, str) else prompt
-        first = Stream(self._sync, ids, options, options.sampling.seed)
-        yield first
-        for i in range(1, options.n):
-            seed = derive_seed(first.sequence.seed, i)
-            yield Stream(self._sync, first.sequence.prompt_token_ids, options, seed, leader=first)
+        first: Stream | None = None
+        for i in range(options.n):
+            seed = derive_seed(first.sequence.seed, i) if first else options.sampling.seed
+            stream = Stream(self._sync, ids, options, seed, leader=first)
+            first = first or stream
+            if options.trace is not None:
+                stream.record(next(traces), prompt=text)
+            yield stream
 
     def _load_draft(self, name: str) -> None:
         """Load the model that guesses, unless it is the one that is there."""
@@ -229,21 +254,17 @@ class LLM:
         if self.engine.running or self.engine.waiting:
             raise InputError("speculate: another draft model cannot be loaded while texts run")
         path = hub.resolve(name, progress=self._progress)
-        with GGUFFile(path) as file:
-            config, graph = model.build(file.metadata, _shapes(file))
-            if not Tokenizer.from_gguf(file.metadata).has_tokens_of(self.tokenizer):
-                raise InputError(
-                    f"speculate: {path.stem} has other tokens than {self.name}; "
-                    "a draft model must have the same"
-                )
-            context = min(config.context_length, self.engine.limits.context_length)
-            backend = backends.load(
-                self.backend.name, graph, file, kv_blocks=self.backend.kv_blocks,
-                context=context, pool=self.backend.pool,
-            )  # fmt: skip
-            cost = _weight_bytes(file) / self._weight_bytes
-        self.engine.speculator.draft = DraftModel(backend, context, cost)
+        context = self.engine.limits.context_length
+        self.engine.speculator.draft = draft_model(path, self._parts, self.backend, context)
         self._draft = name
+
+    def machine(self) -> "Machine":
+        """What a trace says of this model. Hashes its file, unless that was done before."""
+        from cutaway.identity import identify
+        from cutaway.recording import Machine
+
+        identity = identify(self._path, self._stat)
+        return Machine(self.name, identity, self.backend, self.tokenizer)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -259,14 +280,6 @@ class LLM:
     def detokenize(self, ids: Iterable[int], special: bool = False) -> str:
         """The text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
-
-
-def _shapes(file: GGUFFile) -> dict[str, tuple[int, ...]]:
-    return {name: info.shape for name, info in file.tensors.items()}
-
-
-def _weight_bytes(file: GGUFFile) -> int:
-    return sum(info.nbytes for info in file.tensors.values())
 
 
 def _is_list(prompt: Any) -> bool:

@@ -3,8 +3,9 @@
 Knows names and origins. The rooms check the values themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from cutaway.engine import RunParams, StopParams
@@ -14,8 +15,10 @@ from cutaway.sampling import SamplingParams, check_int
 _SAMPLING = tuple(f.name for f in fields(SamplingParams))
 _STOPS = tuple(f.name for f in fields(StopParams))
 _RUN = tuple(f.name for f in fields(RunParams))
-_REQUEST: Mapping[str, Any] = {"n": 1, "special": False}
+_REQUEST: Mapping[str, Any] = {"n": 1, "special": False, "trace": None}
 _DRAFT = "draft:"
+_CANDIDATES = 20
+"""What a trace keeps of every step, where the request does not say."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Options:
 
     n         samples of the same prompt; the i-th has a seed derived from (seed, i)
     special   parse special tokens such as <|im_start|> in the prompt's text
+    trace     the file to record the run in; of several texts the first, see trace.write.numbered
     draft     the model that guesses, where speculate was "draft:MODEL"
     sources   where each setting came from: "given", "default", or "chosen" for a seed
     """
@@ -33,15 +37,29 @@ class Options:
     run: RunParams
     n: int
     special: bool
+    trace: Path | None
     draft: str | None
     sources: Mapping[str, str]
 
+    def traces(self, prompts: int) -> Iterator[Path]:
+        """Where those of all samples go, if they are wanted; InputError where one cannot be."""
+        if self.trace is None:
+            return iter(())
+        from cutaway.trace.write import check_path, numbered
+
+        names = (numbered(self.trace, i) for i in range(1, 1 + prompts * self.n))
+        return iter([check_path(name) for name in names])
+
     def in_force(self, seed: int) -> dict[str, Any]:
         """Every setting by name, ready for JSON."""
+        trace = None if self.trace is None else str(self.trace)
+        return self.settings(seed) | {"n": self.n, "special": self.special, "trace": trace}
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """Those of one text, by name: the keywords of another request for the same."""
         values = {name: getattr(self.sampling, name) for name in _SAMPLING}
         values |= {name: getattr(self.stops, name) for name in _STOPS}
         values |= {name: getattr(self.run, name) for name in _RUN}
-        values |= {name: getattr(self, name) for name in _REQUEST}
         if self.draft is not None:
             values["speculate"] = _DRAFT + self.draft
         values["seed"] = seed
@@ -67,6 +85,8 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     if given.get("seed") is None:
         sources["seed"] = "chosen"
     run, draft = _draft_apart(given)
+    if request["trace"] is not None:
+        request["trace"], run = _traced(run)
     return Options(
         SamplingParams(**{k: v for k, v in given.items() if k in _SAMPLING}),
         StopParams(**{k: v for k, v in given.items() if k in _STOPS}),
@@ -75,6 +95,15 @@ def parse_options(given: Mapping[str, Any]) -> Options:
         sources=sources,
         **request,
     )
+
+
+def _traced(given: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:
+    """Refuse a trace that cannot be written, while nothing has been done; look at every step."""
+    from cutaway.trace.write import check_path
+
+    observed = {"candidates": _CANDIDATES, **given}
+    check_int("candidates: with a trace it", observed["candidates"], 1)
+    return check_path(given["trace"]), observed
 
 
 def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:

@@ -7,23 +7,32 @@ HTTP and terminals.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary, finalize
 
 from cutaway.completion import Completion, Stopwatch, Usage, chain_as_data
 from cutaway.engine import Engine, TokenStep
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.fingerprint import START
+from cutaway.errors import CutawayError
 from cutaway.options import Options
+
+if TYPE_CHECKING:
+    from cutaway.recording import Machine, Recorder
+    from cutaway.trace import Parent
 
 __all__ = ["Loaded", "Stream", "SyncEngine"]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a completion tells about its model."""
+    """What a completion and a trace tell about their model."""
 
     name: str
     load_s: float
+    machine: "Callable[[], Machine]"
 
 
 class SyncEngine:
@@ -78,15 +87,41 @@ class Stream(Iterator[TokenStep]):
         )
         self.steps: list[TokenStep] = []
         self.held_back = ""
+        self._recorder: Recorder | None = None
         self.stop_asked = self._closed = False
         self._arrived: deque[TokenStep] = deque()
         engine.open[self.sequence.id] = self
         finalize(self, engine.abandoned.append, self.sequence).atexit = False
 
+    def record(
+        self,
+        path: str | PathLike[str],
+        *,
+        prompt: str | None = None,
+        parent: "Parent | None" = None,
+    ) -> None:
+        """Write a trace of this text, of which no step was made yet, while it is made.
+
+        prompt: the text, if it was one; parent: what this is a fork of. InputError where the
+        file cannot be begun, or the steps are not observed: see ``RunParams.candidates``.
+        """
+        from cutaway.recording import Recorder
+
+        machine = self._engine.loaded.machine()
+        self._recorder = Recorder(
+            Path(path), self.sequence, self._options, machine, prompt=prompt, parent=parent
+        )
+
     def receive(self, step: TokenStep) -> None:
         """Take a step of this sequence from the loop, which may be turned by another stream."""
         self._watch.token()
         self._arrived.append(step)
+        try:
+            if self._recorder:
+                self._recorder.step(step)
+        except CutawayError as error:  # of this text alone: whoever turns the loop goes on
+            self._recorder = None
+            self._engine.engine.fail(self.sequence, error)
 
     def __next__(self) -> TokenStep:
         while not self._arrived or self._closed:
@@ -122,6 +157,8 @@ class Stream(Iterator[TokenStep]):
             whole = b"".join(to_bytes(step.token_id) for step in self.steps)
             shown = sum(len(step.text) for step in self.steps)
             self.held_back = whole.decode("utf-8", "replace")[shown:]
+        if self._recorder:
+            self._recorder.end()
 
     def finish(self) -> Completion:
         """Run to the end and return the completion; raise what the sequence failed with."""

@@ -264,6 +264,8 @@ def write_by_definition(request: Request, model: Model, *, context: int) -> Writ
 def _draw_by_definition(request: Request, model: Model, tokens, fingerprints) -> int:
     logits, start = model(tuple(tokens)), len(request.prompt)
     fingerprints.append(chain_hash(fingerprints[-1], row_hash(logits)))
+    if len(tokens) - start < len(request.run.forced):
+        return request.run.forced[len(tokens) - start]
     return draw(
         build_chain(request.params), request.params, logits,
         History(tokens[:start], tokens[start:]), seed=request.params.seed or 0,

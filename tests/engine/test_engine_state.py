@@ -50,6 +50,8 @@ RUNS = st.builds(
     prompt_logprobs=st.sampled_from([0, 0, 2]),
     priority=st.integers(-1, 1),
     speculate=st.sampled_from(["off", "ngram", "draft"]),
+    forced=st.just(()) | st.lists(st.sampled_from(LETTERS), max_size=12).map(tuple),
+    candidates=st.sampled_from([0, 0, 2]),
 )
 REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS)
 

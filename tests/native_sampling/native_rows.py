@@ -17,6 +17,7 @@ from cutaway.sampling import (
     build_chain,
     sample,
 )
+from cutaway.sampling.native import encoded_row
 
 try:
     from cutaway import _native
@@ -122,10 +123,7 @@ def natively(
     logits: np.ndarray, requests: Sequence[Request], tier: str
 ) -> list[Sampled | Exception]:
     """The native routine, and a failure where it would pass a row on to the twin."""
-    rows = [
-        (r.recipe.encoded, r.seed, r.position, r.ledger, r.top, r.history.output_token_ids)
-        for r in requests
-    ]
+    rows = [encoded_row(r) for r in requests]
     assert [row[0] for row in _native.sample_rows(logits, rows, tier)] == [0] * len(rows)
     return sample(logits, requests, tier=tier)
 

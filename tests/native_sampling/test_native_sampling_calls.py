@@ -11,6 +11,7 @@ import pytest
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Request, read_rows, sample
+from cutaway.sampling.native import encoded_row
 from native_rows import _native, by_twin, made, natively, needs_native, request, same
 
 pytestmark = needs_native
@@ -50,8 +51,7 @@ def test_a_processor_that_misbehaves_raises_as_before():
 def test_logits_that_a_stage_might_overflow_are_the_twins():
     logits = np.array([[1e37, -3e38, 2.0]], np.float32)
     asked = request(temperature=0.01, top_p=1)
-    row = (asked.recipe.encoded, 5, 100, False, 0, None)
-    assert _native.sample_rows(logits, [row], "")[0][0] == 2
+    assert _native.sample_rows(logits, [encoded_row(asked)], "")[0][0] == 2
 
 
 def test_no_rows_no_draws():

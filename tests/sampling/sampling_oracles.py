@@ -116,6 +116,10 @@ def probabilities(scores: Scores) -> dict[int, Decimal]:
     return {t: REAL.divide(weight, total) for t, weight in weights.items()}
 
 
+def log_sum_exp(scores: Scores) -> float:
+    return float(ln(sum((e_to(score) for score in scores.values()), Decimal(0))))
+
+
 def top_k(scores: Scores, k: int) -> set[int]:
     return {t for t in scores if sum(better(other, t, scores) for other in scores) < k}
 

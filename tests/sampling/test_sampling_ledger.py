@@ -12,6 +12,7 @@ from sampling_oracles import (
     SETTINGS,
     best_first,
     chain_of,
+    log_sum_exp,
     removed_mass,
     row,
     rows,
@@ -33,6 +34,8 @@ def expected_reports(
             len(after),
             removed_mass(before, after),
             tuple(t for t in best_first(before) if t not in after)[:8],
+            log_sum_exp(after),
+            min(after.values()) if len(after) < len(before) else None,
         )
         for stage, before, after in zip(chain, states, states[1:], strict=False)
     ]
@@ -45,11 +48,12 @@ def test_ledger_counts_weighs_and_names_the_removed(
     chain = chain_of(**settings)
     _, reports = apply(chain, logits, history, ledger=True)
     expected = expected_reports(chain, logits, history)
-    assert [(r.stage, r.survivors, r.victims) for r in reports] == [
-        (e.stage, e.survivors, e.victims) for e in expected
+    assert [(r.stage, r.survivors, r.victims, r.cut) for r in reports] == [
+        (e.stage, e.survivors, e.victims, e.cut) for e in expected
     ]
     for report, truth in zip(reports, expected, strict=True):
         assert report.removed_mass == pytest.approx(truth.removed_mass, rel=1e-12, abs=1e-12)
+        assert report.log_sum_exp == pytest.approx(truth.log_sum_exp, rel=1e-12, abs=1e-12)
 
 
 def test_ledger_of_a_worked_example() -> None:
@@ -58,6 +62,8 @@ def test_ledger_of_a_worked_example() -> None:
     first, second = reports
     assert (first.survivors, first.victims) == (3, (0,))
     assert first.removed_mass == pytest.approx(0.1, rel=1e-6)
+    assert first.log_sum_exp == pytest.approx(math.log(0.9), rel=1e-6)
+    assert (first.cut, second.cut) == (logits[3], logits[2])
     assert (second.survivors, second.victims) == (2, (3,))
     assert second.removed_mass == pytest.approx(0.2 / 0.9, rel=1e-6)
 
@@ -71,7 +77,14 @@ def test_victims_are_the_eight_likeliest_ties_by_id() -> None:
 
 def test_a_stage_that_removes_nobody_says_so() -> None:
     _, reports = apply(chain_of(temperature=0.5, top_k=9), row([1, 2]), NOBODY, ledger=True)
-    assert [(r.survivors, r.removed_mass, r.victims) for r in reports] == [(2, 0.0, ())] * 2
+    told = [(r.survivors, r.removed_mass, r.victims, r.cut) for r in reports]
+    assert told == [(2, 0.0, (), None)] * 2
+    assert reports[0].log_sum_exp == reports[1].log_sum_exp
+
+
+def test_the_cut_has_one_zero() -> None:
+    _, (report,) = apply(chain_of(top_k=2), row([-0.0, 3, -1]), NOBODY, ledger=True)
+    assert str(report.cut) == "0.0"
 
 
 def test_no_ledger_unless_somebody_looks() -> None:

@@ -49,6 +49,12 @@ class Backend(Protocol):
     """How many KV blocks the backend has room for; ids are 0 … kv_blocks - 1."""
     kv_block: int
     """Tokens per KV block."""
+    kv_bytes: int
+    """What the keys and values of one token take, in all layers."""
+    tier: str
+    """The instruction set that computes."""
+    threads: int
+    """How many compute; 0 where somebody else decides."""
 
     @property
     def pool(self) -> "Pool | None":

@@ -23,6 +23,7 @@ class ReferenceBackend:
     name = "reference"
     kv_block = KV_BLOCK
     pool = None  # NumPy's BLAS has its own threads
+    tier, threads = "numpy", 0
 
     def __init__(self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int) -> None:
         """weights: float32 by tensor name, matrices as (out, in)."""
@@ -38,6 +39,9 @@ class ReferenceBackend:
                     np.empty(shape, np.float32),
                     np.empty(shape, np.float32),
                 )
+
+        parts = [part for both in self._kv.values() for part in both]
+        self.kv_bytes = sum(part[0].nbytes for part in parts)
 
     def run(self, batch: Batch) -> Logits:
         """Logits of the rows asked for, (L, vocab)."""

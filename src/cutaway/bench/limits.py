@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 from cutaway import _native
 from cutaway.backends import KV_BLOCK
-from cutaway.model import Graph, Op
+from cutaway.backends.cpu import kv_bytes
+from cutaway.model import Graph
 from cutaway.weights import TensorInfo
-
-_HALF = 2  # bytes
-_LANES = 16  # values rows are padded to this many halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> Costs:
         head_bytes=sum(map(_packed, head)),
         layer_ops=sum(map(_ops, layers)),
         head_ops=sum(map(_ops, head)),
-        kv_bytes_per_token=sum(_kv_bytes(op) for op in graph.ops if op.kind == "attend"),
+        kv_bytes_per_token=kv_bytes(graph),
     )
 
 
@@ -81,8 +79,3 @@ def _packed(tensor: TensorInfo) -> int:
 def _ops(tensor: TensorInfo) -> int:
     rows, cols = tensor.shape
     return 2 * rows * cols
-
-
-def _kv_bytes(attend: Op) -> int:
-    heads, dim = attend.attrs["kv_heads"], attend.attrs["head_dim"]
-    return int(heads * (dim + -(-dim // _LANES) * _LANES) * _HALF)

@@ -39,6 +39,7 @@ class TimedBackend:
 
     def __init__(self, backend: Backend) -> None:
         self.name, self.kv_blocks, self.kv_block = backend.name, backend.kv_blocks, backend.kv_block
+        self.kv_bytes, self.tier, self.threads = backend.kv_bytes, backend.tier, backend.threads
         self.pool, self.copy_blocks, self.run_backend = (
             backend.pool,
             backend.copy_blocks,

@@ -7,16 +7,19 @@ default is written down once, in the room it belongs to.
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.llm import LLM
 
 _MODEL = ("model", "backend", "threads", "context", "kv_tokens", "prefix_cache")
 _REQUEST = (
     "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
     "presence_penalty", "frequency_penalty", "logit_bias", "seed", "preset", "stop",
     "stop_token_ids", "ignore_eos", "kv_cache", "speculate", "special", "n", "logprobs",
-    "prompt_logprobs",
+    "prompt_logprobs", "trace", "candidates",
 )  # fmt: skip
 
 _SAMPLING = (
@@ -37,6 +40,15 @@ _SAMPLES = (
     ("--prompt-logprobs", "with --json: how likely each token of the prompt was, and the N "
      "likeliest in its place"),
 )  # fmt: skip
+_TRACE = (
+    "record the run in FILE, a line of JSON per step, gzipped where the name ends in .gz; further "
+    "texts go to run.2.jsonl, run.3.jsonl and so on; nothing is overwritten"
+)
+_CANDIDATES = "how many of the likeliest tokens each step of the trace keeps, 1 to 1000; default 20"
+_WATCH = (
+    "a token that each step of the trace reports, however unlikely: its id, or its text; may be "
+    "repeated. The end tokens always are"
+)
 _JSON = "print one JSON document instead, or a list of them where --n is above 1"
 _BIAS = "add X, -100 to 100, to a token's logit; may be repeated for other tokens"
 _MAX_TOKENS = "at most N new tokens, 1 or more; default 256"
@@ -110,6 +122,14 @@ def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> No
             group.add_argument(flag, type=int, default=SUPPRESS, metavar="N", help=text)
 
 
+def add_trace_arguments(parser: ArgumentParser) -> None:
+    """Whether the run is recorded, and what of it."""
+    group = parser.add_argument_group("trace", argument_default=SUPPRESS)
+    group.add_argument("--trace", metavar="FILE", help=_TRACE)
+    group.add_argument("--candidates", type=int, metavar="N", help=_CANDIDATES)
+    group.add_argument("--watch", action="append", metavar="TOKEN", help=_WATCH)
+
+
 def model_options(args: Namespace) -> dict[str, Any]:
     """The keywords for LLM that were given."""
     return {name: getattr(args, name) for name in _MODEL if hasattr(args, name)}
@@ -122,8 +142,30 @@ def request_options(args: Namespace) -> dict[str, Any]:
     options = {name: getattr(args, name) for name in _REQUEST if hasattr(args, name)}
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
+    if "trace" not in options and (hasattr(args, "watch") or "candidates" in options):
+        raise InputError("--candidates and --watch say what a trace keeps: add --trace FILE")
     parse_options(options)
     return options
+
+
+def watched(args: Namespace, llm: "LLM") -> dict[str, Any]:
+    """The keyword for what --watch named, which only the model's tokenizer can tell."""
+    named = getattr(args, "watch", [])
+    return {"watch": [i for text in named for i in _token_ids(text, llm)]} if named else {}
+
+
+def _token_ids(text: str, llm: "LLM") -> list[int]:
+    """The id itself, or every token that reads so: several may, such as a letter and its byte."""
+    of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
+    if text.isdecimal():
+        if int(text) not in everything:
+            raise InputError(f"--watch {text}: the model's token ids are 0 to {everything[-1]}")
+        return [int(text)]
+    data = text.encode("utf-8", "surrogateescape")
+    found = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
+    if not found:
+        raise InputError(f"--watch {text!r}: the model has no such token; 'cutaway tokenize' tells")
+    return found
 
 
 def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:

@@ -36,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="the system message to begin with")
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
+    arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser)
 
 
@@ -45,7 +46,7 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    conversation = Conversation(llm, args, options)
+    conversation = Conversation(llm, args, options | arguments.watched(args, llm))
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
@@ -82,6 +83,7 @@ class Conversation:
         self.refused = False
         self._system: str | None = args.system
         self._messages: list[dict[str, str]] = []
+        self._asked = 0
 
     def take(self, line: str) -> bool:
         """Obey a command or answer a message; False when it is time to leave."""
@@ -106,7 +108,7 @@ class Conversation:
         asked: dict[str, str] = {"role": "user", "content": line}
         try:
             prompt: Any = self._llm.chat_prompt([*system, *self._messages, asked])
-            done = console.write_stream(self._llm, prompt, self._options, show=True)
+            done = console.write_stream(self._llm, prompt, self._next_options(), show=True)
         except InputError as error:  # too long, most likely: the conversation is as it was
             self.refused = True
             console.tell(f"cutaway: error: {error} (/reset starts over)")
@@ -119,3 +121,14 @@ class Conversation:
         self._messages += [asked, {"role": "assistant", "content": done.text}]
         if not self._args.quiet:
             console.tell(figures.statistics(done, self._args.price))
+            if "trace" in self._options:
+                console.tell_of_traces(self._options["trace"], [self._asked])
+
+    def _next_options(self) -> dict[str, Any]:
+        """Each message that is answered, or refused, has a trace's name to itself."""
+        self._asked += 1
+        if "trace" not in self._options:
+            return self._options
+        from cutaway.trace.write import numbered
+
+        return self._options | {"trace": numbered(self._options["trace"], self._asked)}

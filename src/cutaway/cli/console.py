@@ -6,7 +6,7 @@ Knows terminals and signals. Refuses to know how text is made.
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutaway.completion import Completion
     from cutaway.llm import LLM, Stream
 
-__all__ = ["load", "stoppable", "tell", "write", "write_stream"]
+__all__ = ["load", "stoppable", "tell", "tell_of_traces", "write", "write_stream"]
 
 
 class _Stoppable(Protocol):
@@ -62,6 +62,13 @@ def stoppable(*running: _Stoppable) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def tell_of_traces(path: str, numbers: Iterable[int]) -> None:
+    """Where the traces of these texts are."""
+    from cutaway.trace.write import numbered
+
+    tell(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
 
 
 def write_stream(llm: "LLM", prompt: Any, options: dict[str, Any], *, show: bool) -> "Completion":

@@ -23,6 +23,7 @@ examples:
   cutaway generate "Once upon a time" --n 3 --temperature 1
   cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
   cutaway generate - --speculate ngram < notes.txt
+  cutaway generate "The sky is" --trace run.jsonl --watch " blue"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
 The text goes to standard output, statistics to standard error. Ctrl-C ends the text after the
@@ -55,6 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
+    arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser, samples=True)
 
 
@@ -66,6 +68,8 @@ def run(args: Namespace) -> int:
         raise InputError("give a prompt or --input, not both")
     if args.input is None or args.output is None:
         raise InputError("--input and --output belong together: give both")
+    if hasattr(args, "trace"):
+        raise InputError("--trace records the run of one prompt: leave out --input and --output")
     from cutaway.cli import bulk
 
     return bulk.run(args, arguments.request_options(args))
@@ -79,10 +83,13 @@ def _one(args: Namespace) -> int:
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are told in JSON: add --json")
     llm = console.load(args)
+    options |= arguments.watched(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
         done = [_written(args, place, streams) for place in range(len(streams))]
+    if "trace" in options and not args.quiet:
+        console.tell_of_traces(options["trace"], range(1, 1 + len(done)))
     if args.json:
         documents = [figures.document(completion, args.price) for completion in done]
         print_json(documents if len(documents) > 1 else documents[0])

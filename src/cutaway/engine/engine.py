@@ -7,6 +7,7 @@ logits are computed, and why these sequences are in a step (scheduler.py).
 from collections.abc import Callable, Iterable
 from itertools import count
 from random import SystemRandom
+from time import perf_counter
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.limits import Limits
 from cutaway.engine.params import RunParams
 from cutaway.engine.scheduler import Policy, Scheduled, Scheduler
-from cutaway.engine.sequence import Sequence, TokenStep
+from cutaway.engine.sequence import Phases, Sequence, TokenStep
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import CutawayError, InputError, QueueFullError
@@ -45,19 +46,23 @@ class Engine:
         self.speculator = Speculator()
         self.scheduler = Scheduler(self.blocks, policy or Policy(), self.speculator.propose)
         self.failed: list[Sequence] = []
+        self.phases = Phases()
         self._ids = count()
 
     # -- the loop ----------------------------------------------------------------------------
 
     def step(self) -> list[TokenStep]:
         """One turn for every running sequence; the steps of those that drew a token."""
-        self.failed = []
+        self.failed, self.phases, started = [], Phases(), perf_counter()
         turn = self.scheduler.schedule()
         if not turn:
             return []
         self._copy_blocks()
+        self.phases.schedule, started = lap(started)
         logits = self.backend.run(batch_of(turn))
+        self.phases.run, started = lap(started)
         drawn = self._sample(turn, logits)
+        self.phases.sample, _ = lap(started)
         return [step for part in zip(turn, drawn, strict=True) for step in self._commit(*part)]
 
     def _copy_blocks(self) -> None:
@@ -89,7 +94,7 @@ class Engine:
         rows = read_rows(logits[: len(following)], following, top, pool=self.backend.pool)
         for read in rows[known:]:
             if isinstance(read, Exception):
-                self._fail(sequence, read)
+                self.fail(sequence, read)
                 break
             sequence.prompt_logprobs.append(read)
 
@@ -99,23 +104,24 @@ class Engine:
         if sequence.finish_reason:  # ended while the step was computed
             return []
         sequence.num_computed_tokens += len(scheduled.tokens)
+        forced = sequence.num_forced > 0
         for outcome, guess in zip(drawn, [*scheduled.guesses, None], strict=False):
             if isinstance(outcome, Exception):
-                self._fail(sequence, outcome)
+                self.fail(sequence, outcome)
                 break
-            steps.append(self._append(sequence, outcome))
+            steps.append(self._append(sequence, outcome, guessed=outcome.draw.token_id == guess))
             if sequence.finish_reason or outcome.draw.token_id != guess:
                 break
             sequence.num_computed_tokens += 1  # the guess was right, and was computed with the rest
-        if scheduled.guesses and not sequence.error:
+        if scheduled.guesses and not forced and not sequence.error:
             self.speculator.learn(sequence, len(scheduled.guesses), max(len(steps) - 1, 0))
         self._settle(sequence, wrote=bool(steps))
         return steps
 
-    def _append(self, sequence: Sequence, sampled: Sampled) -> TokenStep:
+    def _append(self, sequence: Sequence, sampled: Sampled, *, guessed: bool) -> TokenStep:
         """Append one token, decide whether the text ends, and tell."""
         position, drawn = len(sequence), sampled.draw
-        token_id = drawn.token_id
+        token_id, source = drawn.token_id, _source(sequence, guessed)
         sequence.fingerprint = chain_hash(sequence.fingerprint, sampled.row_hash)
         ends = self._ends_text(sequence, token_id)
         text = sequence.append(token_id, b"" if ends else self.token_bytes(token_id))
@@ -124,8 +130,9 @@ class Engine:
             text += sequence.flush()
         return TokenStep(
             sequence.id, len(sequence.output_token_ids) - 1, position, token_id, text,
-            sampled.logprob, drawn.survivors, drawn.ledger, sampled.logprobs,
-            sequence.fingerprint, sequence.finish_reason, sequence.matched,
+            sampled.logprob, drawn.survivors, source, sampled.own, drawn.ledger, sampled.logprobs,
+            sampled.observed, self.phases, sampled.row_hash, sequence.fingerprint,
+            sequence.finish_reason, sequence.matched,
         )  # fmt: skip
 
     def _settle(self, sequence: Sequence, *, wrote: bool) -> None:
@@ -192,11 +199,13 @@ class Engine:
             self._release(sequence)
         self.scheduler.copied()  # no fork is left to copy for
 
-    def _fail(self, sequence: Sequence, error: Exception) -> None:
-        """End a sequence with an error of its own; the others go on."""
-        sequence.finish_reason, sequence.error = FinishReason.ERROR, error
-        self.failed.append(sequence)
-        self._release(sequence)
+    def fail(self, sequence: Sequence, error: Exception) -> None:
+        """End a sequence, unless it has ended, with an error of its own; the others go on."""
+        sequence.error = error
+        if sequence.finish_reason is None:
+            sequence.finish_reason = FinishReason.ERROR
+            self.failed.append(sequence)
+            self._release(sequence)
 
     def _release(self, sequence: Sequence) -> None:
         self.scheduler.remove(sequence)
@@ -209,6 +218,8 @@ class Engine:
         self.limits.check_prompt(prompt)
         self.limits.check_ids("logit_bias", params.logit_bias)
         self.limits.check_ids("stop_token_ids", stops.stop_token_ids)
+        self.limits.check_ids("forced", run.forced)
+        self.limits.check_ids("watch", run.watch)
         if run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
         wanted = self.scheduler.blocks_for(self.limits.longest(len(prompt), stops.max_tokens))
@@ -266,8 +277,28 @@ class Engine:
 
 def _requests(scheduled: Scheduled, count: int) -> list[Request]:
     """The draws of a sequence: the token after its last, then the one after each guess."""
-    s, guesses = scheduled.sequence, scheduled.guesses
+    s, guesses, run = scheduled.sequence, scheduled.guesses, scheduled.sequence.run
+    forced: list[int | None] = [*s.forced(count)]
+    forced += [None] * (count - len(forced))
     return [
-        Request(s.recipe, s.history(guesses[:i]), s.seed, len(s) + i, s.run.ledger, s.run.logprobs)
+        Request(
+            s.recipe, s.history(guesses[:i]), s.seed, len(s) + i, run.ledger, run.logprobs,
+            s.look, forced[i],
+        )
         for i in range(count)
-    ]
+    ]  # fmt: skip
+
+
+def _source(sequence: Sequence, guessed: bool) -> str:
+    """Where the next token of this sequence comes from."""
+    if sequence.num_forced:
+        return "forced"
+    if guessed:
+        return "draft"
+    return "sampled" if sequence.params.temperature > 0 else "greedy"
+
+
+def lap(started: float) -> tuple[float, float]:
+    """Seconds since then, and now."""
+    now = perf_counter()
+    return now - started, now

@@ -163,14 +163,24 @@ class Scheduler:
         for sequence in list(self.running):
             if sequence.num_pending == 1 and self._grow(sequence):
                 turn.append(Scheduled(sequence, sequence.tokens(len(sequence) - 1, len(sequence))))
-        most = min(self.policy.max_guess_rows, self.policy.max_rows)
-        guessing = [s for s in turn if s.sequence.run.speculate != "off"]
-        room = (most - len(turn)) // max(len(guessing), 1)
-        wishes = [(s.sequence, self._room_to_guess(s.sequence, room)) for s in guessing]
-        if room > 0 and wishes:
-            for scheduled, guesses in zip(guessing, self._propose(wishes), strict=True):
-                scheduled.guesses = guesses
+        self._guess(turn)
         return turn
+
+    def _guess(self, turn: list[Scheduled]) -> None:
+        """Share the rows that are nearly free among those who know or guess what follows."""
+        most = min(self.policy.max_guess_rows, self.policy.max_rows)
+        able = [s for s in turn if s.sequence.num_forced or s.sequence.run.speculate != "off"]
+        room = (most - len(turn)) // max(len(able), 1)
+        wishes = []
+        for scheduled in able if room > 0 else []:
+            sequence, fits = scheduled.sequence, self._room_to_guess(scheduled.sequence, room)
+            if sequence.num_forced:
+                scheduled.guesses = sequence.forced(fits)
+            else:
+                wishes.append((scheduled, fits))
+        proposed = self._propose([(s.sequence, fits) for s, fits in wishes]) if wishes else []
+        for (scheduled, _), guesses in zip(wishes, proposed, strict=True):
+            scheduled.guesses = guesses
 
     def _reading(self, turn: list[Scheduled]) -> list[Scheduled]:
         """The next part of every text of which more than one token is to be computed."""

@@ -12,6 +12,8 @@ from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
 from cutaway.sampling import (
     History,
     Logprobs,
+    Look,
+    Observed,
     ReadRow,
     Recipe,
     SamplingParams,
@@ -20,6 +22,15 @@ from cutaway.sampling import (
     build_chain,
 )
 from cutaway.text import TextStream
+
+
+@dataclass(slots=True)
+class Phases:
+    """Seconds of one turn of the loop, by what was done."""
+
+    schedule: float = 0.0
+    run: float = 0.0
+    sample: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +45,13 @@ class TokenStep:
                    is not yet complete, and may belong to earlier tokens
     logprob        natural log-probability under the model's own logits, before the chain
     survivors      how many tokens the chain left to draw from
-    ledger         what each stage removed, when the request asked to look
+    source         "sampled", "greedy", "forced", or "draft" where it had been guessed before
+    own            what the sampler drew, which may differ where the token was forced
+    ledger         what each stage removed, when the request asked for it
     logprobs       the likeliest tokens before and after the chain, when the request asked
+    observed       what the row looked like and what the chain did, when the request asked
+    phases         how long the step took that computed it; tokens of one step share it
+    row            hash of this row's bits
     fingerprint    hash of the logits' bits of all steps up to this one
     finish_reason  None while the text goes on
     matched        the stop string, token or end token that ended it
@@ -48,8 +64,13 @@ class TokenStep:
     text: str
     logprob: float
     survivors: int
+    source: str
+    own: int
     ledger: tuple[StageReport, ...]
     logprobs: Logprobs | None
+    observed: Observed | None
+    phases: Phases
+    row: int
     fingerprint: int
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
@@ -96,6 +117,8 @@ class Sequence:
     def __post_init__(self) -> None:
         self.chain: tuple[Stage, ...] = build_chain(self.params)
         self.recipe = Recipe(self.chain, self.params, self.prompt_token_ids)
+        run = self.run
+        self.look = Look(run.candidates, run.watch) if run.candidates or run.watch else None
         self.matcher = StopMatcher(self.stops.stop)
         self.stream = TextStream()
         # Of prompt_token_ids[1:], as far as computed; samples of one prompt share the list.
@@ -113,6 +136,16 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens that are known and not computed; one while decoding with a KV cache."""
         return len(self) - self.num_computed_tokens
+
+    @property
+    def num_forced(self) -> int:
+        """How many tokens to come are given."""
+        return max(0, len(self.run.forced) - len(self.output_token_ids))
+
+    def forced(self, count: int) -> list[int]:
+        """The given ones of the next ``count`` tokens."""
+        done = len(self.output_token_ids)
+        return list(self.run.forced[done : done + count])
 
     @property
     def wants_prompt_logprobs(self) -> bool:

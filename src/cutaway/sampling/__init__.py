@@ -14,6 +14,7 @@ from cutaway.sampling.chain import (
     logprob,
 )
 from cutaway.sampling.logprobs import Logprobs, ReadRow
+from cutaway.sampling.look import Candidate, Look, Observed
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.native import Recipe, Request, Sampled, sample
 from cutaway.sampling.params import Processor, SamplingParams, check_int
@@ -22,9 +23,12 @@ from cutaway.sampling.reading import read_rows
 
 __all__ = [
     "PRESETS",
+    "Candidate",
     "Draw",
     "History",
     "Logprobs",
+    "Look",
+    "Observed",
     "Processor",
     "ReadRow",
     "Recipe",

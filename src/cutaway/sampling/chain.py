@@ -20,6 +20,7 @@ from cutaway.sampling.params import Processor, Row, SamplingParams
 from cutaway.sampling.presets import PRESETS
 
 VICTIMS = 8  # how many removed tokens a report names
+_LITTLE = 2.0**-20  # of a mass: less is not told by a difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class Candidates:
         """Indices from the highest logit down; ties go to the lowest id."""
         return np.argsort(-self.logits, kind="stable")
 
+    def find(self, token_id: int) -> int | None:
+        """The index of a token that is still in; None where it is not."""
+        at = int(np.searchsorted(self.ids, token_id))
+        return at if at < len(self.ids) and self.ids[at] == token_id else None
+
     def weights(self) -> NDArray[np.float64]:
         """exp(logit - max), (n,): probabilities before they are divided by their sum."""
         wide = self.logits.astype(np.float64)
@@ -57,17 +63,29 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What one stage did: survivors, the probability mass it removed, and the likeliest removed."""
+    """What one stage did.
+
+    survivors      how many are still in
+    removed_mass   the probability, before the stage, of those it removed
+    victims        the likeliest of them, at most eight
+    log_sum_exp    of the survivors' logits, after the stage
+    cut            the lowest logit that survived; None where nobody was removed
+    """
 
     stage: Stage
     survivors: int
     removed_mass: float
     victims: tuple[int, ...]
+    log_sum_exp: float
+    cut: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The chosen token, the number of survivors it was chosen from, and the ledger if asked."""
+    """The token, the number of survivors of the chain, and the ledger if asked.
+
+    The token is one of the survivors, but where it was given instead of drawn.
+    """
 
     token_id: int
     survivors: int
@@ -183,25 +201,38 @@ _STAGES: Mapping[str, Callable[[Candidates, Mapping[str, Any], History], Candida
 
 def _report(stage: Stage, before: Candidates, after: Candidates) -> StageReport:
     gone = ~np.isin(before.ids, after.ids)
+    log_sum = log_sum_exp(after.logits.astype(np.float64))
     if not gone.any():
-        return StageReport(stage, len(after.ids), 0.0, ())
+        return StageReport(stage, len(after.ids), 0.0, (), log_sum, None)
     lost, weights = _keep(before, gone), before.weights()
-    mass = ordered_sum(weights[gone]) / ordered_sum(weights)
-    victims = lost.ids[lost.best_first()[:VICTIMS]]
-    return StageReport(stage, len(after.ids), mass, tuple(int(v) for v in victims))
+    total = ordered_sum(weights)
+    mass = total - ordered_sum(weights[~gone])
+    if mass < total * _LITTLE:
+        mass = ordered_sum(weights[gone])
+    victims = tuple(int(v) for v in lost.ids[lost.best_first()[:VICTIMS]])
+    cut = float(after.logits.min()) + 0.0  # one zero, not two
+    return StageReport(stage, len(after.ids), mass / total, victims, log_sum, cut)
+
+
+def states(chain: Sequence[Stage], logits: Row, history: History) -> list[Candidates]:
+    """Who is in before the first stage, and after each, of a row of finite logits (vocab,)."""
+    passed = [Candidates(np.arange(len(logits), dtype=np.int64), logits)]
+    for stage in chain:
+        passed.append(_STAGES[stage.name](passed[-1], stage.rule, history))
+    return passed
+
+
+def reports(chain: Sequence[Stage], passed: Sequence[Candidates]) -> tuple[StageReport, ...]:
+    """The ledger, from who was in before the first stage and after each."""
+    return tuple(map(_report, chain, passed, passed[1:]))
 
 
 def apply(
     chain: Sequence[Stage], logits: Row, history: History, *, ledger: bool = False
 ) -> tuple[Candidates, tuple[StageReport, ...]]:
     """Run the stages over one row of finite logits (vocab,), which is left as it is."""
-    c = Candidates(np.arange(len(logits), dtype=np.int64), logits)
-    reports: list[StageReport] = []
-    for stage in chain:
-        before, c = c, _STAGES[stage.name](c, stage.rule, history)
-        if ledger:
-            reports.append(_report(stage, before, c))
-    return c, tuple(reports)
+    passed = states(chain, logits, history)
+    return passed[-1], reports(chain, passed) if ledger else ()
 
 
 def draw(
@@ -218,8 +249,8 @@ def draw(
 
     logits: float32 (vocab,), left as they are. Ties go to the lowest id.
     """
-    c, reports = apply(chain, logits, history, ledger=ledger)
-    return Draw(choose(c, params, seed, position), len(c.ids), reports)
+    c, told = apply(chain, logits, history, ledger=ledger)
+    return Draw(choose(c, params, seed, position), len(c.ids), told)
 
 
 def choose(c: Candidates, params: SamplingParams, seed: int, position: int) -> int:

@@ -67,3 +67,11 @@ def log_sum_exp(x: Floats) -> float:
     if top == -np.inf:
         return top
     return top + scalar_log(ordered_sum(exp(x - top)))
+
+
+def entropy(x: Floats) -> float:
+    """-Σ p log p in nats, p being the softmax of finite x."""
+    depth = x.max() - x
+    weights = exp(-depth)
+    total = ordered_sum(weights)
+    return scalar_log(total) + ordered_sum(weights * depth) / total

@@ -22,13 +22,14 @@ class Logprobs:
 
     model, chosen_model   under the model's own logits
     chain, chosen_chain   after the chain: of those who survived, their sum being 1. At
-                          temperature 0 the chain holds bias, penalties and processors alone
+                          temperature 0 the chain holds bias, penalties and processors alone.
+                          None where the token was given and is none of them
     """
 
     model: Likeliest
     chain: Likeliest
     chosen_model: float
-    chosen_chain: float
+    chosen_chain: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,21 @@ def likeliest(c: Candidates, count: int) -> Likeliest:
 
 
 def logprobs(logits: Row, survivors: Candidates, token_id: int, top: int) -> Logprobs:
-    """Of a token drawn among the survivors of a row of logits (vocab,)."""
-    (at,) = np.flatnonzero(survivors.ids == token_id)
+    """Of the token that a row of logits (vocab,) was turned into."""
+    at = survivors.find(token_id)
     return Logprobs(
         likeliest(_everybody(logits), top),
         likeliest(survivors, top),
         logprob(logits, token_id),
-        logprob(survivors.logits, int(at)),
+        None if at is None else logprob(survivors.logits, at),
     )
+
+
+def rank(logits: Row, index: int) -> int:
+    """1 for the likeliest of a vector; of equals the lowest index comes first."""
+    own = logits[index]
+    ahead = np.count_nonzero(logits > own) + np.count_nonzero(logits[:index] == own)
+    return 1 + int(ahead)
 
 
 def read_row(logits: Row, next_id: int | None, top: int) -> ReadRow:
@@ -67,9 +75,7 @@ def read_row(logits: Row, next_id: int | None, top: int) -> ReadRow:
     best = likeliest(_everybody(logits), top)
     if next_id is None:
         return ReadRow(None, None, best)
-    own = logits[next_id]
-    ahead = np.count_nonzero(logits > own) + np.count_nonzero(logits[:next_id] == own)
-    return ReadRow(logprob(logits, next_id), 1 + int(ahead), best)
+    return ReadRow(logprob(logits, next_id), rank(logits, next_id), best)
 
 
 def _everybody(logits: Row) -> Candidates:

@@ -1,7 +1,7 @@
 """From the rows of a step to its tokens: natively where that was built, else by the twin.
 
 Knows how a chain is told to native/sampler.cpp, once per sequence, and that an error
-belongs to its row. chain.py and logprobs.py are the definition of everything that it
+belongs to its row. chain.py, logprobs.py and look.py are the definition of everything that it
 computes, take its place where ``cutaway._native`` is missing, and take single rows: those
 with a user's processors, which are Python, and those whose logits a stage might carry
 beyond float32.
@@ -16,9 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError
-from cutaway.sampling.chain import Draw, History, Stage, StageReport, apply, choose, logprob
+from cutaway.sampling.chain import (
+    Draw,
+    History,
+    Stage,
+    StageReport,
+    choose,
+    logprob,
+    reports,
+    states,
+)
 from cutaway.sampling.fixed_math import scalar_log
 from cutaway.sampling.logprobs import Logprobs, logprobs
+from cutaway.sampling.look import Candidate, Look, Observed, observe, refusal
 from cutaway.sampling.params import Row, SamplingParams
 from cutaway.sampling.row_hash import row_hash
 
@@ -40,15 +50,19 @@ _MANY = 2**31  # beyond any vocabulary
 
 
 class Sampled(NamedTuple):
-    """A drawn token, its log-probability under the model's own logits, and the row's hash.
+    """A row's token, its log-probability under the model's own logits, and the row's hash.
 
-    logprobs: where the request asked for any.
+    own        what the sampler draws here; the token itself, but where that was given
+    logprobs   where the request asked for any
+    observed   where the request asked to look
     """
 
     draw: Draw
     logprob: float
     row_hash: int
+    own: int
     logprobs: Logprobs | None = None
+    observed: Observed | None = None
 
 
 class Recipe:
@@ -70,7 +84,9 @@ class Recipe:
 class Request(NamedTuple):
     """What one row is to be turned into: the token at an absolute position.
 
-    top: how many of the likeliest tokens to tell; more than there are tells all, 0 or less none.
+    top      how many of the likeliest tokens to tell; more than there are tells all, 0 or less none
+    look     what else to tell
+    forced   the token that stands here, where it is given; the chain need not have kept it
     """
 
     recipe: Recipe
@@ -79,6 +95,8 @@ class Request(NamedTuple):
     position: int
     ledger: bool = False
     top: int = 0
+    look: Look | None = None
+    forced: int | None = None
 
 
 def _encode(encoded: Any, stage: Stage, prompt: Sequence[int]) -> None:
@@ -114,15 +132,21 @@ def sample(
 
     In the place of a row that failed stands its error, and the others do not notice: a
     CutawayError where the logits are not finite, InputError where a processor returned no
-    row of logits, and whatever a processor raised.
+    row of logits or an id to look at or to force is outside the vocabulary, and whatever a
+    processor raised.
     """
     if len(logits) != len(requests):
         raise ValueError(f"{len(logits)} rows of logits for {len(requests)} requests")
-    encoded = [i for i, request in enumerate(requests) if request.recipe.encoded]
+    vocab = logits.shape[1]
+    encoded = [
+        i
+        for i, r in enumerate(requests)
+        if r.recipe.encoded and not refusal(r.look, r.forced, vocab)
+    ]
     drawn: dict[int, Any] = {}
     if encoded:
         rows = logits if len(encoded) == len(requests) else logits[encoded]
-        asked = [_row(requests[i]) for i in encoded]
+        asked = [encoded_row(requests[i]) for i in encoded]
         rows = np.ascontiguousarray(rows, np.float32)
         drawn = dict(zip(encoded, _sample_rows(rows, asked, tier, pool), strict=True))
     return [
@@ -136,38 +160,64 @@ def told(top: int) -> int:
     return max(0, min(top, _MANY))
 
 
-def _row(request: Request) -> tuple[Any, int, int, bool, int, Sequence[int] | None]:
-    encoded = request.recipe.encoded
-    output = request.history.output_token_ids if encoded.wants_output else None
-    return encoded, request.seed, request.position, request.ledger, told(request.top), output
+def encoded_row(r: Request) -> tuple[Any, ...]:
+    """A request as the native sampler takes it."""
+    encoded = r.recipe.encoded
+    output = r.history.output_token_ids if encoded.wants_output else None
+    look = r.look and (told(r.look.top), r.look.watch)
+    return encoded, r.seed, r.position, r.ledger, told(r.top), output, look, r.forced
 
 
 def _finish(request: Request, row: Row, native: Any) -> Sampled | Exception:
     if native is None:
         return _by_twin(request, row)
-    status, token_id, survivors, log_p, bits, reports, likely = native
+    status, token_id, own, survivors, log_p, bits, stages, likely, observed = native
     if status == _NOT_FINITE:
         return _not_finite(request)
     if status != _DRAWN:
         return _by_twin(request, row)
     ledger = tuple(
         StageReport(stage, *report)
-        for stage, report in zip(request.recipe.chain, reports, strict=False)
-    )  # without a ledger there are no reports
-    return Sampled(Draw(token_id, survivors, ledger), log_p, bits, likely and Logprobs(*likely))
+        for stage, report in zip(request.recipe.chain, stages, strict=False)
+    )  # there are no reports where nobody looks
+    return Sampled(
+        Draw(token_id, survivors, ledger if request.ledger else ()),
+        log_p,
+        bits,
+        own,
+        likely and Logprobs(*likely),
+        observed and _observed(ledger, *observed),
+    )
 
 
-def _by_twin(request: Request, row: Row) -> Sampled | Exception:
+def _observed(ledger: tuple[StageReport, ...], *figures: Any) -> Observed:
+    *numbers, candidates, sketch = figures
+    fields = [*numbers, tuple(map(Candidate._make, candidates)), ledger, sketch]
+    return Observed(*fields)
+
+
+def _by_twin(r: Request, row: Row) -> Sampled | Exception:
     if not np.isfinite(row).all():
-        return _not_finite(request)
+        return _not_finite(r)
+    if (refused := refusal(r.look, r.forced, len(row))) is not None:
+        return refused
+    chain, params = r.recipe.chain, r.recipe.params
     try:
-        c, reports = apply(request.recipe.chain, row, request.history, ledger=request.ledger)
+        passed = states(chain, row, r.history)
     except Exception as error:  # whatever a user's processor may raise
         return error
-    token_id = choose(c, request.recipe.params, request.seed, request.position)
-    likely = logprobs(row, c, token_id, request.top) if request.top > 0 else None
-    drawn = Draw(token_id, len(c.ids), reports)
-    return Sampled(drawn, logprob(row, token_id), row_hash(row), likely)
+    last = passed[-1]
+    own = choose(last, params, r.seed, r.position)
+    token_id = own if r.forced is None else r.forced
+    luck = (r.seed, r.position) if params.temperature > 0 else None
+    return Sampled(
+        Draw(token_id, len(last.ids), reports(chain, passed) if r.ledger else ()),
+        logprob(row, token_id),
+        row_hash(row),
+        own,
+        logprobs(row, last, token_id, r.top) if r.top > 0 else None,
+        observe(r.look, chain, passed, token_id, luck) if r.look else None,
+    )
 
 
 def _not_finite(request: Request) -> CutawayError:

@@ -57,7 +57,7 @@ class SentencePieceBPE:
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a normal, user-defined or byte token."""
         text = self._vocabulary.tokens[token_id]
-        if self._vocabulary.kinds[token_id] == Kind.BYTE:
+        if int(self._vocabulary.kinds[token_id]) == Kind.BYTE:
             return bytes([_byte(text)])
         return stored_bytes(text.replace(SPACE, " "))
 

@@ -17,6 +17,9 @@ from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.weights import GGUFFile
 
+_HALF = 2  # bytes
+_LANES = 16  # values rows are padded to this many halves
+
 
 class CpuBackend:
     """One plan, one pool of threads, one set of packed weights. See ``Backend``."""
@@ -43,6 +46,7 @@ class CpuBackend:
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
+        self.kv_bytes = kv_bytes(graph)
         weights = pack_matrices(graph, file, self.pool)
         vectors = {name: read_vector(file, name) for name in file.tensors if name not in weights}
         Emitter(Compiler(graph, weights, vectors), plan)
@@ -84,9 +88,16 @@ def read_vector(file: GGUFFile, name: str) -> NDArray[np.float32]:
     return vector
 
 
+def kv_bytes(graph: Graph) -> int:
+    """What the keys and values of one token take in all layers, values padded to whole lanes."""
+    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    widths = [(a["kv_heads"], a["head_dim"]) for a in attends]
+    return sum(heads * (dim + -(-dim // _LANES) * _LANES) * _HALF for heads, dim in widths)
+
+
 def tiers() -> tuple[str, ...]:
     """The instruction-set tiers of this machine, best first."""
     return tuple(_native.tiers().split(","))
 
 
-__all__ = ["CpuBackend", "tiers"]
+__all__ = ["CpuBackend", "kv_bytes", "tiers"]

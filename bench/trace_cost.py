@@ -1,0 +1,85 @@
+"""What a trace costs: the time of a step with a trace into a file and without.
+
+    python bench/trace_cost.py [-m MODEL] [--tokens 200] [--candidates 20] [--rounds 7]
+
+The same text is written both ways, in turns (A B A B). A run's figure is its median step; the
+cost is the median of the rounds' ratios, less one, with the lowest and the highest, and of the
+processor time. The last line is one JSON document.
+"""
+
+import json
+from argparse import ArgumentParser
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+from cutaway import LLM
+
+PROMPT = "Once upon a time, in a village by the sea,"
+
+
+class Run(NamedTuple):
+    """Seconds: of the median step, and of the processors for a token."""
+
+    step: float
+    processor: float
+
+
+def timed(llm: LLM, tokens: int, **recording: Any) -> Run:
+    options: dict[str, Any] = {"seed": 1, "ignore_eos": True, "max_tokens": tokens}
+    with llm.stream(PROMPT, **options, **recording) as stream:
+        next(stream)  # the prompt is read
+        busy, times = process_time(), [perf_counter()]
+        for _ in stream:
+            times.append(perf_counter())
+        return Run(median(b - a for a, b in pairwise(times)), (process_time() - busy) / tokens)
+
+
+def rounds(llm: LLM, count: int, tokens: int, candidates: int) -> list[tuple[Run, Run, int]]:
+    """(without, with, the file's bytes) of each round."""
+    found = []
+    with TemporaryDirectory() as folder:
+        for i in range(count):
+            path = Path(folder, f"{i}.jsonl")
+            bare = timed(llm, tokens)
+            found.append((bare, timed(llm, tokens, trace=path, candidates=candidates), path))
+        return [(bare, traced, path.stat().st_size) for bare, traced, path in found]
+
+
+def report(done: list[tuple[Run, Run, int]], tokens: int) -> dict[str, Any]:
+    """Medians over the rounds, and how far the costs lie apart."""
+    costs = [traced.step / bare.step - 1 for bare, traced, _ in done]
+    return {
+        "without_ms": median(bare.step for bare, _, _ in done) * 1e3,
+        "with_ms": median(traced.step for _, traced, _ in done) * 1e3,
+        "cost": median(costs),
+        "cost_range": [min(costs), max(costs)],
+        "processor_cost": median(t.processor / b.processor - 1 for b, t, _ in done),
+        "bytes_per_token": done[0][2] / tokens,
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--candidates", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args(argv)
+    llm = LLM(args.model)
+    rounds(llm, 1, 8, args.candidates)  # the first run warms what both use
+    found = report(rounds(llm, args.rounds, args.tokens, args.candidates), args.tokens)
+    low, high = found["cost_range"]
+    print(f"without a trace {found['without_ms']:.2f} ms a token, with {found['with_ms']:.2f}")
+    print(
+        f"cost {found['cost']:.1%} ({low:.1%} to {high:.1%}), {found['processor_cost']:.1%} of "
+        f"processor time; {found['bytes_per_token']:.0f} bytes a token"
+    )
+    print(json.dumps({"benchmark": "trace_cost"} | vars(args) | {"model": llm.name} | found))
+
+
+if __name__ == "__main__":
+    main()

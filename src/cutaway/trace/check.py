@@ -1,0 +1,152 @@
+"""What a field of a record may hold.
+
+Each check returns the value as the record keeps it, or raises ValueError saying what it must
+be. Knows plain JSON values; refuses to know which record they stand in.
+"""
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from struct import pack, unpack
+from typing import Any, get_type_hints
+
+Check = Callable[[Any], Any]
+
+MOST = 2**64 - 1
+"""The largest whole number in a trace: a seed."""
+
+
+def fields(line: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
+    """An object that has these fields and no other."""
+    if not isinstance(line, dict):
+        raise ValueError("must be an object")
+    for name in checks.keys() ^ line.keys():
+        raise ValueError(f"{name} is missing" if name in checks else f"there is no field {name!r}")
+    found = {}
+    for name, check in checks.items():
+        try:
+            found[name] = check(line[name])
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+    return found
+
+
+def integer(value: Any) -> int:
+    """0 or more. A bool is none."""
+    if type(value) is not int or not 0 <= value <= MOST:
+        raise ValueError("must be a whole number, 0 or more")
+    return value
+
+
+def number(value: Any) -> float:
+    """A float64, finite."""
+    if type(value) not in (int, float) or not _is_finite(value):
+        raise ValueError("must be a finite number")
+    return float(value)
+
+
+def single(value: Any) -> float:
+    """A float32, finite: the nearest to what was written."""
+    try:
+        (nearest,) = unpack("<f", pack("<f", number(value)))
+    except OverflowError:
+        raise ValueError("must be within float32") from None
+    return float(nearest)
+
+
+def text(value: Any) -> str:
+    """Characters, none of them half a pair."""
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must not hold a lone surrogate") from None
+    return value
+
+
+def hexadecimal(digits: int) -> Check:
+    """So many digits of a hash."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or len(value) != digits or not set(value) <= _DIGITS:
+            raise ValueError(f"must be {digits} hexadecimal digits")
+        return value
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    """One of these words."""
+
+    def check(value: Any) -> str:
+        if value not in choices or not isinstance(value, str):
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """null, or what the check takes."""
+    return lambda value: None if value is None else check(value)
+
+
+def items(check: Check) -> Check:
+    """A list of what the check takes, as a tuple."""
+
+    def checked(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError("must be a list")
+        return tuple(map(check, value))
+
+    return checked
+
+
+def table(check: Check) -> Check:
+    """An object with any names, of what the check takes."""
+
+    def checked(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("must be an object")
+        return {text(name): check(part) for name, part in value.items()}
+
+    return checked
+
+
+def anything(value: Any) -> Any:
+    """Whatever JSON can say."""
+    return value
+
+
+def of(kind: type, **special: Check) -> Mapping[str, Check]:
+    """The checks of a class's fields, by their types but where another is given."""
+    types = get_type_hints(kind)
+    return {name: special.get(name) or _BY_TYPE[types[name]] for name in types}
+
+
+_DIGITS = frozenset("0123456789abcdef")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer beyond float64
+        return False
+
+
+def _text_or_integer(value: Any) -> str | int:
+    return text(value) if isinstance(value, str) else integer(value)
+
+
+_BY_TYPE: Mapping[Any, Check] = {
+    int: integer,
+    float: number,
+    str: text,
+    int | None: optional(integer),
+    float | None: optional(number),
+    str | None: optional(text),
+    str | int | None: optional(_text_or_integer),
+    tuple[int, ...]: items(integer),
+    Mapping[str, int]: table(integer),
+    Mapping[str, float]: table(number),
+}

@@ -1,0 +1,182 @@
+"""Reading a trace: the whole file at once, also one that was cut short.
+
+Knows lines, gzip, and that the records must agree with each other; nothing is believed
+unchecked. Refuses to know models.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cutaway.errors import FormatError, InputError
+from cutaway.trace.record import End, Head, Step, Token
+
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run on record.
+
+    tokens     what each id that occurs stands for
+    end        None where the run was cut short, or is still going on
+    sha256     of the file, by which a fork names its parent
+    """
+
+    head: Head
+    tokens: Mapping[int, Token]
+    steps: tuple[Step, ...]
+    end: End | None
+    sha256: str
+    path: Path | None = None
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> "Trace":
+        """From a file, gzipped or not. InputError if it cannot be opened, FormatError if it is
+        no trace; what follows the last whole line of an aborted run is left out."""
+        file = Path(path)
+        try:
+            raw = file.read_bytes()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"{file}: the trace cannot be read: {why}") from error
+        return cls.parse(raw, file)
+
+    @classmethod
+    def parse(cls, raw: bytes, path: Path | None = None) -> "Trace":
+        """From the bytes of a file."""
+        records, name = _Records(), str(path or "the trace")
+        try:
+            lines = _unzipped(raw).split(b"\n")
+        except (ValueError, zlib.error) as error:
+            raise FormatError(f"{name}: the gzip stream is damaged: {error}") from error
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                records.take(line)
+            except ValueError as error:
+                raise FormatError(f"{name}, line {number}: {error}") from error
+        if records.head is None:
+            raise FormatError(f"{name}: this is not a trace: it has no whole line")
+        digest, steps = sha256(raw).hexdigest(), tuple(records.steps)
+        return cls(records.head, records.tokens, steps, records.end, digest, path)
+
+    @property
+    def output_token_ids(self) -> tuple[int, ...]:
+        """The tokens that were written."""
+        return tuple(step.token_id for step in self.steps)
+
+    @property
+    def text(self) -> str:
+        """The text as its reader saw it."""
+        held_back = self.end.text if self.end else ""
+        return "".join(step.text for step in self.steps) + held_back
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """What a token adds to the text."""
+        return self._token(token_id).bytes
+
+    def name_of(self, token_id: int) -> str:
+        """How a token is shown to a person: its name where it is special, else its text."""
+        token = self._token(token_id)
+        return token.name or token.bytes.decode("utf-8", "replace")
+
+    def _token(self, token_id: int) -> Token:
+        # Unknown are only those of a prompt whose run was cut short before its first step.
+        return self.tokens.get(token_id) or Token(token_id, b"", f"[{token_id}]")
+
+
+class _Records:
+    """What was read so far. ``take`` raises ValueError where a line does not go with it."""
+
+    def __init__(self) -> None:
+        self.head: Head | None = None
+        self.tokens: dict[int, Token] = {}
+        self.steps: list[Step] = []
+        self.end: End | None = None
+
+    def take(self, line: bytes) -> None:
+        """The next line, without its end."""
+        data = _object(line)
+        kind = data.get("kind")
+        if self.head is None:
+            _require(kind == "head", "this is not a trace: its first line is no head")
+            self._take_head(Head.from_json(data))
+            return
+        _require(self.end is None, "something follows the end; one file holds one run")
+        _require(kind != "head", "there is a second head; one file holds one run")
+        match kind:
+            case "tok":
+                self._take_token(Token.from_json(data), self.head)
+            case "step":
+                self._take_step(Step.from_json(data), self.head)
+            case "end":
+                self.end = End.from_json(data)
+            case _:
+                raise ValueError(f"there is no record of kind {kind!r:.40}")
+
+    def _take_head(self, head: Head) -> None:
+        for token_id in (*head.prompt_token_ids, *head.watch, *head.end_ids):
+            _require(token_id < head.vocab_size, f"token {token_id} is outside the vocabulary")
+        self.head = head
+
+    def _take_token(self, token: Token, head: Head) -> None:
+        _require(token.id < head.vocab_size, f"token {token.id} is outside the vocabulary")
+        _require(token.id not in self.tokens, f"token {token.id} is told a second time")
+        self.tokens[token.id] = token
+
+    def _take_step(self, step: Step, head: Head) -> None:
+        found, here = {c.id for c in step.candidates}, len(self.steps)
+        _require(step.index == here, f"index is {step.index}, and the next step is {here}")
+        position = len(head.prompt_token_ids) + here
+        _require(step.position == position, f"position is {step.position}, not {position}")
+        _require(step.token_id in found, f"the chosen token {step.token_id} is no candidate")
+        _require(found >= {*head.watch}, "a watched token is no candidate")
+        _require(len(step.stages) == len(head.chain), "the stages are not those of the chain")
+        for candidate in step.candidates:
+            by = candidate.removed_by
+            _require(by is None or by < len(step.stages), f"removed_by: there is no stage {by}")
+        self._require_tokens(found | {step.own, *(v for s in step.stages for v in s.victims)})
+        if not self.steps:
+            self._require_tokens({*head.prompt_token_ids, *head.end_ids})
+        self.steps.append(step)
+
+    def _require_tokens(self, ids: set[int]) -> None:
+        for token_id in ids - self.tokens.keys():
+            raise ValueError(f"token {token_id} has no line of its own before this one")
+
+
+def _unzipped(raw: bytes) -> bytes:
+    """As far as the stream goes: an aborted run has no end mark."""
+    if not raw.startswith(_GZIP):
+        return raw
+    stream = zlib.decompressobj(wbits=31)
+    data = stream.decompress(raw)
+    _require(not stream.unused_data, "something follows its end")
+    return data
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise ValueError("this is no line of JSON") from None
+    _require(isinstance(data, dict), "this is no JSON object")
+    found: dict[str, Any] = data
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"JSON has no {constant}")
+
+
+def _require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ValueError(sentence)
+
+
+__all__ = ["Trace"]

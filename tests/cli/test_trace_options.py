@@ -1,0 +1,164 @@
+"""``--trace`` as a person uses it: where the traces are, what they hold, what is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutaway
+from cutaway.trace import Trace
+from random_llama import write_tiny_llama
+
+TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+CUTAWAY = [sys.executable, "-m", "cutaway"]
+HOME = {"PYTHONPATH": str(Path(cutaway.__file__).parents[1])}  # as seen from another folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    return str(write_tiny_llama(path, metadata={"tokenizer.chat_template": TEMPLATE}, context=4096))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Run a command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *args, stdin=b"": subprocess.run(
+        [*CUTAWAY, *args],
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        env=os.environ | HOME,
+    )
+
+
+def names():
+    return sorted(path.name for path in Path().iterdir())
+
+
+def test_generate_records_what_it_prints(tiny, here):
+    args = ["generate", "-m", tiny, "ab", "--max-tokens", "6", "--seed", "3"]
+    plain, done = here(*args), here(*args, "--trace", "run.jsonl")
+    assert done.returncode == 0
+    assert done.stdout == plain.stdout
+    assert done.stderr.decode().endswith("\n[trace: run.jsonl]\n")
+    trace = Trace.read("run.jsonl")
+    assert trace.text.encode() == done.stdout
+    assert (trace.head.prompt, trace.head.seed, len(trace.steps)) == ("ab", 3, 6)
+    assert trace.end.reason == "max_tokens"
+
+
+def test_quiet_says_nothing_and_records(tiny, here):
+    done = here("generate", "-m", tiny, "ab", "-q", "--max-tokens", "2", "--trace", "run.jsonl.gz")
+    assert done.stderr == b""
+    assert len(Trace.read("run.jsonl.gz").steps) == 2
+
+
+def test_each_sample_has_its_own(tiny, here):
+    done = here(
+        "generate", "-m", tiny, "ab", "--n", "3", "--max-tokens", "2", "--trace", "run.jsonl.gz"
+    )  # fmt: skip
+    assert done.stderr.endswith(b"[trace: run.jsonl.gz, run.2.jsonl.gz, run.3.jsonl.gz]\n")
+    seeds = [Trace.read(name).head.seed for name in names()]
+    assert len({*seeds}) == 3
+
+
+def test_candidates_and_watched_tokens(tiny, here):
+    given = ["--candidates", "2", "--watch", "7", "--watch", "ab", "--watch", "</s>"]
+    done = here(
+        "generate", "-m", tiny, "ab", "--max-tokens", "3", "--ignore-eos", "--trace", "t", *given
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    trace = Trace.read("t")
+    assert trace.head.candidates == 2
+    first, *ab, end = trace.head.watch
+    assert (first, end) == (7, 2)
+    assert {trace.bytes_of(i) for i in ab} == {b"ab"}
+    for step in trace.steps:
+        ids = [c.id for c in step.candidates]
+        assert {*trace.head.watch} <= {*ids} and 4 <= len(ids) <= 6
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--trace", "old"], "old exists already; name another file, or remove it"),
+        (["--trace", "no/such/folder/t"], "no file can be made in no/such/folder"),
+        (["--trace", "."], "is a folder"),
+        (["--trace", ""], "trace must be the name of a file"),
+        (["--trace", "t", "--candidates", "0"], "candidates: with a trace it must be"),
+        (["--trace", "t", "--watch", "99999"], "--watch 99999: the model's token ids are 0 to 263"),
+        (["--trace", "t", "--watch", "bb"], "--watch 'bb': the model has no such token"),
+        (["--trace", "t", "--watch", ""], "--watch '': the model has no such token"),
+        (["--watch", "7"], "add --trace FILE"),
+        (["--candidates", "7"], "add --trace FILE"),
+    ],
+)
+def test_what_is_refused(tiny, here, args, sentence):
+    Path("old").write_text("mine")
+    for command in (["generate", "ab"], ["chat"]):
+        done = here(*command, "-m", tiny, "--max-tokens", "2", *args, stdin=b"ab\n")
+        assert done.returncode == 2
+        assert sentence in done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+    assert names() == ["old"]
+    assert Path("old").read_text() == "mine"
+
+
+def test_a_batch_file_is_not_traced(tiny, here):
+    done = here("generate", "--input", "in", "--output", "out", "--trace", "t")
+    assert (done.returncode, names()) == (2, [])
+    assert b"--trace records the run of one prompt: leave out --input" in done.stderr
+
+
+def test_chat_records_each_answer(tiny, here):
+    done = here(
+        "chat", "-m", tiny, "--max-tokens", "3", "--trace", "talk.jsonl", stdin=b"ab\n/reset\nba\n"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert names() == ["talk.2.jsonl", "talk.jsonl"]
+    assert b"[trace: talk.jsonl]" in done.stderr and b"[trace: talk.2.jsonl]" in done.stderr
+    first, second = Trace.read("talk.jsonl"), Trace.read("talk.2.jsonl")
+    assert first.head.prompt is None
+    assert first.head.prompt_token_ids != second.head.prompt_token_ids
+    assert len(first.steps) <= 3 and second.end.reason
+
+
+def killed(tiny, sent, after=5):
+    """The exit code of a long run that got a signal once its trace had so many lines."""
+    args = ["generate", "-m", tiny, "ab", "--max-tokens", "4000", "--ignore-eos", "--trace", "t"]
+    with subprocess.Popen(
+        [*CUTAWAY, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | HOME,
+    ) as process:
+        for _ in range(after):
+            assert process.stdout.read(1)
+        process.send_signal(sent)
+        rest = process.stdout.read()
+    return process.returncode, rest
+
+
+def test_ctrl_c_ends_the_trace_as_aborted(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, rest = killed(tiny, signal.SIGINT)
+    trace = Trace.read("t")
+    assert code == 130
+    assert trace.end.reason == "aborted"
+    assert trace.end.usage["completion_tokens"] == len(trace.steps) < 4000
+    assert trace.text.encode().endswith(rest)
+
+
+def test_a_trace_whose_run_was_killed_can_be_read(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _ = killed(tiny, signal.SIGKILL)
+    trace = Trace.read("t")
+    assert code == -signal.SIGKILL
+    assert trace.end is None
+    assert trace.steps

@@ -1,0 +1,182 @@
+"""Tokens that are given, and steps that are looked at: neither changes what is computed."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.engine import FinishReason, RunParams, StopParams
+from cutaway.errors import InputError
+from cutaway.sampling import History, Look, SamplingParams
+from cutaway.sampling.chain import states
+from cutaway.sampling.look import observe
+from engine_mock import (
+    END,
+    GREEDY,
+    VOCAB,
+    Request,
+    make_engine,
+    narrow,
+    noise,
+    run_to_end,
+    write_by_definition,
+    written,
+)
+
+SAMPLED = SamplingParams(temperature=3, top_p=0.95, top_k=30, repetition_penalty=1.3, seed=4)
+PROMPT = tuple(b"a prompt")
+LONG = StopParams(max_tokens=40, ignore_eos=True)
+DRAWN = Request(PROMPT, SAMPLED, LONG)
+
+
+def force(request, forced, **run):
+    return replace(request, run=RunParams(forced=tuple(forced), **run))
+
+
+def steps_of(request, engine=None):
+    engine = engine or make_engine()
+    request.add_to(engine)
+    return run_to_end(engine)
+
+
+# -- forced ------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(0, 45), st.integers(0, 20), st.integers(1, 9),
+    st.sampled_from(["off", "ngram", "draft"]), st.booleans(),
+)  # fmt: skip
+def test_forcing_what_would_be_drawn_gives_equal_fingerprints(count, guess, rows, guesses, cache):
+    alone = DRAWN.run_on(make_engine())
+    again = force(DRAWN, alone.token_ids[:count], speculate=guesses, kv_cache=cache)
+    engine = make_engine(draft=noise, max_guess_rows=guess, rows=rows, block=4)
+    assert again.run_on(engine) == alone
+
+
+def test_forced_tokens_ride_on_the_rows_of_guesses():
+    engine = make_engine(max_guess_rows=16)
+    forced = force(DRAWN, range(40))
+    assert forced.run_on(engine).token_ids == tuple(range(40))
+    assert engine.backend.runs == [len(PROMPT), 16, 16, 7]
+
+
+def test_forced_tokens_survive_preemption():
+    engine = make_engine(kv_blocks=16, block=4)
+    asked = [force(Request((i, *PROMPT), SAMPLED, LONG), range(i, i + 30)) for i in range(3)]
+    sequences = [request.add_to(engine) for request in asked]
+    steps = run_to_end(engine)
+    assert engine.scheduler.preemptions > 0
+    for request, sequence in zip(asked, sequences, strict=True):
+        assert written(sequence, steps) == write_by_definition(request, noise, context=64)
+
+
+@given(st.lists(st.sampled_from([*b"ab", *"é".encode(), END]), max_size=30), st.data())
+def test_stops_hold_for_forced_tokens(forced, data):
+    stops = data.draw(
+        st.builds(
+            StopParams,
+            max_tokens=st.integers(1, 30),
+            stop=st.sampled_from([(), ("ab",), ("éa", "bb")]),
+            stop_token_ids=st.sampled_from([(), (ord("b"),)]),
+            ignore_eos=st.booleans(),
+        )
+    )
+    request = force(Request(PROMPT, SAMPLED, stops), forced)
+    assert request.run_on(make_engine(narrow)) == write_by_definition(request, narrow, context=64)
+
+
+def test_more_forced_tokens_than_max_tokens_end_there():
+    wrote = force(Request(PROMPT, stops=StopParams(max_tokens=3)), b"abcdef").run_on(make_engine())
+    assert (wrote.text, wrote.finish_reason) == ("abc", FinishReason.MAX_TOKENS)
+
+
+def test_a_context_that_is_full_ends_forced_tokens():
+    request = force(Request(PROMPT, stops=StopParams(max_tokens=99)), [97] * 99)
+    wrote = request.run_on(make_engine(context=20))
+    assert (wrote.text, wrote.finish_reason) == ("a" * 12, FinishReason.CONTEXT_FULL)
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED])
+def test_a_forced_step_tells_what_would_have_been_drawn(params):
+    drawn = Request(PROMPT, params, LONG).run_on(make_engine()).token_ids
+    other = (drawn[0], drawn[1], (drawn[2] + 1) % 256)
+    steps = steps_of(force(Request(PROMPT, params, LONG), other))
+    assert [step.token_id for step in steps[:3]] == list(other)
+    assert [step.own for step in steps[:3]] == list(drawn[:3])
+    assert all(step.own == step.token_id for step in steps[3:])
+    free = "sampled" if params.temperature else "greedy"
+    assert [step.source for step in steps] == ["forced"] * 3 + [free] * 37
+
+
+def test_a_token_that_was_guessed_says_so():
+    steps = steps_of(
+        Request(PROMPT, SAMPLED, LONG, RunParams(speculate="draft")), make_engine(draft=noise)
+    )
+    assert {step.source for step in steps} == {"sampled", "draft"}
+    assert all(step.own == step.token_id for step in steps)
+
+
+def test_forced_tokens_are_no_guesses():
+    engine = make_engine()
+    sequence = force(DRAWN, range(30), speculate="ngram").add_to(engine)
+    while sequence.num_forced:
+        engine.step()
+    assert sequence.speculation.proposed == 0
+
+
+@pytest.mark.parametrize("name", ["forced", "watch"])
+@pytest.mark.parametrize("ids", [[-1], [VOCAB]])
+def test_ids_outside_the_vocabulary_are_refused(name, ids):
+    with pytest.raises(InputError, match=rf"{name}: token id {ids[0]} is not between 0 and 256"):
+        make_engine().add(PROMPT, GREEDY, StopParams(), RunParams(**{name: ids}))
+
+
+@pytest.mark.parametrize("name", ["forced", "watch"])
+@pytest.mark.parametrize("ids", [3, "ab", [1.5], [True], [None]])
+def test_what_is_no_list_of_ids_is_refused(name, ids):
+    with pytest.raises(InputError, match=f"{name} must be token ids"):
+        RunParams(**{name: ids})
+
+
+# -- observed ----------------------------------------------------------------------------------
+
+
+@given(st.sampled_from([GREEDY, SAMPLED]), st.integers(0, 5), st.integers(0, 3), st.integers(1, 9))
+def test_an_observed_step_is_its_definition(params, count, top, rows):
+    request = force(Request(PROMPT, params, LONG), range(count), candidates=top, watch=(END, 3))
+    tokens = list(PROMPT)
+    for step in steps_of(request, make_engine(rows=rows, block=4)):
+        history = History(PROMPT, tokens[len(PROMPT) :])
+        chain = request.add_to(make_engine()).chain
+        passed = states(chain, noise(tuple(tokens)), history)
+        luck = (params.seed, len(tokens)) if params.temperature else None
+        seen = observe(Look(top, (END, 3)), chain, passed, step.token_id, luck)
+        assert step.observed == seen
+        tokens.append(step.token_id)
+
+
+@pytest.mark.parametrize("run", [{"candidates": 20, "watch": (END,)}, {"watch": (1, 2)}])
+@pytest.mark.parametrize("speculate", ["off", "ngram"])
+def test_looking_changes_nothing(run, speculate):
+    seen = replace(DRAWN, run=RunParams(speculate=speculate, **run))
+    assert seen.run_on(make_engine()) == DRAWN.run_on(make_engine())
+    assert all(step.observed for step in steps_of(seen))
+
+
+def test_a_step_is_not_observed_unless_asked():
+    assert not any(step.observed for step in steps_of(DRAWN))
+
+
+def test_the_phases_of_a_step_are_those_of_all_its_tokens(monkeypatch):
+    ticks = iter(range(100, 10_000, 7))
+    monkeypatch.setattr("cutaway.engine.engine.perf_counter", lambda: float(next(ticks)))
+    engine = make_engine(max_guess_rows=16)
+    force(DRAWN, range(16)).add_to(engine)
+    first, second = engine.step(), engine.step()
+    assert (len(first), len(second)) == (1, 16)
+    for step in first + second:
+        phases = step.phases
+        assert (phases.schedule, phases.run, phases.sample) == (7.0, 7.0, 7.0)
+    assert len({id(step.phases) for step in second}) == 1
+    assert first[0].phases is not second[0].phases

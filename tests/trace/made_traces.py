@@ -1,0 +1,109 @@
+"""Traces of no run at all, as hypothesis makes them up: every figure is arbitrary, but fits."""
+
+import json
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from cutaway.engine import TokenStep
+from cutaway.engine.sequence import Phases
+from cutaway.sampling import Candidate, Observed, Stage, StageReport
+from cutaway.trace import End, Head, Parent, Token, TraceWriter
+from cutaway.trace.record import REASONS, SOURCES
+
+VOCAB = 60
+
+IDS = st.integers(0, VOCAB - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SINGLES = st.floats(width=32, allow_nan=False, allow_infinity=False)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
+WORDS = st.integers(0, 2**64 - 1)
+NATURALS = st.one_of(st.integers(0, 99), WORDS)
+SEVERAL = st.lists(IDS, max_size=4).map(tuple)
+RULES = st.sampled_from(
+    [
+        {"stage": "temperature", "temperature": 0.7},
+        {"stage": "top_k", "k": 40},
+        {"stage": "logit_bias", "bias": {5: -1.5, 17: 100.0}},
+    ]
+)
+HEADS = st.builds(
+    Head, cutaway=TEXTS, model=TEXTS, weights=HASHES, tokenizer=HASHES, backend=TEXTS, tier=TEXTS,
+    threads=NATURALS, vocab_size=st.just(VOCAB), prompt=st.none() | TEXTS,
+    prompt_token_ids=SEVERAL, chain=st.lists(RULES, max_size=3).map(tuple),
+    params=st.fixed_dictionaries({"logit_bias": st.dictionaries(IDS, NUMBERS, max_size=2)}),
+    seed=WORDS, candidates=NATURALS, watch=SEVERAL, end_ids=SEVERAL, kv_bytes=NATURALS,
+    parent=st.none() | st.builds(Parent, trace=HASHES, step=NATURALS, token_id=IDS),
+)  # fmt: skip
+ENDS = st.builds(
+    End, reason=st.sampled_from(REASONS), matched=st.none() | TEXTS | NATURALS,
+    usage=st.just({"prompt_tokens": 5, "cached_tokens": 0, "completion_tokens": 3}),
+    fingerprint=WORDS.map("{:016x}".format), text=TEXTS, error=st.none() | TEXTS,
+    speculation=st.just({"proposed": 3, "accepted": 1}),
+)  # fmt: skip
+
+
+@st.composite
+def observed(draw, head, token_id):
+    """What a step may look like under this head."""
+    ids = dict.fromkeys([*draw(SEVERAL), token_id, *head.watch])
+    stages = len(head.chain)
+    rows = [
+        Candidate(
+            i, draw(SINGLES), draw(SINGLES),
+            draw(st.none() | st.integers(0, stages - 1)) if stages else None,
+            draw(st.none() | NUMBERS), draw(st.none() | NUMBERS), draw(NATURALS),
+        )
+        for i in ids
+    ]  # fmt: skip
+    reports = [
+        StageReport(
+            Stage("any", {}), draw(NATURALS), draw(NUMBERS), draw(SEVERAL), draw(NUMBERS),
+            draw(st.none() | SINGLES),
+        )
+        for _ in range(stages)
+    ]  # fmt: skip
+    return Observed(
+        draw(SINGLES), draw(NUMBERS), draw(NUMBERS), draw(NATURALS), draw(NUMBERS),
+        draw(st.none() | NATURALS), draw(st.none() | NUMBERS), draw(NUMBERS), tuple(rows),
+        tuple(reports), tuple(draw(st.lists(NATURALS, max_size=5))),
+    )  # fmt: skip
+
+
+@st.composite
+def runs(draw, steps=4):
+    """A head, the steps that the engine would emit, and an end or none."""
+    head, made = draw(HEADS), []
+    for index in range(draw(st.integers(0, steps))):
+        token_id = draw(IDS)
+        made.append(
+            TokenStep(
+                0, index, len(head.prompt_token_ids) + index, token_id, draw(TEXTS), draw(NUMBERS),
+                3, draw(st.sampled_from(SOURCES)), draw(IDS), (), None,
+                draw(observed(head, token_id)), Phases(0.25, 0.5, 0.125), draw(WORDS), draw(WORDS),
+            )
+        )  # fmt: skip
+    return head, made, draw(st.none() | ENDS)
+
+
+def tell(token_id: int) -> Token:
+    """Half a character, a name, or a word."""
+    if token_id % 3 == 0:
+        return Token(token_id, bytes([0x80 + token_id]))
+    return Token(token_id, b"", f"<{token_id}>") if token_id % 3 == 1 else Token(token_id, b" w")
+
+
+def write(path: Path, run) -> None:
+    """The file of such a run."""
+    head, steps, end = run
+    with TraceWriter(path, head, tell) as writer:
+        for step in steps:
+            writer.step(step)
+        if end:
+            writer.end(end)
+
+
+def records(path: Path) -> list[dict]:
+    """The lines of a plain trace."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
