@@ -8,6 +8,8 @@ from typing import Any
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine import Speculation, TokenStep
 from cutaway.sampling import ReadRow
+from cutaway.trace.figures import bits
+from cutaway.trace.html import Chip, legend, strip, style, tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,14 @@ class Completion:
     speculation: Speculation
     error: str | None
     steps: tuple[TokenStep, ...]
+
+    def _repr_html_(self) -> str:
+        """The text in a notebook: its tokens by surprise, without scripts."""
+        chips = (
+            Chip(s.text, bits(s.logprob), f"token {s.token_id}: {bits(s.logprob):.2f} bits")
+            for s in self.steps
+        )
+        return tag("div", style(), strip(chips), legend(), class_="cutaway")
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``--json`` prints: every field but ``steps``, whose logprobs it has."""

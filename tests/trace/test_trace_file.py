@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_traces import records, runs, write
 
 from cutaway.errors import FormatError, InputError
 from cutaway.trace import Trace
 from cutaway.trace.write import record_of
-from made_traces import records, runs, write
 
 ENDINGS = st.sampled_from([".jsonl", ".jsonl.gz"])
 
@@ -137,7 +137,7 @@ def test_the_smallest_trace():
     trace = Trace.parse(lines(HEAD, *TOKS, STEP, END))
     assert trace.output_token_ids == (2,)
     assert trace.bytes_of(2) == b"\xff"
-    assert trace.name_of(2) == "�"
+    assert trace.name_of(2) == "\\xff"
     assert trace.name_of(7) == "[7]"
 
 

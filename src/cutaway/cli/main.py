@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from cutaway.errors import CutawayError, InputError
 class _Command(NamedTuple):
     help: str
     module: str
-    add_arguments: str = "add_arguments"
+    add_arguments: str | None = "add_arguments"  # None: it has commands of its own
     run: str = "run"
 
 
@@ -28,6 +29,7 @@ _COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
+    "trace": _Command("show, explain or repeat a run on record", "cutaway.cli.trace", None),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("prove that the bits never change", "cutaway.cli.verify"),
     "models": _Command("list the models and where they are", "cutaway.cli.models"),
@@ -87,19 +89,34 @@ def _dispatch(argv: list[str]) -> int:
 def _run(name: str, argv: list[str]) -> int:
     command = _COMMANDS.get(name)
     if command is None:
-        raise InputError(_unknown(name))
+        raise InputError(unknown("command", name, _COMMANDS))
     module = import_module(command.module)
+    run = getattr(module, command.run)
+    if command.add_arguments is None:
+        code: int = run(argv)
+        return code
+    add_arguments = getattr(module, command.add_arguments)
+    return run_command(f"cutaway {name}", command.help, argv, add_arguments, run)
+
+
+def run_command(
+    prog: str,
+    help: str,
+    argv: list[str],
+    add_arguments: Callable[[ArgumentParser], None],
+    run: Callable[[Namespace], int],
+) -> int:
+    """Parse a command's arguments and run it; its exit code."""
     parser = ArgumentParser(
-        prog=f"cutaway {name}",
-        description=f"{command.help[0].upper()}{command.help[1:]}.",
+        prog=prog,
+        description=f"{help[0].upper()}{help[1:]}.",
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    getattr(module, command.add_arguments)(parser)
+    add_arguments(parser)
     args = parser.parse_args(argv)
     _hasten(args)
-    code: int = getattr(module, command.run)(args)
-    return code
+    return run(args)
 
 
 def _hasten(args: Namespace) -> None:
@@ -133,9 +150,10 @@ def _top_level() -> ArgumentParser:
     return parser
 
 
-def _unknown(name: str) -> str:
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """A sentence for a name that is none of those known."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name.lower(), _COMMANDS, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(_COMMANDS)}"
-    return f"unknown command {name!r}; {hint}"
+    close = get_close_matches(name.lower(), known := [*known], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
+    return f"unknown {what} {name!r}; {hint}"

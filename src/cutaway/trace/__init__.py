@@ -5,18 +5,40 @@ works: it observes ``TokenStep``s. What runs a model again is in ``cutaway.rerun
 """
 
 from cutaway.sampling import Candidate
+from cutaway.trace.differences import Change, Cost, Difference, Meeting, Parting, Way, diff
+from cutaway.trace.endings import EndMoment, Why, why
+from cutaway.trace.exports import to_csv, to_openai
+from cutaway.trace.page import to_html
 from cutaway.trace.read import Trace
 from cutaway.trace.record import End, Head, Parent, StageRecord, Step, Token
+from cutaway.trace.views import CandidateView, StageView, StepView, step_view
 from cutaway.trace.write import TraceWriter
 
 __all__ = [
     "Candidate",
+    "CandidateView",
+    "Change",
+    "Cost",
+    "Difference",
     "End",
+    "EndMoment",
     "Head",
+    "Meeting",
     "Parent",
+    "Parting",
     "StageRecord",
+    "StageView",
     "Step",
+    "StepView",
     "Token",
     "Trace",
     "TraceWriter",
+    "Way",
+    "Why",
+    "diff",
+    "step_view",
+    "to_csv",
+    "to_html",
+    "to_openai",
+    "why",
 ]

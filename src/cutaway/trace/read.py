@@ -81,9 +81,16 @@ class Trace:
         return self._token(token_id).bytes
 
     def name_of(self, token_id: int) -> str:
-        """How a token is shown to a person: its name where it is special, else its text."""
+        """How a token is shown to a person: its name where it is special, else its text; a byte
+        that is no whole character as ``\\xe4``."""
         token = self._token(token_id)
-        return token.name or token.bytes.decode("utf-8", "replace")
+        return token.name or token.bytes.decode("utf-8", "backslashreplace")
+
+    def _repr_html_(self) -> str:
+        """The text in a notebook: its tokens by surprise, without scripts."""
+        from cutaway.trace.page import snippet  # which reads traces
+
+        return snippet(self)
 
     def _token(self, token_id: int) -> Token:
         # Unknown are only those of a prompt whose run was cut short before its first step.

@@ -1,0 +1,146 @@
+"""Text on a terminal: what it may show, how wide it is, bars, sparklines and colour.
+
+Knows encodings, display widths and escape sequences; it is the only place that writes the
+latter into text. Refuses to know what is drawn.
+"""
+
+import os
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from cutaway.trace.colours import cividis
+
+_SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+PLAIN, BOLD, DIM, REVERSE = "", "1", "2", "7"
+
+Span = tuple[str, str]
+"""A piece of a line and its look, as the parameters of an SGR sequence."""
+Line = list[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What a stream can show: escape sequences at all, colour, more than ASCII."""
+
+    ansi: bool
+    colour: bool
+    unicode: bool
+    truecolour: bool = False
+
+    @classmethod
+    def of(cls, stream: TextIO) -> "Style":
+        """Of a stream, minding NO_COLOR (https://no-color.org) and TERM=dumb."""
+        ansi = stream.isatty() and os.environ.get("TERM") != "dumb"
+        return cls(
+            ansi=ansi,
+            colour=ansi and not os.environ.get("NO_COLOR"),
+            unicode=(stream.encoding or "").lower().startswith("utf"),
+            truecolour=os.environ.get("COLORTERM") in ("truecolor", "24bit"),
+        )
+
+    def text(self, text: str) -> str:
+        """Nothing in it can steer a terminal or vanish: such characters appear as escapes."""
+        shown = "".join(c if c.isprintable() else _escaped(c) for c in text)
+        return shown if self.unicode else _ascii(shown)
+
+    def spark(self, heights: Iterable[float | None]) -> str:
+        """One character for each height from 0 to 1; a blank where there is none."""
+        marks = _SPARKS if self.unicode else _ASCII_SPARKS
+        return "".join(" " if h is None else marks[_level(h)] for h in heights)
+
+    def bar(self, share: float, cells: int) -> str:
+        """A bar of ``share`` of so many cells, padded; something of it shows unless it is 0."""
+        eighths = min(max(round(share * cells * 8), 1 if share > 0 else 0), cells * 8)
+        if not self.unicode:
+            return ("#" * -(-eighths // 8)).ljust(cells)
+        part = _EIGHTHS[eighths % 8].strip()
+        return ("█" * (eighths // 8) + part).ljust(cells)
+
+    def surprise(self, bits: float) -> str:
+        """The look of so much surprise: cividis, 0 to 8 bits."""
+        if not self.colour:
+            return PLAIN
+        red, green, blue = cividis(bits / 8)
+        if self.truecolour:
+            return f"38;2;{red};{green};{blue}"
+        r, g, b = (round(c / 255 * 5) for c in (red, green, blue))
+        return f"38;5;{16 + 36 * r + 6 * g + b}"
+
+    def pick(self, nice: str, plain: str) -> str:
+        """One of two spellings, by what the stream can show."""
+        return nice if self.unicode else plain
+
+    def render(self, line: Line, cells: int) -> str:
+        """A line cut to the width of the screen, with its looks where there are any."""
+        done, left = [], cells
+        for text, look in line:
+            part = clip(text if self.unicode else _ascii(text), left)
+            left -= width(part)
+            done.append(f"\x1b[{look}m{part}\x1b[m" if look and self.ansi else part)
+        return "".join(done)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _ascii(text: str) -> str:
+    """Our own signs have plain spellings; any other character shows its number."""
+    for nice, plain in _SPELLINGS.items():
+        text = text.replace(nice, plain)
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+_SPELLINGS = {
+    "→": "->", "–": "-", "−": "-", " · ": " | ", "…": "...", "│": "|", "␣": "_",
+}  # fmt: skip
+
+
+def _level(height: float) -> int:
+    return min(max(int(height * 8), 0), 7)
+
+
+def width(text: str) -> int:
+    """How many cells a printable text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me") or "\u1160" <= character <= "\u11ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def clip(text: str, cells: int) -> str:
+    """As much of a text as fits."""
+    if width(text) <= cells:
+        return text
+    used = 0
+    for at, character in enumerate(text):
+        used += _cells(character)
+        if used > cells:
+            return text[:at]
+    return text
+
+
+def fit(text: str, cells: int, *, right: bool = False) -> str:
+    """A text of exactly so many cells: cut, or padded on the right or the left."""
+    cut = clip(text, cells)
+    pad = " " * (cells - width(cut))
+    return pad + cut if right else cut + pad
+
+
+def window(count: int, at: int, cells: int) -> range:
+    """Which of ``count`` things to show in so many cells, so that ``at`` is among them."""
+    start = min(max(at - cells // 2, 0), max(count - cells, 0))
+    return range(start, min(start + cells, count))
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells in columns, two spaces apart."""
+    widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(fit(c, w) for c, w in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]

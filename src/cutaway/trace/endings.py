@@ -1,0 +1,175 @@
+"""Why a text ended, and why not before: how likely the end token was, and what stood in its way.
+
+Knows the end tokens that each step has on record. Refuses to know terminals and models.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutaway.trace.figures import chosen, ordinal, percent, probability, stage_label
+from cutaway.trace.read import Trace
+from cutaway.trace.record import Candidate, Step
+
+CLOSEST = 5
+UNKNOWN = "an unknown stage"
+"""What removed a token whose record does not say."""
+_GIVEN = "; the token of this step was given, not drawn"
+
+
+@dataclass(frozen=True, slots=True)
+class EndMoment:
+    """How close one step came to ending the text.
+
+    token_id           of the likeliest end token on record; the figures are its own, but for
+    probability        of all end tokens on record together, under the model's own logits
+    final_probability  the same among the survivors; 0 where none survived
+    rank               under the model's own logits, 1 is the likeliest
+    delta              what bias, penalties and processors made of its logit
+    outcome            "drawn", "forced" (another token was given), "lost" (it survived and lost
+                       the draw), or what removed it, such as "top-k 40"
+    behind             where it lost, by how much: in nats of log-probability plus luck
+    """
+
+    index: int
+    token_id: int
+    probability: float
+    final_probability: float
+    rank: int
+    delta: float
+    outcome: str
+    behind: float | None
+
+    @property
+    def survived(self) -> bool:
+        """Whether it could have been drawn."""
+        return self.final_probability > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Which condition ended a text, and how close it came to ending before.
+
+    reason    as in the record; "unfinished" where the file has no end
+    matched   the stop string, or the id of the end or stop token
+    sentence  the same for a person
+    moments   one per step that has an end token on record
+    closest   the likeliest of those at which the text went on, best first
+    outcomes  how many moments had each outcome
+    """
+
+    reason: str
+    matched: str | int | None
+    sentence: str
+    moments: tuple[EndMoment, ...]
+    closest: tuple[EndMoment, ...]
+    outcomes: Mapping[str, int]
+
+
+def why(trace: Trace, closest: int = CLOSEST) -> Why:
+    """Answer from the record alone."""
+    moments = tuple(m for step in trace.steps if (m := end_moment(trace, step)))
+    ended = trace.end is not None and trace.end.reason == "end_token"
+    before = [m for m in moments if not (ended and m.index == len(trace.steps) - 1)]
+    return Why(
+        reason=trace.end.reason if trace.end else "unfinished",
+        matched=trace.end.matched if trace.end else None,
+        sentence=_sentence(trace),
+        moments=moments,
+        closest=tuple(sorted(before, key=lambda m: -m.probability)[:closest]),
+        outcomes=dict(Counter(m.outcome for m in moments).most_common()),
+    )
+
+
+def end_moment(trace: Trace, step: Step) -> EndMoment | None:
+    """The end tokens at one step; None where it has none on record."""
+    ends = [c for c in step.candidates if c.id in trace.head.end_ids]
+    if not ends:
+        return None
+    best = max(ends, key=lambda c: c.logit)
+    final = sum(probability(c.final_logprob) for c in ends if c.final_logprob is not None)
+    outcome, behind = _outcome(trace, step, ends)
+    mass = sum(probability(c.logit - step.log_sum_exp) for c in ends)
+    return EndMoment(step.index, best.id, mass, final, best.rank, best.delta, outcome, behind)
+
+
+def _outcome(trace: Trace, step: Step, ends: list[Candidate]) -> tuple[str, float | None]:
+    if step.token_id in trace.head.end_ids:
+        return "drawn" if step.source != "forced" else "forced", None
+    alive = [_score(c) for c in ends if c.final_logprob is not None]
+    if not alive:
+        stages = [c.removed_by for c in ends if c.removed_by is not None]
+        return stage_label(trace.head.chain[max(stages)]) if stages else UNKNOWN, None
+    if step.source == "forced":
+        return "forced", None
+    return "lost", _score(chosen(step)) - max(alive)
+
+
+def _score(c: Candidate) -> float:
+    """What the draw compares, less what is the same for all."""
+    return (c.final_logprob or 0.0) + (c.luck or 0.0)
+
+
+def outcome_phrase(outcome: str) -> str:
+    """What became of the end token, in words."""
+    known = {
+        "drawn": "was drawn",
+        "forced": "had no say, since a token was given",
+        "lost": "survived and lost the draw",
+    }
+    return known.get(outcome, f"was removed by {outcome}")
+
+
+def moment_sentence(trace: Trace, moment: EndMoment) -> str:
+    """One moment for a person."""
+    likeliest = "likeliest" if moment.rank == 1 else f"{ordinal(moment.rank)} likeliest"
+    step = trace.steps[moment.index]
+    changed = f" (bias and penalties added {moment.delta:+.2f})" if moment.delta else ""
+    return (
+        f"step {moment.index}: the end token was the {likeliest} with "
+        f"{percent(moment.probability)}{changed}{_what_became(trace, step, moment)}"
+    )
+
+
+def _what_became(trace: Trace, step: Step, moment: EndMoment) -> str:
+    if moment.outcome == "drawn":
+        on = step is not trace.steps[-1]
+        return ", and was drawn" + ("; the text went on past it" if on else "")
+    if moment.outcome == "forced":
+        would = step.own in trace.head.end_ids and step.token_id != step.own
+        return "; another token was given, or it would have been drawn" if would else _GIVEN
+    if moment.outcome != "lost":
+        return f"; {moment.outcome} removed it"
+    survived = f", and survived the chain with {percent(moment.final_probability)}"
+    if chosen(step).luck is None:
+        return f"{survived}; the likeliest is taken, and it was {moment.behind:.2f} behind"
+    return f"{survived}; it lost the draw by {moment.behind:.2f}"
+
+
+def _sentence(trace: Trace) -> str:
+    end, count = trace.end, len(trace.steps)
+    if end is None:
+        return "The record has no end: the run was cut short, or is still going on."
+    tokens = f"{count} token{'s' * (count != 1)}"
+    reasons = {
+        "end_token": f"the end token {_name(trace)} was {_came(trace)}",
+        "stop_token": f"the stop token {_name(trace)} was {_came(trace)}",
+        "stop_string": f"the text reached the stop string {end.matched!r}",
+        "max_tokens": f"it had {tokens}, which is max_tokens",
+        "context_full": f"the context was full after {tokens}",
+        "aborted": f"it was aborted after {tokens}",
+        "error": f"of an error after {tokens}: {end.error}",
+    }
+    return f"It ended because {reasons.get(end.reason, end.reason)}."
+
+
+def _name(trace: Trace) -> str:
+    matched = trace.end.matched if trace.end else None
+    return repr(trace.name_of(matched)) if isinstance(matched, int) else repr(matched)
+
+
+def _came(trace: Trace) -> str:
+    if not trace.steps:
+        return "reached"
+    step = trace.steps[-1]
+    return f"{'given' if step.source == 'forced' else 'drawn'} at step {step.index}"

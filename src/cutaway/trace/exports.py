@@ -1,0 +1,97 @@
+"""A trace in other programs' forms: OpenAI's ``logprobs`` object, and CSV.
+
+Knows those forms. Refuses to know where they go.
+"""
+
+import csv
+import io
+from typing import Any, Literal
+
+from cutaway.trace.endings import end_moment
+from cutaway.trace.figures import LN2, bits
+from cutaway.trace.read import Trace
+from cutaway.trace.record import Candidate, Json, Step
+
+When = Literal["before", "after"]
+
+REMOVED = -9999.0
+"""What OpenAI writes where a token's probability is not known to be above zero."""
+
+_ENDS = ("end_token", "stop_token")
+
+
+def to_openai(trace: Trace, when: When = "before") -> Json:
+    """The ``logprobs`` object of a chat completion: ``content``, one entry per token.
+
+    Logarithms are natural. before: of the model's own logits; after: of the survivors of the
+    chain, of those on record. The token that ended the text is left out, as it is there.
+    """
+    ended = trace.end is not None and trace.end.reason in _ENDS
+    steps = trace.steps[:-1] if ended else trace.steps
+    return {"content": [_entry(trace, step, when) for step in steps], "refusal": None}
+
+
+def _entry(trace: Trace, step: Step, when: When) -> Json:
+    own = step.logprob if when == "before" else step.final_logprob
+    shares = [(c, by) for c in step.candidates if (by := _logprob(step, c, when)) is not None]
+    if when == "before":  # beside the likeliest, a step keeps the chosen and the watched tokens
+        shares = [(c, by) for c, by in shares if c.rank <= trace.head.candidates]
+    best = sorted(shares, key=lambda share: -share[1])
+    top = [_token(trace, c.id, by) for c, by in best]
+    return _token(trace, step.token_id, REMOVED if own is None else own) | {"top_logprobs": top}
+
+
+def _logprob(step: Step, c: Candidate, when: When) -> float | None:
+    return c.logit - step.log_sum_exp if when == "before" else c.final_logprob
+
+
+def _token(trace: Trace, token_id: int, logprob: float) -> Json:
+    data = trace.bytes_of(token_id)
+    text = data.decode("utf-8", "replace") if data else trace.name_of(token_id)
+    return {"token": text, "logprob": logprob, "bytes": list(data) or None}
+
+
+def to_csv(trace: Trace) -> str:
+    """A header and a row per step (RFC 4180, but for lines that end with a line feed).
+
+    Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
+    are empty where none is on record; "final_" is empty where a given token did not survive.
+    """
+    out = io.StringIO()
+    rows = [_row(trace, step) for step in trace.steps]
+    writer = csv.DictWriter(out, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+_COLUMNS = (
+    "step", "position", "token_id", "token", "source", "own", "logprob", "bits", "rank",
+    "entropy_bits", "final_logprob", "final_rank", "survivors", "end_probability", "end_rank",
+    "end_outcome", "kv_tokens", "schedule_ms", "run_ms", "sample_ms", "fingerprint",
+)  # fmt: skip
+
+
+def _row(trace: Trace, step: Step) -> dict[str, Any]:
+    end = end_moment(trace, step)
+    return {
+        "step": step.index,
+        "position": step.position,
+        "token_id": step.token_id,
+        "token": trace.name_of(step.token_id),
+        "source": step.source,
+        "own": step.own,
+        "logprob": step.logprob,
+        "bits": bits(step.logprob),
+        "rank": step.rank,
+        "entropy_bits": step.entropy / LN2,
+        "final_logprob": step.final_logprob,
+        "final_rank": step.final_rank,
+        "survivors": step.stages[-1].survivors if step.stages else trace.head.vocab_size,
+        "end_probability": end.probability if end else None,
+        "end_rank": end.rank if end else None,
+        "end_outcome": end.outcome if end else None,
+        "kv_tokens": step.kv_tokens,
+        **{f"{phase}_ms": step.ms.get(phase) for phase in ("schedule", "run", "sample")},
+        "fingerprint": step.fingerprint,
+    }

@@ -1,0 +1,73 @@
+"""The few figures that every reading of a trace shares, and how they are written for people.
+
+Knows natural logarithms, bits, percentages, and what the stages of a chain are called.
+Refuses to know what is done with them.
+"""
+
+from math import exp, isnan, log, log10
+
+from cutaway.trace.record import Candidate, Json, Step
+
+LN2 = log(2)
+
+_LETTERS = {
+    "logit_bias": "B",
+    "penalties": "R",
+    "processors": "F",
+    "grammar": "G",
+    "temperature": "T",
+    "top_k": "K",
+    "top_p": "P",
+    "min_p": "M",
+}
+
+
+def probability(logprob: float) -> float:
+    """exp, where rounding may have left the logarithm a hair above zero."""
+    return exp(min(logprob, 0.0))
+
+
+def bits(logprob: float) -> float:
+    """Surprise: minus the logarithm to base 2."""
+    return max(-logprob, 0.0) / LN2
+
+
+def chosen(step: Step) -> Candidate:
+    """The token of the step, which is always on record."""
+    return next(c for c in step.candidates if c.id == step.token_id)
+
+
+def percent(share: float | None) -> str:
+    """One decimal, or for small shares one digit that counts; a dash where there is none."""
+    if share is None or isnan(share):
+        return "–"
+    if share >= 0.9995:
+        return "100%"
+    if share >= 0.001 or share == 0:
+        return f"{share:.1%}"
+    return f"{100 * share:.5f}".rstrip("0")[:7] + "%" if share >= 1e-7 else "<0.00001%"
+
+
+def height(share: float) -> float:
+    """A probability from 0.0001 to 1 on a scale of four tens, 0 to 1; below that, 0."""
+    return max(1 + log10(share) / 4, 0.0) if share > 0 else 0.0
+
+
+def ordinal(rank: int) -> str:
+    """1st, 2nd, 3rd, 4th, … 11th, … 21st."""
+    ending = "th" if rank // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return f"{rank}{ending}"
+
+
+def stage_letter(stage: Json) -> str:
+    """One letter that stands for a stage, so that its meaning does not rest on colour."""
+    name = str(stage["stage"])
+    return _LETTERS.get(name, name[:1].upper())
+
+
+def stage_label(stage: Json) -> str:
+    """A stage and its rule where that is one number: "top-k 40", "penalties"."""
+    rule = [value for name, value in stage.items() if name != "stage"]
+    name = str(stage["stage"]).replace("_", "-")
+    simple = len(rule) == 1 and isinstance(rule[0], (int, float))
+    return f"{name} {rule[0]:g}" if simple else name

@@ -1,0 +1,105 @@
+"""Text whose tokens show how surprising they were, as HTML without scripts.
+
+Knows markup, escaping and the style sheet; whatever stands in a page passes ``tag`` or ``text``.
+Refuses to know what a trace is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from cutaway.trace.colours import cividis
+
+_LEVELS = 16  # from 0 to 8 bits, half a bit each
+MOST_BITS = 8.0
+
+
+class Markup(str):
+    """HTML that is safe to show. Only this module makes it from what is not."""
+
+    __slots__ = ()
+
+
+def text(value: str) -> Markup:
+    """Characters as they are; such that cannot be seen, or turn the line around, as escapes."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    return Markup(escape(shown))
+
+
+def tag(name: str, *content: str, **attributes: Any) -> Markup:
+    """An element. Content that is no markup is escaped; ``class_`` is the attribute class."""
+    given = (
+        f' {key.rstrip("_").replace("_", "-")}="{text(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{''.join(given)}>{join(content)}</{name}>")
+
+
+def join(parts: Iterable[str]) -> Markup:
+    """One after the other."""
+    return Markup("".join(p if isinstance(p, Markup) else text(p) for p in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A token in a text.
+
+    bits    its surprise; None for a token of the prompt, which has none on record
+    title   what is shown when a pointer rests on it
+    href    where it leads
+    """
+
+    shown: str
+    bits: float | None
+    title: str | None = None
+    href: str | None = None
+
+
+def strip(chips: Iterable[Chip]) -> Markup:
+    """Tokens one after the other, underlined by surprise in height and colour."""
+    return tag("div", *map(_chip, chips), class_="strip")
+
+
+def _chip(chip: Chip) -> Markup:
+    look = "t" if chip.bits is None else f"t s{_level(chip.bits)}"
+    name = "a" if chip.href else "span"
+    content = text(chip.shown) if chip.shown else tag("i", "∅")
+    token = tag(name, content, class_=look, title=chip.title, href=chip.href)
+    return Markup(token + "<br>" * chip.shown.count("\n"))
+
+
+def _level(bits: float) -> int:
+    return round(min(max(bits, 0.0), MOST_BITS) / MOST_BITS * _LEVELS)
+
+
+def legend() -> Markup:
+    """What heights and colours mean."""
+    marks = (tag("span", Markup("&emsp;"), class_=f"t s{i}") for i in range(0, _LEVELS + 1, 2))
+    return tag("p", "surprise: 0 bits ", *marks, " 8 bits and more", class_="legend")
+
+
+def style(extra: str = "") -> Markup:
+    """The style sheet; its rules hold inside an element of class cutaway."""
+    levels = (_level_rule(i) for i in range(_LEVELS + 1))
+    return Markup(f"<style>{_STRIP}{''.join(levels)}{extra}</style>")
+
+
+def colour(share: float) -> str:
+    """cividis from 0 to 1, as CSS writes it."""
+    return "#{:02x}{:02x}{:02x}".format(*cividis(share))
+
+
+def _level_rule(i: int) -> str:
+    return f".cutaway .s{i}{{border-bottom:{1 + i / 2:g}px solid {colour(i / _LEVELS)}}}\n"
+
+
+_STRIP = """
+.cutaway .strip{font:15px/2.1 ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere}
+.cutaway .t{white-space:pre-wrap;color:inherit;text-decoration:none;unicode-bidi:isolate;
+ border-bottom:1px solid transparent;margin-right:2px}
+.cutaway a.t:hover,.cutaway a.t:focus{outline:2px solid #0072b2}
+.cutaway .t i{opacity:.5}
+.cutaway .legend{font:12px sans-serif;opacity:.8}
+"""

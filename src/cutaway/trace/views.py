@@ -1,0 +1,137 @@
+"""One step of a trace in the figures that a person looks at: probabilities, bits, names of stages.
+
+Knows what follows from a step's record. Refuses to know terminals: whoever shows the names of
+tokens escapes them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+
+from cutaway.trace.endings import EndMoment, end_moment
+from cutaway.trace.figures import LN2, bits, probability, stage_label, stage_letter
+from cutaway.trace.read import Trace
+from cutaway.trace.record import Candidate, Step
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateView:
+    """One token at one step.
+
+    probability         under the model's own logits
+    final_probability   among the survivors; None where a stage removed it
+    rank, logit, luck   as in the record; delta is what penalties and the like added
+    letter, removed_by  of the stage that removed it: "K", "top-k 40"
+    chosen              whether the text goes on with it; drawn: whether the sampler took it
+    """
+
+    id: int
+    token: str
+    probability: float
+    final_probability: float | None
+    rank: int
+    logit: float
+    delta: float
+    luck: float | None
+    letter: str | None
+    removed_by: str | None
+    chosen: bool
+    drawn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """What one stage left: its letter and label, and the likeliest that it removed, by name."""
+
+    letter: str
+    label: str
+    survivors: int
+    removed_mass: float
+    victims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step. Bits are minus logarithms to base 2, ``entropy`` too.
+
+    end   how close it came to ending the text; None where no end token is on record
+    """
+
+    index: int
+    position: int
+    token_id: int
+    token: str
+    source: str
+    rank: int
+    bits: float
+    entropy: float
+    probability: float
+    final_probability: float | None
+    end: EndMoment | None
+    candidates: tuple[CandidateView, ...]
+    stages: tuple[StageView, ...]
+    kv_tokens: int
+    kv_bytes: int
+    ms: Mapping[str, float]
+
+
+def step_view(trace: Trace, step: Step) -> StepView:
+    """All figures of a step."""
+    return StepView(
+        index=step.index,
+        position=step.position,
+        token_id=step.token_id,
+        token=trace.name_of(step.token_id),
+        source=step.source,
+        rank=step.rank,
+        bits=bits(step.logprob),
+        entropy=step.entropy / LN2,
+        probability=probability(step.logprob),
+        final_probability=_final(step.final_logprob),
+        end=end_moment(trace, step),
+        candidates=tuple(_candidate(trace, step, c) for c in step.candidates),
+        stages=_stages(trace, step),
+        kv_tokens=step.kv_tokens,
+        kv_bytes=step.kv_tokens * trace.head.kv_bytes,
+        ms=dict(step.ms),
+    )
+
+
+def is_uncertain(step: Step) -> bool:
+    """Whether the model gave no token as much as one half."""
+    return step.maximum - step.log_sum_exp < log(0.5)
+
+
+def _final(logprob: float | None) -> float | None:
+    return None if logprob is None else probability(logprob)
+
+
+def _candidate(trace: Trace, step: Step, c: Candidate) -> CandidateView:
+    stage = None if c.removed_by is None else trace.head.chain[c.removed_by]
+    return CandidateView(
+        id=c.id,
+        token=trace.name_of(c.id),
+        probability=probability(c.logit - step.log_sum_exp),
+        final_probability=_final(c.final_logprob),
+        rank=c.rank,
+        logit=c.logit,
+        delta=c.delta,
+        luck=c.luck,
+        letter=stage_letter(stage) if stage else None,
+        removed_by=stage_label(stage) if stage else None,
+        chosen=c.id == step.token_id,
+        drawn=c.id == step.own,
+    )
+
+
+def _stages(trace: Trace, step: Step) -> tuple[StageView, ...]:
+    return tuple(
+        StageView(
+            stage_letter(stage),
+            stage_label(stage),
+            record.survivors,
+            record.removed_mass,
+            tuple(trace.name_of(i) for i in record.victims),
+        )
+        for stage, record in zip(trace.head.chain, step.stages, strict=True)
+    )

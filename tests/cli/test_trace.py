@@ -1,0 +1,218 @@
+"""``cutaway trace``: its verbs, and what they print where there is no terminal."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from cutaway.cli.main import main
+from cutaway.cli.trace import VERBS
+from cutaway.trace import Parent, Trace
+from trace_by_hand import made_bytes, made_step
+
+FILE_ALONE = ("play", "why", "diff", "export")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A trace of four tokens."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(made_bytes([made_step(i, token) for i, token in enumerate((1, 2, 3, 4))]))
+    return path
+
+
+@pytest.fixture
+def fork(tmp_path, run):
+    steps = [made_step(i, token) for i, token in enumerate((1, 5, 3))]
+    path = tmp_path / "fork.jsonl"
+    path.write_bytes(made_bytes(steps, seed=8, parent=Parent(Trace.read(run).sha256, 1, 5)))
+    return path
+
+
+def printed(capsys, *args):
+    assert main(["trace", *map(str, args)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def refused(capsys, *args):
+    assert main(["trace", *map(str, args)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+# -- the verbs -----------------------------------------------------------------------------------
+
+
+def test_help_lists_the_verbs(capsys):
+    said = printed(capsys, "--help")
+    assert all(f"\n  {verb} " in said for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", FILE_ALONE)
+def test_each_verb_has_help_with_examples(capsys, verb):
+    assert find_spec(f"cutaway.cli.trace_{verb}")
+    said = printed(capsys, verb, "--help")
+    assert f"\n  cutaway trace {verb} run.jsonl" in said
+
+
+def test_no_verb_and_unknown_verbs(capsys):
+    assert "verbs:" in refused(capsys)
+    assert "unknown verb 'plya'; did you mean 'play'?" in refused(capsys, "plya")
+    assert "unrecognized arguments: --nope" in refused(capsys, "--nope")
+
+
+@pytest.mark.parametrize("verb", FILE_ALONE)
+def test_what_is_no_trace_is_refused(capsys, verb, tmp_path):
+    (tmp_path / "no.jsonl").write_text('{"a": 1}\n')
+    files = [tmp_path / "no.jsonl"] * (2 if verb == "diff" else 1)
+    options = ["--format", "csv"] if verb == "export" else []
+    assert "no.jsonl, line 1" in refused(capsys, verb, *files, *options)
+    assert "cannot be read" in refused(capsys, verb, *[tmp_path / "none"] * len(files), *options)
+
+
+@pytest.mark.parametrize("verb", FILE_ALONE)
+def test_no_engine_is_imported(run, verb):
+    args = ["trace", verb, str(run), *[str(run)] * (verb == "diff")]
+    args += ["--format", "csv"] if verb == "export" else []
+    code = (
+        "import sys; from cutaway.cli.main import main; code = main(sys.argv[1:]);"
+        "sys.exit(code or 'cutaway.engine' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# -- play ----------------------------------------------------------------------------------------
+
+
+def test_play_prints_a_line_per_step(capsys, run):
+    first, *steps, last = printed(capsys, "play", run).splitlines()
+    assert first == "made · seed 7 · top-k · 4 steps"
+    assert last == "ended: max_tokens"
+    assert [line.split()[1] for line in steps] == ["␣mat", "␣sofa", "␣roof", "␣moon"]
+    assert "44.6% → 62.2%" in steps[0]  # the lesson's figures
+    assert "16.4% → –" in steps[2]  # top-k 2 removed it: it was given
+
+
+def test_play_prints_one_step(capsys, run):
+    said = printed(capsys, "play", run, "--step", 1)
+    assert said.startswith(" step 1/3 · position 3 · kv 3 · 3.0 kB · 5.5 ms · sampled")
+    chosen, removed = (next(x for x in said.splitlines() if w in x) for w in ("sofa", "roof"))
+    assert chosen.startswith(" ●  ␣sofa ")
+    assert "27.1% → 37.8%" in chosen
+    assert removed.startswith(" K  ␣roof ")
+    assert removed.endswith("top-k 2")
+    assert " K  top-k 2  2 left, −28.3%: ␣roof ␣moon <end> ␣idea" in said
+
+
+def test_play_gives_json(capsys, run):
+    documents = [json.loads(line) for line in printed(capsys, "play", run, "--json").splitlines()]
+    assert [d["token"] for d in documents] == [" mat", " sofa", " roof", " moon"]
+    alone = json.loads(printed(capsys, "play", run, "--json", "--step", 2))
+    assert alone == documents[2]
+    assert alone["candidates"][2]["removed_by"] == "top-k 2"
+    assert alone["end"]["outcome"] == "top-k 2"
+
+
+def test_a_run_that_was_cut_short_plays(capsys, tmp_path, run):
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(run.read_bytes()[:-500])
+    lines = printed(capsys, "play", cut).splitlines()
+    assert lines[-1] == "no end on record: the run was cut short, or is still going on"
+    assert 2 <= len(lines) < 6
+
+
+def test_ascii_where_the_encoding_has_no_more(tmp_path, run):
+    names = {1: " 猫\n", 2: b"\xff", 3: "\x1b[31m"}
+    run.write_bytes(made_bytes([made_step(i, i + 1) for i in range(3)], names=names))
+    for args in ([], ["--step", "0"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "cutaway", "trace", "play", str(run), *args],
+            env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
+        )  # fmt: skip
+        said = done.stdout.decode("ascii")
+        assert "_\\u732b\\n" in said
+        assert "\\xff" in said
+        assert "\\x1b[31m" in said
+        assert "?" not in said  # nothing had to be replaced
+
+
+def test_bad_steps(capsys, run, tmp_path):
+    assert "--step must be 0 to 3, not 4" in refused(capsys, "play", run, "--step", 4)
+    assert "--step must be 0 to 3, not -1" in refused(capsys, "play", run, "--step", -1)
+    run.write_bytes(made_bytes([]))
+    assert "no step on record" in refused(capsys, "play", run, "--step", 0)
+
+
+def test_play_writes_a_page(capsys, run, tmp_path):
+    out = tmp_path / "run.html"
+    assert printed(capsys, "play", run, "--html", out) == ""
+    assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "is the trace itself" in refused(capsys, "play", run, "--html", run)
+    assert "cannot be written" in refused(capsys, "play", run, "--html", tmp_path / "no" / "x")
+    assert "the page has all" in refused(capsys, "play", run, "--html", out, "--step", 1)
+    assert Trace.read(run).steps  # untouched
+
+
+# -- why, diff, export ---------------------------------------------------------------------------
+
+
+def test_why(capsys, run):
+    said = printed(capsys, "why", run, "--closest", 1)
+    assert said == (
+        "It ended because it had 4 tokens, which is max_tokens.\n\n"
+        "At 4 steps, the end token was removed by top-k 2 (4).\n"
+        "The text came closest to ending before at\n"
+        "  step 0: the end token was the 5th likeliest with 3.7%; top-k 2 removed it\n"
+    )
+    answer = json.loads(printed(capsys, "why", run, "--json"))
+    assert answer["reason"] == "max_tokens"
+    assert len(answer["moments"]) == 4
+    assert "--closest must be" in refused(capsys, "why", run, "--closest", -1)
+
+
+def test_why_without_end_tokens(capsys, run):
+    run.write_bytes(made_bytes([made_step(0, 1)], end_ids=(), watch=()))
+    assert "No end token is on record" in printed(capsys, "why", run)
+
+
+def test_diff(capsys, run, fork):
+    said = printed(capsys, "diff", run, fork)
+    for line in (
+        f"A  {run}: 4 tokens, 2.43 bits each",
+        f"B  {fork}: 3 tokens, 3.09 bits each, a fork of A",
+        "The prompts are equal. The first token is equal; the logits up to there are equal, "
+        "bit for bit.",
+        "They part at step 1:",
+        "  A goes on with ' sofa': 27.1% in A, 27.1% in B",
+        "  B goes on with ' idea': 2.2% in A, 2.2% in B",
+        "They never meet again in as much as 4 tokens.",
+    ):
+        assert line in said.splitlines(), said
+    found = json.loads(printed(capsys, "diff", run, fork, "--json"))
+    assert found["parting"]["index"] == 1
+    assert {c["name"] for c in found["changes"]} == {"seed", "parent"}
+
+
+def test_diff_tells_where_they_meet(capsys, run, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate((5, 1, 2, 3, 4))]))
+    said = printed(capsys, "diff", run, other)
+    assert "  A 0, B 1: 4 tokens, ' mat sofa roof moon'" in said
+    assert "No token is equal" in said
+    assert "All 4 tokens are equal" in printed(capsys, "diff", run, run)
+
+
+def test_export(capsys, run):
+    before = json.loads(printed(capsys, "export", run, "--format", "openai"))
+    after = json.loads(printed(capsys, "export", run, "--format", "openai", "--when", "after"))
+    assert [e["token"] for e in before["content"]] == [" mat", " sofa", " roof", " moon"]
+    assert before["content"][0]["logprob"] < after["content"][0]["logprob"]
+    assert len(printed(capsys, "export", run, "--format", "csv").splitlines()) == 5
+    assert "csv has both" in refused(capsys, "export", run, "--format", "csv", "--when", "after")

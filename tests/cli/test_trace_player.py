@@ -1,0 +1,216 @@
+"""The interactive player: what keys do, what fits on a screen, and the terminal afterwards."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.cli.drawing import Style, fit, width
+from cutaway.cli.play_screen import Player, frame
+from cutaway.cli.terminal import keys_of
+from trace_by_hand import END, made_bytes, made_step, made_text, made_trace
+
+ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)
+CERTAIN = (-1.0, 9.0, 0.0, 0.0, 0.0, 0.0)
+NAMES = {1: " 猫猫", 2: b"\xe4\xbd", 3: "\x1b[2J\n", 4: "e\u0301" * 9, 5: ""}
+
+keys = st.lists(
+    st.sampled_from(["left", "right", "shift-left", "shift-right", "home", "end", "up", "down",
+                     "e", "E", "r", "R", "x", "X", "?", "escape", "page-down", "z"]),
+)  # fmt: skip
+
+
+def mixed():
+    """Steps: certain, rank 2, certain, where the end token survived, rank 5."""
+    plan = ((1, CERTAIN), (2, None), (1, CERTAIN), (1, ALIVE), (5, None))
+    steps = [made_step(i, t, row) if row else made_step(i, t) for i, (t, row) in enumerate(plan)]
+    return made_trace(steps)
+
+
+@pytest.mark.parametrize(
+    ("pressed", "at"),
+    [("right", 1), ("right right left", 1), ("end", 4), ("end right", 4), ("left", 0),
+     ("end home", 0), ("shift-right", 4), ("page-down shift-left", 0), ("e", 1), ("e e", 3),
+     ("r", 1), ("r r", 4), ("x", 3), ("end X", 3), ("end R", 1), ("end E", 3), ("z", 0)],
+)  # fmt: skip
+def test_keys_move(pressed, at):
+    player = Player(mixed())
+    for key in pressed.split():
+        player.press(key)
+    assert (player.at, player.message) == (at, "")
+
+
+def test_a_search_that_finds_nothing_says_so_and_stays():
+    player = Player(mixed(), 4)
+    player.press("x")
+    assert (player.at, player.message) == (4, "no step where the end token survived after this one")
+    player.press("left")
+    assert player.message == ""
+
+
+@given(keys, st.integers(1, 150), st.integers(1, 50), st.booleans(), st.booleans())
+def test_every_frame_fits(pressed, columns, rows, unicode, empty):
+    trace = made_trace([], None) if empty else made_text(1, 2, 3, 4, 5, 1, END, 1, names=NAMES)
+    player, style = Player(trace), Style(ansi=False, colour=False, unicode=unicode)
+    for key in ["", *pressed]:
+        player.press(key)
+        lines = frame(player, columns, rows, style)
+        assert len(lines) == rows
+        for line in lines:
+            assert width(line) <= columns
+            assert line.isprintable()
+            assert unicode or line.isascii()
+        assert 0 <= player.at <= max(player.last, 0)
+    player.press("q")
+    assert player.done
+
+
+def test_the_chosen_candidate_is_in_sight():
+    player = Player(made_text(5))
+    lines = frame(player, 90, 14, Style(ansi=False, colour=False, unicode=True))
+    assert any(line.startswith(" ●  ␣idea") for line in lines)
+
+
+def test_no_escapes_where_there_is_no_colour():
+    colourless = Style(ansi=True, colour=False, unicode=True)
+    text = "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourless))
+    assert set(re.findall(r"\x1b\[([\d;]*)m", text)) <= {"", "1", "2", "7"}
+    colourful = Style(ansi=True, colour=True, unicode=True)
+    assert "\x1b[38;5;" in "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourful))
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [("\x1b[D\x1b[C", ["left", "right"]), ("\x1bOA", ["up"]), ("\x1b[1;2C", ["shift-right"]),
+     ("\x1b[H\x1b[4~", ["home", "end"]), ("q", ["q"]), ("\x1b", ["escape"]), ("\x1b[99~e", ["e"]),
+     ("é\x1b[5~", ["é", "page-up"])],
+)  # fmt: skip
+def test_keys_have_names(typed, names):
+    assert keys_of(typed) == names
+
+
+@given(st.text(), st.integers(0, 20))
+def test_fitted_text_has_its_width(text, cells):
+    shown = Style(ansi=False, colour=False, unicode=True).text(text)
+    assert width(fit(shown, cells)) == cells
+
+
+# -- a terminal ----------------------------------------------------------------------------------
+
+
+class Session:
+    """``cutaway trace play`` on a terminal of its own."""
+
+    def __init__(self, path, **env):
+        self.person, terminal = pty.openpty()
+        self.resize(30, 100)
+        self.before = termios.tcgetattr(self.person)
+        self.seen = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cutaway", "trace", "play", str(path)],
+            stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+            env=os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env,
+        )  # fmt: skip
+        self.terminal = terminal  # kept open, so that its state can be read at the end
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.person, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys):
+        os.write(self.person, keys.encode())
+
+    def wait_for(self, text):
+        """Read until the screen has been told so, and forget it."""
+        while text not in self.seen:
+            assert select.select([self.person], [], [], 60)[0], self.seen
+            self.seen += os.read(self.person, 65536).decode("utf-8", "replace")
+        found, self.seen = self.seen.split(text, 1)
+        return found
+
+    def end(self):
+        """The exit code, after the terminal was found as it had been."""
+        self.wait_for("\x1b[?1049l")
+        code = self.process.wait(60)
+        assert termios.tcgetattr(self.person) == self.before
+        os.close(self.person)
+        os.close(self.terminal)
+        return code
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "run.jsonl"
+    file.write_bytes(made_bytes([made_step(i, i % 5 + 1) for i in range(30)]))
+    return file
+
+
+def test_a_session(path):
+    session = Session(path)
+    session.wait_for(" step 0/29")
+    session.type("\x1b[C")
+    session.wait_for(" step 1/29")
+    session.type("\x1b[F")
+    session.wait_for(" step 29/29")
+    session.type("?")
+    session.wait_for("this help, and back")
+    session.type("q")
+    assert session.end() == 0
+
+
+def test_a_new_size_is_drawn_at_once(path):
+    session = Session(path)
+    session.wait_for(" step 0/29")
+    session.wait_for("\x1b[J")
+    session.resize(12, 50)
+    session.process.send_signal(signal.SIGWINCH)
+    session.wait_for("\x1b[H")
+    assert session.wait_for("\x1b[J").count("\n") == 11
+    session.type("q")
+    assert session.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_the_terminal_is_restored_whatever_ends_it(path, number, code):
+    session = Session(path)
+    session.wait_for("\x1b[J")
+    session.process.send_signal(number)
+    assert session.end() == code
+
+
+def test_ctrl_c_on_the_keyboard(path):
+    session = Session(path)
+    session.wait_for("\x1b[J")
+    session.type("\x03")
+    assert session.end() == 130
+
+
+def test_no_colour_is_minded(path):
+    session = Session(path, NO_COLOR="1")
+    assert "\x1b[38;" not in session.wait_for("\x1b[J")
+    session.type("q")
+    assert session.end() == 0
+    colourful = Session(path, NO_COLOR="")
+    assert "\x1b[38;" in colourful.wait_for("\x1b[J")
+    colourful.type("q")
+    assert colourful.end() == 0
+
+
+def test_a_dumb_terminal_gets_lines(path):
+    session = Session(path, TERM="dumb")
+    assert "\x1b" not in session.wait_for("ended: max_tokens")
+    assert session.process.wait(60) == 0
+    os.close(session.person)
+    os.close(session.terminal)

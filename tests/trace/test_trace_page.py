@@ -1,0 +1,129 @@
+"""The page: well formed, without scripts, and nothing in a token can become markup."""
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.trace import to_html
+from cutaway.trace.html import Chip, Markup, strip, tag, text
+from trace_by_hand import END, made_step, made_text, made_trace
+
+EMPTY = {"meta", "br"}
+HOSTILE = {
+    1: "</span></style><script>alert(1)</script>",
+    2: '"><img src=x onerror=alert(1)>',
+    3: "&amp;<!--",
+    4: "\u202egnp.exe\x00\x1b[31m",
+    5: "]]>'\"",
+}
+
+
+class Reader(HTMLParser):
+    """Insists on balance, and keeps what it read."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, name, attributes):
+        self.tags.append((name, dict(attributes)))
+        if name not in EMPTY:
+            self.open.append(name)
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def texts(self, class_):
+        found = [a for _, a in self.tags if class_ in (a.get("class") or "").split()]
+        assert found
+        return found
+
+
+def everything(page):
+    """No element or attribute that could run or fetch anything."""
+    read = Reader(page)
+    names = {name for name, _ in read.tags}
+    assert not names & {"script", "img", "link", "iframe", "object", "embed", "form", "base"}
+    for _, attributes in read.tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "src"]
+        assert attributes.get("href", "#").startswith("#")
+        assert "url(" not in (attributes.get("style") or "")
+    return read
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", None])
+def test_hostile_tokens_stay_text(reason):
+    trace = made_text(*HOSTILE, names=HOSTILE, model="<b>model</b>", reason=reason)
+    page = to_html(trace)
+    read = everything(page)
+    assert "<b>model</b>" in read.text
+    assert HOSTILE[1] in read.text
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    assert "default-src 'none'" in page
+
+
+def test_every_step_is_there_and_every_link_leads_to_one():
+    trace = made_text(1, 2, 3, 4)
+    read = everything(to_html(trace))
+    ids = {a["id"] for _, a in read.tags if "id" in a}
+    assert ids == {f"step-{i}" for i in range(4)}
+    assert {a["href"] for _, a in read.tags if "href" in a} == {f"#{name}" for name in ids}
+    assert [name for name, _ in read.tags].count("details") == 4
+
+
+def test_the_end_token_is_told_without_colour():
+    alive = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)
+    steps = [made_step(0, 1), made_step(1, 1, alive), made_step(2, END, alive)]
+    read = everything(to_html(made_trace(steps, "end_token", matched=END)))
+    said = "".join(read.text)
+    for phrase in (" was removed by top-k 2", " survived and lost the draw", " was drawn"):
+        assert phrase in said
+    assert [t for t in read.text if t in "K○●"].count("K") >= 2  # in the timeline and its key
+
+
+def test_a_trace_without_steps_has_a_page():
+    assert "No step is on record." in to_html(made_trace([], None))
+    assert everything(made_trace([], None)._repr_html_())
+
+
+def test_a_notebook_shows_a_trace():
+    read = everything(made_text(*HOSTILE, names=HOSTILE)._repr_html_())
+    assert "body" not in {name for name, _ in read.tags}
+    assert len(read.texts("t")) >= 5
+    assert HOSTILE[2] in read.text
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.floats(0, 20)), max_size=5))
+def test_a_strip_shows_its_tokens_and_nothing_else(tokens):
+    read = everything(strip(Chip(shown, bits, title=shown) for shown, bits in tokens))
+    visible = [str(text(shown)) for shown, _ in tokens]
+    assert len(read.texts("strip")) == 1
+    assert tag("p", "".join(read.text)) == tag("p", *(Markup(v) if v else "∅" for v in visible))
+
+
+def test_surprise_is_height_and_colour():
+    page = str(strip(Chip("x", bits) for bits in (0.0, 4.0, 8.0, 80.0)))
+    assert [a["class"] for _, a in Reader(page).tags[1:]] == ["t s0", "t s8", "t s16", "t s16"]
+    rules = made_text(1)._repr_html_()
+    assert ".cutaway .s0{border-bottom:1px solid #00204d}" in rules
+    assert ".cutaway .s16{border-bottom:9px solid #ffea46}" in rules
+
+
+@given(st.text(), st.text())
+def test_content_and_attributes_survive_a_parser(content, title):
+    read = Reader(tag("p", content, title=title))
+    assert read.tags == [("p", {"title": _shown(title)})]
+    assert "".join(read.text) == _shown(content)
+
+
+def _shown(value):
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)

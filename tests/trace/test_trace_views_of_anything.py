@@ -1,0 +1,35 @@
+"""Every view of every valid trace: whatever its figures are, nothing fails and nothing leaks."""
+
+import csv
+import io
+import json
+from dataclasses import asdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+from made_traces import runs, write
+
+from cutaway.cli import play_lines
+from cutaway.cli.drawing import Style, width
+from cutaway.cli.play_screen import Player, frame
+from cutaway.trace import Trace, diff, step_view, to_csv, to_html, to_openai, why
+
+
+@given(runs(), st.booleans())
+def test_every_view_of_anything(tmp_path_factory, run, unicode):
+    path = tmp_path_factory.mktemp("any") / "run.jsonl"
+    write(path, run)
+    trace, style = Trace.read(path), Style(ansi=False, colour=False, unicode=unicode)
+    # Figures at the end of float64 may add up to infinity; those of a run never do.
+    json.dumps([asdict(step_view(trace, s)) for s in trace.steps])
+    json.dumps([asdict(why(trace)), asdict(diff(trace, trace))])
+    json.dumps([to_openai(trace), to_openai(trace, "after")])
+    assert len(list(csv.reader(io.StringIO(to_csv(trace))))) == 1 + len(trace.steps)
+    assert to_html(trace).count("<details>") == len(trace.steps)
+    shown = [play_lines.summary(style, trace), play_lines.ending(style, trace)]
+    shown += [play_lines.step_line(style, trace, step) for step in trace.steps]
+    shown += frame(Player(trace), 90, 40, style)
+    for line in shown:
+        assert line.isprintable()
+        assert unicode or line.isascii()
+    assert max(map(width, frame(Player(trace), 90, 40, style))) <= 90

@@ -1,0 +1,119 @@
+"""Why a text ended, and what kept it from ending before."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.trace import End, why
+from cutaway.trace.endings import moment_sentence
+from trace_by_hand import END, NAMES, ROW, VOCAB, made_step, made_text, made_trace, probabilities
+
+ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)  # the end token is the second likeliest
+
+rows = st.lists(st.floats(-9, 9, width=32), min_size=VOCAB, max_size=VOCAB, unique=True)
+
+
+def test_the_end_token_that_was_drawn():
+    trace = made_trace([made_step(0, 1), made_step(1, END, ALIVE)], "end_token", matched=END)
+    answer = why(trace)
+    assert answer.sentence == "It ended because the end token '<end>' was drawn at step 1."
+    assert [m.outcome for m in answer.moments] == ["top-k 2", "drawn"]
+    assert [m.index for m in answer.closest] == [0]  # the drawn one is no near miss
+
+
+def test_the_stage_that_removed_it():
+    (moment,) = why(made_trace([made_step(0, 1)])).moments
+    assert (moment.outcome, moment.rank, moment.survived, moment.behind) == (
+        "top-k 2",
+        5,
+        False,
+        None,
+    )
+    assert moment.probability == pytest.approx(probabilities(ROW)[END])
+    assert moment.final_probability == 0
+
+
+def test_a_lost_draw_tells_by_how_much():
+    step = made_step(0, 1, ALIVE, luck={1: 0.75, END: -0.5})
+    trace = made_trace([step])
+    (moment,) = why(trace).moments
+    assert moment.outcome == "lost"
+    assert moment.behind == pytest.approx((2.0 + 0.75) - (1.8 - 0.5))
+    share = np.exp(1.8) / (np.exp(1.8) + np.exp(2.0))
+    assert moment.final_probability == pytest.approx(share)
+    assert "2nd likeliest" in moment_sentence(trace, moment)
+    assert "lost the draw by 1.45" in moment_sentence(trace, moment)
+
+
+def test_greedy_takes_the_likeliest():
+    trace = made_trace([made_step(0, 1, ALIVE, source="greedy")])
+    (moment,) = why(trace).moments
+    assert moment.behind == pytest.approx(0.2)
+    assert "the likeliest is taken, and it was 0.20 behind" in moment_sentence(trace, moment)
+
+
+@pytest.mark.parametrize(("own", "said"), [(1, "was given, not drawn"), (END, "would have been")])
+def test_a_given_token_asks_nobody(own, said):
+    trace = made_trace([made_step(0, 1, ALIVE, source="forced", own=own)])
+    (moment,) = why(trace).moments
+    assert moment.outcome == "forced"
+    assert said in moment_sentence(trace, moment)
+
+
+def test_penalties_are_named():
+    trace = made_trace([made_step(0, 1, delta=-1.5)])
+    assert "bias and penalties added -1.50" in moment_sentence(trace, why(trace).moments[0])
+
+
+@pytest.mark.parametrize(
+    ("reason", "matched", "said"),
+    [
+        ("end_token", END, "the end token '<end>' was drawn at step 1"),
+        ("stop_token", 2, "the stop token ' sofa' was drawn at step 1"),
+        ("stop_string", "\n\n", "reached the stop string '\\n\\n'"),
+        ("max_tokens", None, "it had 2 tokens, which is max_tokens"),
+        ("context_full", None, "the context was full after 2 tokens"),
+        ("aborted", None, "it was aborted after 2 tokens"),
+        (None, None, "The record has no end"),
+    ],
+)
+def test_every_reason_has_a_sentence(reason, matched, said):
+    answer = why(made_text(1, 2, reason=reason, matched=matched))
+    assert said in answer.sentence
+    assert answer.reason == (reason or "unfinished")
+
+
+def test_an_error_is_told():
+    trace = made_text(1)
+    object.__setattr__(trace, "end", End("error", None, {}, "0" * 16, error="logits: not finite"))
+    assert why(trace).sentence == "It ended because of an error after 1 token: logits: not finite."
+
+
+@pytest.mark.parametrize("reason", ["end_token", None])
+def test_a_trace_without_steps(reason):
+    answer = why(made_trace([], reason, matched=END))
+    assert (answer.moments, answer.closest, answer.outcomes) == ((), (), {})
+
+
+def test_a_vocabulary_without_end_tokens():
+    assert why(made_text(1, 2, end_ids=(), watch=())).moments == ()
+
+
+@given(st.lists(st.tuples(rows, st.sampled_from(sorted(NAMES)), st.integers(1, VOCAB)), max_size=8))
+def test_moments_agree_with_the_whole_rows(drawn):
+    """Rank, probability and fate of the end token, from the definition."""
+    steps = [made_step(i, token, row, k=k) for i, (row, token, k) in enumerate(drawn)]
+    answer = why(made_trace(steps), closest=3)
+    fates = []
+    for moment, (row, _, k) in zip(answer.moments, drawn, strict=True):
+        rank = 1 + sum(other > row[END] for other in row)
+        assert moment.rank == rank
+        assert moment.probability == pytest.approx(probabilities(row)[END])
+        assert moment.outcome == ("lost" if rank <= k else "top-k 2")
+        fates.append(moment.outcome)
+    assert answer.outcomes == Counter(fates)
+    best = sorted((m.probability for m in answer.moments), reverse=True)[:3]
+    assert [m.probability for m in answer.closest] == best

@@ -1,0 +1,87 @@
+"""Traces made by hand, whose figures are computed here from whole rows of logits."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cutaway.trace import Candidate, End, Head, StageRecord, Step, Token, Trace
+
+END, VOCAB = 0, 6
+NAMES = {1: " mat", 2: " sofa", 3: " roof", 4: " moon", 5: " idea"}
+ROW = (-0.5, 2.0, 1.5, 1.0, 0.0, -1.0)
+"""The lesson's row: the end token, mat, sofa, roof, moon, idea."""
+PROMPT = (1, 2)
+TOP_K = {"stage": "top_k", "k": 2}
+
+
+def probabilities(row: Sequence[float]) -> np.ndarray:
+    """The definition. (VOCAB,)"""
+    wide = np.exp(np.asarray(row, np.float64))
+    return wide / wide.sum()
+
+
+def made_step(
+    index: int, token_id: int, row: Sequence[float] = ROW, *, k: int = 2, source: str = "sampled",
+    own: int | None = None, luck: Mapping[int, float] | None = None, bits: str = "00",
+    delta: float = 0.0,
+) -> Step:  # fmt: skip
+    """A step through top-k alone. bits: what its hash consists of; delta: told, not applied."""
+    share, luck = probabilities(row), luck or {}
+    order = sorted(range(VOCAB), key=lambda i: (-row[i], i))
+    alive, lse = order[:k], float(np.log(np.exp(np.asarray(row, np.float64)).sum()))
+    kept = float(np.log(sum(np.exp(row[i]) for i in alive)))
+    candidates = tuple(
+        Candidate(
+            id=i, logit=row[i], rank=order.index(i) + 1, delta=delta,
+            luck=None if source == "greedy" else luck.get(i, 0.0),
+            removed_by=None if i in alive else 0,
+            final_logprob=row[i] - kept if i in alive else None,
+        )
+        for i in order
+    )  # fmt: skip
+    chosen = next(c for c in candidates if c.id == token_id)
+    return Step(
+        index=index, position=len(PROMPT) + index, token_id=token_id,
+        own=token_id if own is None else own, source=source, text=NAMES.get(token_id, ""),
+        candidates=candidates, maximum=max(row), log_sum_exp=lse,
+        entropy=float(-(share * np.log(share)).sum()), rank=chosen.rank,
+        logprob=chosen.logit - lse, final_rank=chosen.rank if token_id in alive else None,
+        final_logprob=chosen.final_logprob, final_log_sum_exp=kept,
+        stages=(StageRecord(k, float(share[order[k:]].sum()), kept, row[order[k - 1]],
+                            tuple(order[k:])),),
+        sketch=(VOCAB,), kv_tokens=len(PROMPT) + index,
+        ms={"schedule": 0.1, "run": 5.0, "sample": 0.4}, row=bits * 8, fingerprint=bits * 8,
+    )  # fmt: skip
+
+
+def made_bytes(
+    steps: Sequence[Step], reason: str | None = "max_tokens", *, matched: str | int | None = None,
+    names: Mapping[int, str | bytes] = NAMES, **head: Any,
+) -> bytes:  # fmt: skip
+    """The file. names: token id -> text or bytes."""
+    fields: dict[str, Any] = {
+        "cutaway": "0", "model": "made", "weights": "0" * 64, "tokenizer": "1" * 64,
+        "backend": "cpu", "tier": "generic", "threads": 1, "vocab_size": VOCAB, "prompt": None,
+        "prompt_token_ids": PROMPT, "chain": (TOP_K,), "params": {"top_k": 2}, "seed": 7,
+        "candidates": 3, "watch": (END,), "end_ids": (END,), "kv_bytes": 1000,
+    }  # fmt: skip
+    said = {i: v if isinstance(v, bytes) else v.encode() for i, v in (NAMES | dict(names)).items()}
+    tokens = [Token(END, b"", "<end>"), *(Token(i, data) for i, data in said.items())]
+    records = [Head(**fields | head), *tokens, *steps]
+    if reason:
+        usage = {"prompt_tokens": 2, "cached_tokens": 0, "completion_tokens": len(steps)}
+        records.append(End(reason, matched, usage, "0" * 16))
+    return b"".join(json.dumps(r.to_json()).encode() + b"\n" for r in records)
+
+
+def made_trace(steps: Sequence[Step], reason: str | None = "max_tokens", **more: Any) -> Trace:
+    """Read back, so that all of it is checked."""
+    return Trace.parse(made_bytes(steps, reason, **more))
+
+
+def made_text(*token_ids: int, bits: str = "00", **more: Any) -> Trace:
+    """A text of these tokens."""
+    steps = [made_step(i, token_id, bits=bits) for i, token_id in enumerate(token_ids)]
+    return made_trace(steps, **more)
