@@ -268,10 +268,13 @@ class LLM:
 
     # -- reading -----------------------------------------------------------------------------
 
-    def logits(self, token_ids: Sequence[int]) -> backends.Logits:
-        """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1."""
+    def logits(self, token_ids: Sequence[int], start: int = 0) -> backends.Logits:
+        """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
+
+        start: of which position the first row is; those before it are computed and not told.
+        """
         self._sync.end_abandoned()
-        return self.engine.score(token_ids)
+        return self.engine.score(token_ids, start)
 
     def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Token ids of a text. Special tokens are parsed only with special=True."""

@@ -39,6 +39,11 @@ def texts_done(done: int, total: int, seconds: float) -> str:
     return f"{done} of {total} texts, {seconds:.0f} s"
 
 
+def tokens_done(done: int, total: int, seconds: float) -> str:
+    """How many tokens are computed."""
+    return f"{done} of {total} tokens, {seconds:.0f} s"
+
+
 class Bar:
     """A progress bar on one line of a terminal; nothing when there is no terminal.
 

@@ -29,6 +29,13 @@ def test_every_row_is_the_models_own_in_chunks_of_any_size(tokens, rows, block):
     assert engine.blocks.free == engine.blocks.count
 
 
+@given(TOKENS, st.data(), st.integers(1, 70))
+def test_rows_may_begin_at_any_position(tokens, data, rows):
+    start = data.draw(st.integers(0, len(tokens) - 1))
+    engine = make_engine(rows=rows)
+    assert_same_bits(engine.score(tokens, start), engine.score(tokens)[start:])
+
+
 def test_scoring_what_was_written_gives_its_fingerprint():
     engine, prompt = make_engine(), list(b"once")
     params = SamplingParams(temperature=2, seed=3)

@@ -93,17 +93,22 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--speculate", metavar="HOW", help=_SPECULATE)
 
 
-def add_request_arguments(parser: ArgumentParser) -> None:
-    """How tokens are chosen, and when to stop."""
+def add_sampling_arguments(parser: ArgumentParser) -> None:
+    """How tokens are chosen."""
     group = parser.add_argument_group("sampling", argument_default=SUPPRESS)
     for flag, kind, metavar, text in _SAMPLING:
         group.add_argument(flag, type=kind, metavar=metavar, help=text)
     group.add_argument("--logit-bias", type=_bias, action="append", metavar="ID=X", help=_BIAS)
+
+
+def add_request_arguments(parser: ArgumentParser) -> None:
+    """How tokens are chosen, and when to stop."""
+    add_sampling_arguments(parser)
     group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
     group.add_argument("--max-tokens", type=int, metavar="N", help=_MAX_TOKENS)
     group.add_argument("--stop", action="append", metavar="STR", help=_STOP)
     group.add_argument(
-        "--stop-token-ids", type=_ids, action="extend", metavar="ID,ID", help=_STOP_IDS
+        "--stop-token-ids", type=ids, action="extend", metavar="ID,ID", help=_STOP_IDS
     )
     group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
 
@@ -205,7 +210,8 @@ def _bias(text: str) -> tuple[int, float]:
         raise ArgumentTypeError(f"write ID=X, for example 42=-100: {text!r}") from None
 
 
-def _ids(text: str) -> tuple[int, ...]:
+def ids(text: str) -> tuple[int, ...]:
+    """Token ids or steps, with commas between them."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -30,6 +30,8 @@ _COMMANDS = {
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
     "trace": _Command("show, explain or repeat a run on record", "cutaway.cli.trace", None),
+    "snowball": _Command("see how a mistake grows", "cutaway.cli.snowball"),
+    "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("prove that the bits never change", "cutaway.cli.verify"),
     "models": _Command("list the models and where they are", "cutaway.cli.models"),

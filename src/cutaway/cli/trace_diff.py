@@ -4,20 +4,28 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+from cutaway.cli import arguments, console, fork_curves
 from cutaway.cli.drawing import Style, clip
+from cutaway.cli.fork_curves import EXPLAINED
 from cutaway.cli.streams import print_json
 from cutaway.trace import Change, Cost, Difference, Meeting, Trace, Way, diff
 from cutaway.trace.differences import MEETING
 from cutaway.trace.figures import percent
 
-_EPILOG = """
+if TYPE_CHECKING:
+    from cutaway.rerun import Fork
+
+_EPILOG = f"""
 examples:
   cutaway trace diff run.jsonl fork.jsonl
   cutaway trace diff run.jsonl other.jsonl --json
+  cutaway trace diff run.jsonl fork.jsonl -m smollm2
 
-The files are enough: bits are each text's surprise under its own model. What one text costs
-under the other's model needs that model: cutaway trace rescore.
+The files are enough: bits are each text's surprise under its own model. With -m, that model tells
+where B's first other token leads, by distance from it; A is the original, B's token the mistake:
+{EXPLAINED}
 """
 
 _VALUE = 40  # cells of a setting's value
@@ -29,19 +37,31 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("a", metavar="A", help="a trace")
     parser.add_argument("b", metavar="B", help="another, or a fork of it")
+    arguments.add_model_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
 def run(args: Namespace) -> int:
     """Compare and print."""
     a, b = Trace.read(args.a), Trace.read(args.b)
-    found = diff(a, b)
+    found, fork = diff(a, b), _measured(args, a, b) if hasattr(args, "model") else None
     if args.json:
-        print_json(asdict(found))
-    else:
-        style = Style.of(sys.stdout)
-        print("\n".join(style.text(line) for line in _lines(a, b, found)))
+        print_json(asdict(found) | ({"fork": fork.to_dict()} if fork else {}))
+        return 0
+    style = Style.of(sys.stdout)
+    print("\n".join(style.text(line) for line in _lines(a, b, found)))
+    if fork:
+        print("\n".join(["", *fork_curves.lines(style, fork.forced, fork.cost, fork.free)]))
     return 0
+
+
+def _measured(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
+    """What a model makes of B as a fork of A."""
+    llm = console.load(args)
+    from cutaway import rerun
+
+    return rerun.diff(llm, a, b)
 
 
 def _lines(a: Trace, b: Trace, found: Difference) -> Iterator[str]:

@@ -22,7 +22,7 @@ from cutaway.engine.sequence import Phases, Sequence, TokenStep
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import CutawayError, InputError, QueueFullError
-from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
+from cutaway.sampling import Request, Sampled, SamplingParams, check_int, read_rows, sample
 from cutaway.sampling.params import check_ids
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
@@ -250,13 +250,14 @@ class Engine:
 
     # -- reading without writing ---------------------------------------------------------------
 
-    def score(self, token_ids: Iterable[int]) -> Logits:
-        """Teacher-forced logits of every position, float32 (n, vocab)."""
+    def score(self, token_ids: Iterable[int], start: int = 0) -> Logits:
+        """Teacher-forced logits of the positions from ``start`` on, float32 (n - start, vocab)."""
         token_ids = check_ids("token_ids", token_ids)
         longest = self.limits.context_length
         if not 0 < len(token_ids) <= longest:
             raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
         self.limits.check_ids("token_ids", token_ids)
+        start = check_int("start", start, 0, len(token_ids) - 1)
         wanted = self.scheduler.blocks_for(len(token_ids))
         if wanted > self.blocks.free:
             raise CutawayError(
@@ -264,12 +265,14 @@ class Engine:
             )
         blocks, most = self.blocks.take(wanted), self.scheduler.policy.max_rows
         try:
-            out = np.empty((len(token_ids), self.limits.vocab_size), np.float32)
-            for start in range(0, len(token_ids), most):
-                tokens = token_ids[start : start + most]
-                rows = lay_rows([(start, tokens, blocks)])
-                every = np.arange(len(tokens), dtype=np.int32)
-                out[start : start + len(tokens)] = self.backend.run(Batch(*rows, every))
+            out = np.empty((len(token_ids) - start, self.limits.vocab_size), np.float32)
+            for first in range(0, len(token_ids), most):
+                tokens = token_ids[first : first + most]
+                rows = lay_rows([(first, tokens, blocks)])
+                told = np.arange(max(start - first, 0), len(tokens), dtype=np.int32)
+                logits = self.backend.run(Batch(*rows, told))
+                done = first + len(tokens) - start
+                out[max(done - len(told), 0) : max(done, 0)] = logits
             return out
         finally:
             self.blocks.give_back(blocks)

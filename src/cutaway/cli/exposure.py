@@ -1,0 +1,111 @@
+"""``cutaway exposure``: a human text read by the model, beside what it writes itself."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console, streams
+from cutaway.cli.drawing import Style, table
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.rerun import Exposure
+
+_EPILOG = """
+examples:
+  cutaway exposure book.txt
+  cutaway exposure book.txt --points 64 --tokens 128 --svg exposure.svg
+  cutaway exposure book.txt --temperature 0.7 --top-p 0.9
+
+The text is cut at several points. After each, the model reads what the human wrote, and writes
+a continuation of its own from the same point. In bits, by tokens after the cut:
+  reads    surprise of the human's tokens
+  writes   surprise of its own tokens
+  gap      writes - reads, with the interval that holds it with 95 % confidence
+  expects  its entropy after the human's tokens, and after its own: the surprise it expects
+  drift    the second less the first, with its interval: 0 if its texts were like the human's
+Unless settings say otherwise, it draws from its own distribution (temperature 1, top-p 1).
+"""
+_BAR = 12  # cells of the longest bar
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway exposure``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
+    for flag, default, text in (
+        ("--points", 32, "at most so many cuts, which share no continuation"),
+        ("--before", 64, "tokens of the text before each cut"),
+        ("--tokens", 64, "tokens read and written after each cut"),
+    ):
+        parser.add_argument(
+            flag, type=int, default=default, metavar="N", help=f"{text}; default {default}"
+        )
+    arguments.add_model_arguments(parser)
+    arguments.add_sampling_arguments(parser)
+    parser.add_argument("--svg", metavar="FILE", help="draw the curves into a file, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Run the experiment and print it."""
+    text, options = _read(args.file), arguments.request_options(args)
+    llm = console.load(args)
+    from cutaway.rerun import exposure
+
+    options |= {"points": args.points, "context": args.before, "tokens": args.tokens}
+    done = exposure(llm, text, progress=not args.quiet, **options)
+    if args.svg:
+        _draw(args.svg, done)
+    if args.json:
+        streams.print_json(done.to_dict())
+    else:
+        style = Style.of(sys.stdout)
+        print("\n".join(map(style.text, _report(done, style))))
+    return 0
+
+
+def _read(path: str) -> str:
+    if path == "-":
+        return arguments.read_text(path)
+    from pathlib import Path
+
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read: {why}") from error
+
+
+def _report(done: "Exposure", style: Style) -> list[str]:
+    from cutaway.rerun import bands, span
+    from cutaway.rerun.exposure import CURVES
+
+    means = {name: done.by_position(name) for name in CURVES}
+    high = max(e.mean for name in ("reads", "writes") for e in means[name])
+    rows = []
+    for i, part in enumerate(bands(done.reads.shape[1])):
+        at = {name: curve[i] for name, curve in means.items()}
+        bars = (
+            f"{mean:5.2f} {style.bar(mean / high, _BAR)}"
+            for mean in (at["reads"].mean, at["writes"].mean)
+        )
+        expects = (f"{at[name].mean:7.2f}" for name in ("expects_human", "expects_own"))
+        rows.append((span(part), *bars, f"{at['gap']!s:>20}", *expects, f"{at['drift']!s:>20}"))
+    count, first = len(done.windows), done.windows[0]
+    told = f"{count} cuts, {len(first.context)} tokens before and {len(first.human)} after each"
+    head = ("after", "reads", "writes", f"{'gap':>20}", "expects", "    own", f"{'drift':>20}")
+    return [told, "", *table([head, *rows])]
+
+
+def _draw(path: str, done: "Exposure") -> None:
+    from cutaway.cli import svg
+    from cutaway.rerun import bands
+
+    shown = {"reads (human)": "reads", "writes (own)": "writes", "drift": "drift"}
+    lines = {name: done.by_position(curve) for name, curve in shown.items()}
+    title = f"Exposure: surprise after {len(done.windows)} cuts"
+    svg.write(path, svg.chart(title, "tokens after the cut", bands(done.reads.shape[1]), lines))

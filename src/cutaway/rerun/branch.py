@@ -1,0 +1,92 @@
+"""Branch: another token at one step of a recorded run, and what the model makes of it.
+
+Knows where the text forks and which luck it goes on with. Refuses to know terminals.
+"""
+
+from os import PathLike
+from typing import Any, Literal
+
+from cutaway.completion import Completion
+from cutaway.errors import InputError
+from cutaway.llm import LLM
+from cutaway.rerun.request import check_vocabulary, settings_of
+from cutaway.sampling import check_int
+from cutaway.stream import Stream
+from cutaway.trace import Parent, Trace
+from cutaway.trace.write import check_path
+
+Luck = Literal["same", "fresh"]
+
+
+def token_of(llm: LLM, text: str) -> int:
+    """The one token that adds exactly this text; InputError, with its tokens, where none does."""
+    data, tokenizer = text.encode(), llm.tokenizer
+    ids = tokenizer.encode(text, add_bos=False)
+    if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == data:
+        return ids[0]
+    # SentencePiece puts a space before a text, and has tokens of single bytes before the others.
+    exact = [i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == data]
+    if exact and data:
+        return exact[-1]
+    names = ", ".join(f"{i} {tokenizer.token_name(i)!r}" for i in ids) or "none"
+    raise InputError(f"token: {text!r} is not one token but {len(ids)} ({names}): give one of them")
+
+
+def branch(llm: LLM, recorded: Trace, at: int, token: str | int, **how: Any) -> Completion:
+    """``open_branch``, read to its end."""
+    return open_branch(llm, recorded, at, token, **how).finish()
+
+
+def open_branch(
+    llm: LLM,
+    recorded: Trace,
+    at: int,
+    token: str | int,
+    *,
+    luck: Luck = "same",
+    seed: int | None = None,
+    max_tokens: int | None = None,
+    trace: str | PathLike[str] | None = None,
+    **more: Any,
+) -> Stream:
+    """Write the text again with another token at step ``at``, and let it go on.
+
+    token       its text, exactly one token, or its id
+    luck        "same": the recorded seed, so that each position has the luck it had;
+                "fresh": ``seed``, or one that is chosen and reported
+    max_tokens  of the whole answer, the part before the fork included; None takes the recorded
+    trace       the file for a trace of the fork, which names the recorded one as its parent
+    more        options of LLM.stream that change no token, such as speculate and candidates
+
+    The tokens before the fork are given, not drawn; the model reads them again, since the
+    fingerprint is of every step's logits. Forks of one prompt share its keys and values.
+    Raises InputError for a step or a token that is not there, or another vocabulary.
+    """
+    head, prompt = recorded.head, list(recorded.head.prompt_token_ids)
+    check_vocabulary(llm, recorded)
+    if not recorded.steps:
+        raise InputError("the trace has no steps: there is nowhere to branch")
+    at = check_int("at", at, 0, len(recorded.steps) - 1)
+    if isinstance(token, str):
+        token = token_of(llm, token)
+    token = check_int("token", token, 0, llm.tokenizer.vocab_size - 1)
+    options = settings_of(head) | _seed(luck, seed) | more
+    options["forced"] = (*recorded.output_token_ids[:at], token)
+    if max_tokens is not None:
+        options["max_tokens"] = max_tokens
+    if options["max_tokens"] <= at:
+        raise InputError(f"max_tokens must be above {at}, the step of the fork")
+    if trace is None:
+        return llm.stream(prompt, **options)
+    check_path(trace)
+    stream = llm.stream(prompt, **{"candidates": head.candidates, "watch": head.watch} | options)
+    stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
+    return stream
+
+
+def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
+    if luck not in ("same", "fresh"):
+        raise InputError(f'luck must be "same" or "fresh", not {luck!r}')
+    if luck == "same" and seed is not None:
+        raise InputError("seed is for fresh luck; the same luck has the recorded one")
+    return {} if luck == "same" else {"seed": seed}

@@ -1,0 +1,160 @@
+"""Exposure: what changes when a model reads its own text instead of a human's.
+
+Knows windows of a human text, the two ways of going on from each, and what is measured on the
+way; docs/experiments.md explains the terms and their sources. Refuses to know files and
+terminals. All figures are in bits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.completion import Completion
+from cutaway.errors import InputError
+from cutaway.llm import LLM
+from cutaway.progress import Bar, tokens_done
+from cutaway.rerun.figures import Estimate, bands, estimate
+from cutaway.rerun.request import run_together
+from cutaway.sampling import check_int, derive_seed
+
+Curves = NDArray[np.float64]
+"""One row per window, one column per position after the cut: (windows, horizon)."""
+
+CURVES = ("reads", "writes", "gap", "expects_human", "expects_own", "drift")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of the human text: token ids of the context before the cut, of what the human
+    wrote after it, and of what the model did."""
+
+    start: int
+    context: tuple[int, ...]
+    human: tuple[int, ...]
+    own: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What was measured, by window and position after the cut.
+
+    reads         surprise of the human's tokens, each after the human's
+    writes        surprise of the model's own tokens, each after its own
+    expects_human entropy of the model's distribution after the human's tokens: the surprise
+                  that it expects there
+    expects_own   the same after its own tokens
+    """
+
+    windows: tuple[Window, ...]
+    reads: Curves
+    writes: Curves
+    expects_human: Curves
+    expects_own: Curves
+
+    @property
+    def gap(self) -> Curves:
+        """By how much its own text surprises the model more than the human's."""
+        return self.writes - self.reads
+
+    @property
+    def drift(self) -> Curves:
+        """How much more surprise it expects after its own tokens. 0 at the cut, where both
+        prefixes are the human's; and everywhere, if its texts were like the human's."""
+        return self.expects_own - self.expects_human
+
+    def by_position(self, name: str) -> list[Estimate]:
+        """One of ``CURVES``, its mean over windows in each of ``figures.bands``."""
+        curves: Curves = getattr(self, name)
+        return [estimate(curves[:, band].mean(axis=1)) for band in bands(curves.shape[1])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: the windows, every curve, and its means by position."""
+        parts = bands(self.reads.shape[1])
+        return {
+            "windows": [asdict(window) for window in self.windows],
+            "curves": {name: getattr(self, name).tolist() for name in CURVES},
+            "positions": [[part.start + 1, part.stop] for part in parts],
+            "mean": {name: [asdict(e) for e in self.by_position(name)] for name in CURVES},
+        }
+
+
+def exposure(
+    llm: LLM,
+    text: str | Sequence[int],
+    *,
+    context: int = 64,
+    tokens: int = 64,
+    points: int = 32,
+    seed: int = 0,
+    progress: bool = True,
+    **options: Any,
+) -> Exposure:
+    """Cut a human text at several points; from each, read on, and write on instead.
+
+    text     or its token ids; it must hold context + 2 · tokens of them
+    context  tokens of the text before each cut
+    tokens   how far to go after it; no end token ends a text
+    points   at most so many cuts, spread evenly; what follows one never overlaps another's
+    seed     the i-th window's luck comes from (seed, i)
+    options  of LLM.generate. By default the model's own distribution is drawn from, unsharpened
+             (temperature 1, top_p 1); otherwise ``writes`` tells of the settings, too
+
+    Raises InputError for a value out of range and a text that is too short.
+    """
+    cuts, seed = _cuts(llm, text, context, tokens, points), check_int("seed", seed, 0, 2**64 - 1)
+    common = {"temperature": 1.0, "top_p": 1.0} | options
+    common |= {"max_tokens": tokens, "ignore_eos": True, "candidates": 1}
+    requests = []
+    for i, cut in enumerate(cuts):
+        prompt, own = [*_begin(llm), *cut.context], common | {"seed": derive_seed(seed, i)}
+        requests += [(prompt, own | {"forced": cut.human}), (prompt, own)]
+    total = tokens * len(requests)
+    with Bar("reading and writing", total, show=progress, figures=tokens_done) as bar:
+        done = run_together(llm, requests, bar.update)
+    read, written = done[::2], done[1::2]
+    windows = [replace(c, own=w.token_ids) for c, w in zip(cuts, written, strict=True)]
+    return Exposure(
+        tuple(windows), _surprise(read), _surprise(written), _entropy(read), _entropy(written)
+    )
+
+
+def _cuts(
+    llm: LLM, text: str | Sequence[int], context: int, tokens: int, points: int
+) -> list[Window]:
+    """Windows spread evenly over the text, in which the model has not written yet."""
+    ids = llm.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
+    context, tokens = check_int("context", context, 1), check_int("tokens", tokens, 1)
+    points = check_int("points", points, 2)
+    room, fits = llm.engine.limits.context_length, (len(ids) - context) // tokens
+    if len(_begin(llm)) + context + tokens > room:
+        raise InputError(f"context and tokens together must fit the model's context of {room}")
+    if fits < 2:
+        raise InputError(
+            f"the text has {len(ids)} tokens and two windows need {context + 2 * tokens}: "
+            "take a longer text, or fewer tokens or less context"
+        )
+    count = min(points, fits)
+    last = len(ids) - context - tokens
+    starts = [last * i // (count - 1) for i in range(count)]
+    return [
+        Window(s, tuple(ids[s : s + context]), tuple(ids[s + context :][:tokens])) for s in starts
+    ]
+
+
+def _begin(llm: LLM) -> list[int]:
+    """What the model wants in front of every text."""
+    bos = llm.tokenizer.bos_id
+    return [bos] if llm.tokenizer.add_bos and bos is not None else []
+
+
+def _surprise(done: list[Completion]) -> Curves:
+    return np.array([[-step.logprob / log(2) for step in each.steps] for each in done])
+
+
+def _entropy(done: list[Completion]) -> Curves:
+    observed = [[step.observed for step in each.steps] for each in done]
+    return np.array([[o.entropy / log(2) for o in each if o is not None] for each in observed])

@@ -1,0 +1,132 @@
+"""Two texts that part at one token: what the mistake costs, and how far it leads.
+
+Knows the curves by distance from the mistake; docs/experiments.md defines them. Refuses to know
+how the texts came about, files and terminals.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from cutaway.backends import Logits
+from cutaway.errors import InputError
+from cutaway.llm import LLM
+from cutaway.rerun.figures import Curve, divergence, surprise
+from cutaway.rerun.request import check_vocabulary
+from cutaway.trace import Trace
+
+AGREE = 8
+"""Equal tokens in a row that make a meeting: two texts on one subject share shorter runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the fork first says what the original says, for at least ``AGREE`` tokens.
+
+    distance  of the first of them from the mistake
+    shift     how many tokens later the original says it; 0 at the same position
+    """
+
+    distance: int
+    shift: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A text with one mistake in it, beside the original. Curves are by distance: 1, 2, …
+
+    at, token_id, instead_of  the step, the mistake, and what stood there
+    bits       surprise of the mistake; that of what stood there is ``instead_bits``
+    token_ids  what was written after it
+    forced     KL in bits of the next token's distribution, original ‖ with the mistake, both
+               followed by the original's tokens
+    cost       bits that the original's token costs more after the mistake than it did
+    free       KL in bits, original ‖ fork, each followed by its own tokens
+    """
+
+    at: int
+    token_id: int
+    instead_of: int
+    bits: float
+    instead_bits: float
+    token_ids: tuple[int, ...]
+    forced: Curve
+    cost: Curve
+    free: Curve
+    meeting: Meeting | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, ready for JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+        met = self.meeting
+        return plain | {"meeting": met and {"distance": met.distance, "shift": met.shift}}
+
+
+class Original:
+    """A text that forks are held against. logits: of each of its steps, (steps, vocab)."""
+
+    def __init__(self, llm: LLM, prompt: Sequence[int], token_ids: Sequence[int]) -> None:
+        self._llm, self.prompt, self.token_ids = llm, list(prompt), tuple(token_ids)
+        self.logits = llm.logits([*self.prompt, *self.token_ids[:-1]], len(self.prompt) - 1)
+
+    def fork(self, at: int, token_ids: Sequence[int], horizon: int | None = None) -> Fork:
+        """The curves after a mistake at step ``at`` of ``token_ids``, the fork's whole answer.
+
+        horizon: how many tokens after it are measured, if not all
+        """
+        stop = None if horizon is None else at + 1 + horizon
+        after, begun = slice(at + 1, stop), [*self.prompt, *token_ids[: at + 1]]
+        meant, written, plain = self.token_ids[after], tuple(token_ids[after]), self.logits[after]
+        forced, free = self._after(begun, meant), self._after(begun, written)
+        both = min(len(plain), len(free))
+        return Fork(
+            at=at,
+            token_id=token_ids[at],
+            instead_of=self.token_ids[at],
+            bits=self._bits(at, token_ids[at]),
+            instead_bits=self._bits(at, self.token_ids[at]),
+            token_ids=written,
+            forced=divergence(plain, forced),
+            cost=surprise(forced, meant) - surprise(plain, meant),
+            free=divergence(plain[:both], free[:both]),
+            meeting=meeting(written, meant),
+        )
+
+    def _bits(self, at: int, token_id: int) -> float:
+        return float(surprise(self.logits[at : at + 1], [token_id])[0])
+
+    def _after(self, begun: list[int], following: Sequence[int]) -> Logits:
+        """Logits of each of the tokens that follow, (len(following), vocab)."""
+        rows = self._llm.logits([*begun, *following[:-1]], len(begun) - 1)
+        return rows[: len(following)]
+
+
+def diff(llm: LLM, a: Trace, b: Trace) -> Fork | None:
+    """Trace ``b`` as a fork of ``a``, measured by a model: where they part, what ``a``'s tokens
+    cost after ``b``'s mistake, and the divergence at every step after it.
+
+    None where one text is the beginning of the other. Raises InputError where the prompts are
+    not the same, or the model has other tokens.
+    """
+    check_vocabulary(llm, a)
+    check_vocabulary(llm, b)
+    if a.head.prompt_token_ids != b.head.prompt_token_ids:
+        raise InputError("the two traces begin with different prompts: their steps have no pairs")
+    original, fork = a.output_token_ids, b.output_token_ids
+    pairs = enumerate(zip(original, fork, strict=False))
+    at = next((i for i, (one, other) in pairs if one != other), None)
+    return None if at is None else Original(llm, a.head.prompt_token_ids, original).fork(at, fork)
+
+
+def meeting(fork: Sequence[int], original: Sequence[int]) -> Meeting | None:
+    """Where two texts after a mistake say the same again; None where they never do."""
+    runs: dict[tuple[int, ...], list[int]] = {}
+    for i in range(len(original) - AGREE + 1):
+        runs.setdefault(tuple(original[i : i + AGREE]), []).append(i)
+    for i in range(len(fork) - AGREE + 1):
+        if found := runs.get(tuple(fork[i : i + AGREE])):
+            return Meeting(i + 1, min((j - i for j in found), key=abs))
+    return None

@@ -1,0 +1,125 @@
+"""Replay: the recorded request once more, held against the record step by step.
+
+Knows what must be equal. Refuses to know files and terminals.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutaway.engine import TokenStep
+from cutaway.errors import InputError
+from cutaway.llm import LLM
+from cutaway.progress import Bar, tokens_done
+from cutaway.rerun.request import Disagreement, check_vocabulary, disagreements, settings_of
+from cutaway.trace import Step, Trace
+
+_OUTER = ("context_full", "aborted", "error")
+"""Ends that do not follow from the tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first step that is not as it was recorded: name -> (on record, now)."""
+
+    step: int
+    what: Mapping[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of a replay.
+
+    steps          how many were compared, the one that differs included
+    recorded       how many the trace has
+    fingerprint    of the steps compared, in hex
+    disagreements  fields of the trace's head that this run does not share
+    difference     the first; None where every step is the same to the last bit
+    """
+
+    steps: int
+    recorded: int
+    fingerprint: str
+    disagreements: tuple[Disagreement, ...]
+    difference: Difference | None
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return self.difference is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, ready for JSON, and whether it is the same."""
+        return {"same": self.same, **asdict(self)}
+
+
+def replay(
+    llm: LLM,
+    trace: Trace,
+    *,
+    anyway: bool = False,
+    speculate: str = "off",
+    kv_cache: bool = True,
+    progress: bool = True,
+) -> Replayed:
+    """Run the recorded request again and stop at the first step that differs.
+
+    Compared are each step's token, the hash of its logits and the chained fingerprint; then
+    why the text ended, where that follows from the tokens. Threads, instruction set, company
+    in the batch, ``speculate`` and ``kv_cache`` change none of them.
+    Raises InputError where the weights, the tokenizer, the backend or the chain are not those
+    on record, unless ``anyway``; where the tokens are other tokens; where the trace has no steps;
+    where the run had processors.
+    """
+    if not trace.steps:
+        raise InputError("the trace has no steps: there is nothing to replay")
+    check_vocabulary(llm, trace)
+    total = len(trace.steps)
+    options = settings_of(trace.head) | {"max_tokens": total}
+    count, last, difference = 0, None, None
+    with (
+        llm.stream(
+            trace.head.prompt_token_ids, **options, speculate=speculate, kv_cache=kv_cache
+        ) as stream,
+        Bar("replaying", total, show=progress, figures=tokens_done) as bar,
+    ):
+        found = disagreements(trace.head, llm, stream)
+        if not anyway:
+            _refuse(found)
+        for count, (recorded, last) in enumerate(zip(trace.steps, stream, strict=False), 1):
+            bar.update(count)
+            if difference := _difference(recorded, last):
+                break
+        else:
+            difference = _at_the_end(trace, count, last)
+    fingerprint = f"{last.fingerprint:016x}" if last else ""
+    return Replayed(count, total, fingerprint, found, difference)
+
+
+def _refuse(found: tuple[Disagreement, ...]) -> None:
+    if decisive := [str(each) for each in found if each.is_decisive]:
+        raise InputError(
+            f"this is not what the trace was written with ({'; '.join(decisive)}): "
+            "take what it names, or replay anyway"
+        )
+
+
+def _difference(recorded: Step, now: TokenStep) -> Difference | None:
+    pairs: dict[str, tuple[Any, Any]] = {
+        "token": (recorded.token_id, now.token_id),
+        "row": (recorded.row, f"{now.row:016x}"),
+        "fingerprint": (recorded.fingerprint, f"{now.fingerprint:016x}"),
+    }
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return Difference(recorded.index, differing) if differing else None
+
+
+def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> Difference | None:
+    """The texts agree as far as both go; whether they end alike."""
+    if last is None or count < len(trace.steps):
+        return Difference(count, {"end": (None, last and str(last.finish_reason))})
+    end = trace.end
+    if end is None or end.reason in _OUTER:
+        return None
+    recorded, now = (end.reason, end.matched), (str(last.finish_reason), last.matched)
+    return Difference(count - 1, {"end": (recorded, now)}) if recorded != now else None

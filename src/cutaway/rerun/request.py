@@ -1,0 +1,105 @@
+"""From a trace's head back to a request, and what of the head this run does not share.
+
+Knows the names of settings and of a head's fields. Refuses to know what is done with the run.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cutaway import __version__
+from cutaway.completion import Completion, chain_as_data
+from cutaway.engine import StopParams
+from cutaway.errors import InputError
+from cutaway.llm import LLM
+from cutaway.sampling import SamplingParams
+from cutaway.stream import Stream
+from cutaway.trace import Head, Trace
+
+_SETTINGS = tuple(f.name for f in (*fields(SamplingParams), *fields(StopParams)))
+_DECISIVE = ("weights", "tokenizer", "backend", "chain")
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A field of the head that this run does not have as it was recorded."""
+
+    field: str
+    recorded: Any
+    now: Any
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether the bits or the tokens cannot be expected to agree."""
+        return self.field in _DECISIVE
+
+    def __str__(self) -> str:
+        return f"{self.field}: {_short(self.recorded)} on record, {_short(self.now)} now"
+
+
+def settings_of(head: Head) -> dict[str, Any]:
+    """The keywords that draw the recorded text again, its given tokens included."""
+    settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
+    if settings.pop("processors", ()):
+        raise InputError("processors are functions, which a trace cannot hold: this run had some")
+    return settings | {"seed": head.seed, "forced": tuple(head.params.get("forced", ()))}
+
+
+def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
+    """What is not as it was, in this run of the recorded request; what decides comes first."""
+    machine = llm.machine()
+    now = {
+        "weights": machine.identity.weights,
+        "tokenizer": machine.identity.tokenizer,
+        "backend": machine.backend.name,
+        "chain": chain_as_data(stream.sequence),
+        "cutaway": __version__,
+        "model": machine.model,
+        "tier": machine.backend.tier,
+        "threads": machine.backend.threads,
+    }
+    every = (Disagreement(name, getattr(recorded, name), value) for name, value in now.items())
+    return tuple(d for d in every if _plain(d.recorded) != _plain(d.now))
+
+
+def check_vocabulary(llm: LLM, trace: Trace) -> None:
+    """InputError unless the tokens on record mean the same to this model."""
+    size = llm.tokenizer.vocab_size
+    if size != trace.head.vocab_size:
+        raise InputError(
+            f"the trace has a vocabulary of {trace.head.vocab_size} tokens and {llm.name} one of "
+            f"{size}: use a model with the same tokens"
+        )
+    for token in trace.tokens.values():
+        if (here := llm.tokenizer.token_bytes(token.id)) != token.bytes:
+            raise InputError(
+                f"token {token.id} is {token.bytes!r} in the trace and {here!r} in {llm.name}: "
+                "use a model with the same tokens"
+            )
+
+
+def run_together(
+    llm: LLM, requests: Iterable[tuple[list[int], Mapping[str, Any]]], tell: Callable[[int], object]
+) -> list[Completion]:
+    """All of (prompt ids, options) in one batch; ``tell`` how many tokens are written."""
+    done = 0
+    with ExitStack() as stack:
+        streams = [stack.enter_context(llm.stream(ids, **options)) for ids, options in requests]
+        writing = streams
+        while writing:
+            writing = [stream for stream in writing if next(stream, None)]
+            done += len(writing)
+            tell(done)
+        return [stream.completion() for stream in streams]
+
+
+def _plain(value: Any) -> str:
+    """As a trace holds it: a tuple is a list there, and every key is a text."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return f"{text[:12]}…" if len(text) == 64 else text

@@ -1,0 +1,108 @@
+"""Rescore: the recorded tokens under another model of the same vocabulary, or other settings.
+
+Knows what a token cost then and what it costs now. Refuses to know files and terminals.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import log
+from typing import Any
+
+from cutaway.completion import Completion
+from cutaway.engine import TokenStep
+from cutaway.errors import CutawayError, InputError
+from cutaway.llm import LLM
+from cutaway.rerun.request import check_vocabulary, settings_of
+from cutaway.trace import Step, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one model under one chain made of a token.
+
+    bits        its surprise, -log2 p under the model's own logits
+    rank        under them; 1 is the likeliest
+    final_bits  its surprise among the survivors of the chain; None where it was removed
+    own         the token that the chain and the luck would have chosen here
+    """
+
+    bits: float
+    rank: int
+    final_bits: float | None
+    own: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """The same tokens, read twice: one (old, new) per step of the trace.
+
+    completion  of the new reading; its steps hold all that was observed
+    """
+
+    token_ids: tuple[int, ...]
+    old: tuple[Reading, ...]
+    new: tuple[Reading, ...]
+    completion: Completion
+
+    @property
+    def perplexity(self) -> tuple[float, float]:
+        """Two to the mean surprise: as it was, and as it is now."""
+        return perplexity(r.bits for r in self.old), perplexity(r.bits for r in self.new)
+
+    @property
+    def agreement(self) -> float:
+        """The share of steps at which the new reading would have chosen the recorded token."""
+        pairs = zip(self.token_ids, self.new, strict=True)
+        return sum(token_id == r.own for token_id, r in pairs) / len(self.token_ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        names = {"token_ids": self.token_ids, "perplexity": self.perplexity}
+        readings = {"old": [asdict(r) for r in self.old], "new": [asdict(r) for r in self.new]}
+        return {**names, "agreement": self.agreement, **readings}
+
+
+def perplexity(bits: Iterable[float]) -> float:
+    """Two to the mean of the surprises, which are in bits."""
+    every = list(bits)
+    return float(2.0 ** (sum(every) / len(every)))
+
+
+def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
+    """Read the recorded tokens again, each after those before it.
+
+    changes: options of LLM.generate that are to differ, such as temperature, top_p or seed;
+    trace=PATH writes the new reading as a trace. No stop condition ends the text early.
+    Raises InputError where the model has other tokens, or the trace has no steps.
+    """
+    if not trace.steps:
+        raise InputError("the trace has no steps: there is nothing to rescore")
+    check_vocabulary(llm, trace)
+    ids = trace.output_token_ids
+    options: dict[str, Any] = settings_of(trace.head) | {"candidates": 1} | changes
+    options |= {"forced": ids, "max_tokens": len(ids), "ignore_eos": True}
+    options |= {"stop": (), "stop_token_ids": ()}
+    done = llm.generate(list(trace.head.prompt_token_ids), **options)
+    if len(done.steps) < len(ids):
+        raise CutawayError(f"only {len(done.steps)} of {len(ids)} tokens fit the model's context")
+    return Rescored(
+        ids, tuple(map(_recorded, trace.steps)), tuple(map(_observed, done.steps)), done
+    )
+
+
+def _recorded(step: Step) -> Reading:
+    return _reading(step.logprob, step.rank, step.final_logprob, step.own)
+
+
+def _observed(step: TokenStep) -> Reading:
+    if step.observed is None:  # candidates=0 was among the changes
+        raise InputError("candidates must be 1 or more to rescore")
+    return _reading(step.logprob, step.observed.rank, step.observed.final_logprob, step.own)
+
+
+def _reading(logprob: float, rank: int, final: float | None, own: int) -> Reading:
+    return Reading(_bits(logprob), rank, None if final is None else _bits(final), own)
+
+
+def _bits(logprob: float) -> float:
+    return max(0.0, -logprob / log(2))  # a rounded sum may make the certain more than certain

@@ -1,0 +1,131 @@
+"""Snowball: how one mistake grows in the text that follows it.
+
+Knows where mistakes are made and what they are. Refuses to know what is measured after them
+(forks.py), files and terminals.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutaway.backends import Logits
+from cutaway.completion import Completion
+from cutaway.errors import InputError
+from cutaway.llm import LLM
+from cutaway.progress import Bar, texts_done, tokens_done
+from cutaway.rerun.figures import Curve, Estimate, bands, estimate
+from cutaway.rerun.forks import Fork, Original
+from cutaway.rerun.request import run_together
+from cutaway.sampling import check_int
+
+CURVES = ("forced", "cost", "free")
+
+
+@dataclass(frozen=True, slots=True)
+class Snowball:
+    """The original text, and its forks in the order of their mistakes."""
+
+    original: Completion
+    forks: tuple[Fork, ...]
+
+    @property
+    def horizon(self) -> int:
+        """How many tokens after a mistake are measured."""
+        return len(self.forks[0].forced)
+
+    def mean(self, name: str) -> Curve:
+        """The curve "forced", "cost" or "free", averaged over the forks. (horizon,)"""
+        every: Curve = np.array([getattr(fork, name) for fork in self.forks])
+        return np.asarray(every.mean(axis=0))
+
+    def by_position(self, name: str) -> list[Estimate]:
+        """The same in each of ``figures.bands``, and how sure it is."""
+        every: Curve = np.array([getattr(fork, name) for fork in self.forks])
+        return [estimate(every[:, band].mean(axis=1)) for band in bands(self.horizon)]
+
+    @property
+    def parted(self) -> Curve:
+        """The share of forks whose token is not the original's. (horizon,)"""
+        own = np.array([fork.token_ids for fork in self.forks])
+        theirs = [self.original.token_ids[f.at + 1 :][: self.horizon] for f in self.forks]
+        return np.asarray((own != np.array(theirs)).mean(axis=0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON: the original's document, each fork, and the mean curves."""
+        means = {name: self.mean(name).tolist() for name in CURVES}
+        return {
+            "original": self.original.to_dict(),
+            "forks": [fork.to_dict() for fork in self.forks],
+            "mean": means | {"parted": self.parted.tolist()},
+        }
+
+
+def snowball(
+    llm: LLM,
+    prompt: str | Sequence[int],
+    *,
+    errors: int = 8,
+    at: Sequence[int] | None = None,
+    max_tokens: int = 64,
+    rank: int = 1,
+    progress: bool = True,
+    **options: Any,
+) -> Snowball:
+    """Write a text, make a mistake at each of several steps, and see what becomes of it.
+
+    errors      so many mistakes, each in a text of its own, spread evenly over the first half
+    at          the steps, instead
+    max_tokens  of the text; no end token ends it. Every fork is measured for as many tokens as
+                follow the last of the mistakes
+    rank        the mistake is the likeliest of the other tokens, or the ``rank``-th likeliest;
+                never an end token
+    options     of LLM.generate, such as temperature and seed
+
+    Raises InputError for a value out of range.
+    """
+    places = _places(check_int("max_tokens", max_tokens, 4), errors, at)
+    rank, horizon = check_int("rank", rank, 1, 100), max_tokens - 1 - max(places)
+    ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+    options |= {"max_tokens": max_tokens, "ignore_eos": True}
+    total = max_tokens + sum(place + 1 + horizon for place in places)
+    with Bar("writing", total, show=progress, figures=tokens_done) as bar:
+        (text,) = run_together(llm, [(ids, options)], bar.update)
+        if len(text.token_ids) < max_tokens:
+            raise InputError(f"max_tokens: the context has room for {len(text.token_ids)} only")
+        original = Original(llm, ids, text.token_ids)
+        avoid = [*llm.tokenizer.end_ids]
+        begun = [_with_mistake(original, place, rank, avoid) for place in places]
+        requests = [(ids, options | _fork(text.seed, given, horizon)) for given in begun]
+        written = run_together(llm, requests, lambda done: bar.update(max_tokens + done))
+    with Bar("measuring", len(places), show=progress, figures=texts_done) as bar:
+        forks: list[Fork] = []
+        for place, fork in zip(places, written, strict=True):
+            forks.append(original.fork(place, fork.token_ids, horizon))
+            bar.update(len(forks))
+    return Snowball(text, tuple(forks))
+
+
+def _places(max_tokens: int, errors: int, at: Sequence[int] | None) -> list[int]:
+    """The steps of the mistakes; at least one token follows each."""
+    if at is None:
+        half = max_tokens // 2
+        errors = check_int("errors", errors, 1, half)
+        return [half * i // errors for i in range(errors)]
+    if not at:
+        raise InputError("at must name a step or more")
+    return sorted({check_int("at", place, 0, max_tokens - 2) for place in at})
+
+
+def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> tuple[int, ...]:
+    """The text up to a mistake at this step: the rank-th likeliest token but for its own."""
+    row: Logits = original.logits[at].copy()
+    row[[original.token_ids[at], *avoid]] = -np.inf
+    wrong = int(np.argsort(-row, kind="stable")[rank - 1])
+    return (*original.token_ids[:at], wrong)
+
+
+def _fork(seed: int, given: tuple[int, ...], horizon: int) -> dict[str, Any]:
+    """What makes it another request: its beginning is given, the luck is the same."""
+    return {"seed": seed, "forced": given, "max_tokens": len(given) + horizon}

@@ -1,0 +1,172 @@
+"""The commands as a person runs them: what is printed where, exit codes, Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from cutaway.trace import Trace
+
+PYTHON = [sys.executable, "-m", "cutaway"]
+HUMAN = "a harbour, an old ship and a bad map; " * 4
+
+
+@pytest.fixture(scope="module")
+def model(tiny, folder):
+    return "-m", str(folder / "tiny.gguf")
+
+
+def run(*args, encoding="utf-8", **more):
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [*PYTHON, *map(str, args)], capture_output=True, env=env, timeout=120, check=False, **more
+    )
+    return done.returncode, done.stdout.decode(encoding), done.stderr.decode("utf-8")
+
+
+def test_replay_says_that_nothing_differs(model, trace):
+    code, out, err = run("trace", "replay", trace.path, *model, "--threads", "1")
+    assert (code, err) == (0, "")
+    assert out == (
+        f"threads: {trace.head.threads} on record, 1 now\n"
+        f"24 steps, no bit differs; fingerprint {trace.end.fingerprint}\n"
+    )
+
+
+def test_replay_says_what_differs_and_where(model, trace, tmp_path):
+    told = trace.steps[7].fingerprint
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(trace.path.read_text().replace(told, "0" * 16))
+    code, out, _ = run("trace", "replay", wrong, *model, "--speculate", "ngram")
+    assert code == 1
+    assert out.splitlines() == [
+        "step 7 of 24 differs (the first is 0):",
+        f"  fingerprint  {'0' * 16} on record, {told} now",
+    ]
+    code, out, _ = run("trace", "replay", wrong, *model, "--json")
+    document = json.loads(out)
+    assert (code, document["same"], document["difference"]["step"]) == (1, False, 7)
+
+
+def test_replay_with_other_weights_is_refused_in_a_sentence(other, folder, trace):
+    code, out, err = run("trace", "replay", trace.path, "-m", folder / "other.gguf")
+    assert (code, out) == (2, "")
+    assert err.startswith("cutaway: error: this is not what the trace was written with (weights: ")
+    assert err.count("\n") == 1
+    assert run("trace", "replay", trace.path, "-m", folder / "other.gguf", "--anyway")[0] == 1
+
+
+def test_branch_writes_the_text_and_a_trace(model, trace, tmp_path):
+    fork = tmp_path / "fork.jsonl"
+    args = ("trace", "branch", trace.path, *model, "--at", "9")
+    code, out, err = run(*args, "--token", "b", "--trace", fork)
+    written = Trace.read(fork)
+    assert code == 0
+    assert out == written.text
+    assert written.head.parent.step == 9
+    assert err.rstrip().endswith("seed 3]")
+    code, out, _ = run(*args, "--id", "261", "--json", "-q")
+    assert json.loads(out)["token_ids"] == list(written.output_token_ids)
+    code, _, err = run(*args, "--token", "b", "--trace", fork)
+    assert (code, "exists already" in err) == (2, True)
+    assert Trace.read(fork).sha256 == written.sha256
+
+
+def test_a_token_that_is_none_shows_what_it_is(model, trace):
+    code, out, err = run("trace", "branch", trace.path, *model, "--at", "9", "--token", "abb")
+    assert (code, out) == (2, "")
+    assert "'abb' is not one token but 3" in err
+
+
+def test_rescore_has_a_line_per_token(model, trace, tmp_path):
+    again = tmp_path / "again.jsonl"
+    code, out, err = run("trace", "rescore", trace.path, *model, "--top-k", "1", "--trace", again)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0].split()[:3] == ["step", "token", "bits"]
+    assert [int(line.split()[0]) for line in lines[1:25]] == list(range(24))
+    assert lines[-1].startswith("perplexity ")
+    assert Trace.read(again).output_token_ids == trace.output_token_ids
+    document = json.loads(run("trace", "rescore", trace.path, *model, "--json")[1])
+    assert document["agreement"] == pytest.approx(22 / 24, abs=2 / 24)
+
+
+def test_diff_with_a_model_adds_the_curves(model, trace, tmp_path):
+    fork = tmp_path / "fork.jsonl"
+    run("trace", "branch", trace.path, *model, "--at", "9", "--token", "b", "--trace", fork)
+    alone = run("trace", "diff", trace.path, fork)[1]
+    code, out, _ = run("trace", "diff", trace.path, fork, *model)
+    assert code == 0
+    assert out.startswith(alone)
+    curves = out[len(alone) :].split("\n")
+    assert curves[1].split()[:4] == ["after", "said", "again", "cost"]
+    assert [line.split()[0] for line in curves[2:7]] == ["1", "2", "3-4", "5-8", "9-14"]
+    document = json.loads(run("trace", "diff", trace.path, fork, *model, "--json")[1])
+    assert document["fork"]["at"] == document["parting"]["index"] == 9
+    assert "fork" not in json.loads(run("trace", "diff", trace.path, fork, "--json")[1])
+
+
+def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
+    args = ("snowball", "ab", *model, "--errors", "3", "--max-tokens", "20", "--seed", "5")
+    code, out, err = run(*args, "--svg", tmp_path / "s.svg")
+    assert (code, err) == (0, "")
+    lines = out.split("\n")
+    assert "20 tokens, seed 5, 3 mistakes" in lines
+    assert [line.split()[0] for line in lines[4:7]] == ["0", "3", "6"]
+    assert "█" in out
+    picture = ElementTree.parse(tmp_path / "s.svg").getroot()
+    assert len(picture.findall(".//{*}polyline")) == 2
+    plain = run(*args, encoding="ascii")[1]
+    assert "#" in plain
+    document = json.loads(run(*args, "--json")[1])
+    assert [fork["at"] for fork in document["forks"]] == [0, 3, 6]
+    assert len(document["mean"]["forced"]) == 13
+    named = json.loads(run(*args, "--json", "--at", "6,3")[1])
+    assert named["forks"] == document["forks"][1:]
+
+
+def test_exposure_prints_a_line_per_stretch(model, tmp_path):
+    (tmp_path / "human.txt").write_text(HUMAN)
+    options = ("--before", "9", "--tokens", "12", "--points", "4", *model)
+    args = ("exposure", tmp_path / "human.txt", *options)
+    code, out, err = run(*args, "--svg", tmp_path / "e.svg")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "4 cuts, 9 tokens before and 12 after each"
+    assert [line.split()[0] for line in lines[2:]] == ["after", "1", "2", "3-4", "5-8", "9-12"]
+    assert len(ElementTree.parse(tmp_path / "e.svg").getroot().findall(".//{*}polyline")) == 3
+    assert run("exposure", "-", *options, input=HUMAN.encode())[1] == out
+    document = json.loads(run(*args, "--json")[1])
+    assert len(document["curves"]["gap"]) == 4
+    assert document["positions"] == [[1, 1], [2, 2], [3, 4], [5, 8], [9, 12]]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("exposure", "/nowhere.txt"), "/nowhere.txt cannot be read: No such file"),
+        (("trace", "replay", "/nowhere.jsonl"), "/nowhere.jsonl: the trace cannot be read"),
+        (("snowball", "ab", "--errors", "0"), "errors must be between 1 and 32"),
+        (("snowball", "ab", "--temperature", "x"), "invalid float value"),
+    ],
+)
+def test_bad_input_is_one_sentence(model, args, sentence):
+    code, out, err = run(*args, *model)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_ctrl_c_ends_it_without_a_traceback(model):
+    args = ("exposure", "-", *model, "--points", "20000", "--tokens", "50")  # minutes of work
+    with subprocess.Popen(
+        [*PYTHON, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdin.write(HUMAN.encode() * 2000)  # more than a pipe holds: it is being read
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"")
