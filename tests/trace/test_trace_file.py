@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_traces import records, runs, write
 
 from cutaway.errors import FormatError, InputError
 from cutaway.trace import Trace
 from cutaway.trace.write import record_of
+from made_traces import records, runs, write
 
 ENDINGS = st.sampled_from([".jsonl", ".jsonl.gz"])
 

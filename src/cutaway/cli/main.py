@@ -32,6 +32,7 @@ _COMMANDS = {
     "trace": _Command("show, explain or repeat a run on record", "cutaway.cli.trace", None),
     "snowball": _Command("see how a mistake grows", "cutaway.cli.snowball"),
     "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
+    "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("prove that the bits never change", "cutaway.cli.verify"),
     "models": _Command("list the models and where they are", "cutaway.cli.models"),

@@ -1,0 +1,193 @@
+"""``cutaway practice``: the sample step by hand, asked and judged in the terminal.
+
+Knows a dialogue: a question, an answer from a person or a pipe, the verdict, the arithmetic.
+Refuses to know what is right: that is ``cutaway.practice``'s, and in the end the sampler's.
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.cli.page import Page
+    from cutaway.practice import Exercise, Start, Verdict
+
+_EPILOG = """
+topics:
+  softmax, entropy, greedy, sampling, top-k, top-p, temperature, thousand
+
+examples:
+  cutaway practice
+  cutaway practice top-k top-p --seed 7
+  cutaway practice --from run.trace --step 12     on a step of your own run
+  cutaway practice --answers                      the worked solution, to read or print
+  printf 'mat\\n' | cutaway practice greedy        one answer a line
+
+A probability is right within 0.005: .446, 0.45 and 45% are the same. A token is given by its name
+or number. A wrong or empty answer gets a hint and a second try; from a pipe there is one try. q,
+Ctrl-D or Ctrl-C leaves. The exit code is 0 however many were right.
+"""
+_KEYS = "A wrong answer has a second try, Enter alone a hint; q leaves."
+
+Mark = Literal["right", "right at the second try", "missed"]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway practice``."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "topics", nargs="*", metavar="TOPIC", help="only these; all where none is named"
+    )
+    parser.add_argument("--answers", action="store_true", help="print the worked solution")
+    luck = parser.add_mutually_exclusive_group()  # a run had its own
+    luck.add_argument("--seed", type=int, metavar="S", help="other luck")
+    luck.add_argument(
+        "--from", dest="trace", metavar="TRACE", help="practise on a step of this trace"
+    )
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="which, from 0; default: the most uncertain"
+    )
+
+
+def run(args: Namespace) -> int:
+    """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
+    from cutaway.cli.page import Page
+    from cutaway.practice import comparison, exercises
+
+    start = _start(args)
+    asked = exercises(start, args.topics)
+    page = Page()
+    _open(page, start)
+    done, code = True, 0
+    if args.answers:
+        _solve(page, asked)
+    else:
+        done, code = _ask_all(page, asked)
+    if done and not args.topics:
+        page.show(comparison(start))
+    return code
+
+
+def _start(args: Namespace) -> "Start":
+    from cutaway.practice import SAMPLE, from_trace
+    from cutaway.sampling.params import MAX_SEED, check_int
+    from cutaway.trace import Trace
+
+    if args.step is not None and args.trace is None:
+        raise InputError("--step needs a trace: name it with --from")
+    start = SAMPLE if args.trace is None else from_trace(Trace.read(args.trace), args.step)
+    if args.seed is None:
+        return start
+    return replace(start, seed=check_int("seed", args.seed, 0, MAX_SEED))
+
+
+def _open(page: "Page", start: "Start") -> None:
+    page.say(f"{start.text} …", bold=True)
+    print()
+    where, others, run = "", "", start.run
+    if run is not None:
+        where = f" at step {run.step} of your run"
+        others = f" All other tokens, with a probability of {run.left_out:.3f}, are left out."
+    page.show(
+        f"Which token comes next{where}? Here are {len(start.names)}, with their logits z.{others} "
+        f"The luck is the same in every exercise: that of seed {start.seed}, position "
+        f"{start.position}. Figures are shown rounded."
+    )
+
+
+def _solve(page: "Page", asked: "Sequence[Exercise]") -> None:
+    for n, exercise in enumerate(asked, 1):
+        page.say(f"[{n}/{len(asked)}] {exercise.topic}", bold=True)
+        page.say(exercise.question)
+        page.say(f"The answer: {exercise.answer.solution}", bold=True)
+        print()
+        page.show(*exercise.arithmetic)
+
+
+def _ask_all(page: "Page", asked: "Sequence[Exercise]") -> tuple[bool, int]:
+    """Whether all were answered, and the exit code; Ctrl-C or the end of the input ends it."""
+    marks: list[Mark] = []
+    code = 0
+    if sys.stdin.isatty():
+        page.show(_KEYS)
+        with suppress(ImportError):  # not every Python has it
+            import readline  # noqa: F401  line editing for input()
+    try:
+        _hold(page, asked, marks)
+    except KeyboardInterrupt:
+        print()
+        code = 130
+    page.say(_summary(marks, len(asked)), bold=True)
+    print()
+    return len(marks) == len(asked), code
+
+
+def _hold(page: "Page", asked: "Sequence[Exercise]", marks: list[Mark]) -> None:
+    """Ask one after the other, and mark the answers, until the other side leaves."""
+    for n, exercise in enumerate(asked, 1):
+        page.say(f"[{n}/{len(asked)}] {exercise.topic}", bold=True)
+        mark = _ask(page, exercise)
+        if mark is None:
+            return
+        marks.append(mark)
+        print()
+        page.show(*exercise.arithmetic)
+        to_read = sys.stdin.isatty() and n < len(asked)
+        if to_read and _read_line("Enter goes on. ") is None:
+            return
+
+
+def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
+    """None where the other side leaves. A person has two tries, a pipe has one."""
+    page.show(exercise.question, exercise.given)
+    tries: tuple[Mark, ...] = ("right", "right at the second try")
+    for mark in tries if sys.stdin.isatty() else tries[:1]:
+        if mark != tries[0]:
+            page.say(f"Hint: {exercise.hint}")
+        verdict = _answer(page, exercise)
+        if verdict is None:
+            return None
+        page.say(verdict.remark, bold=verdict.right)
+        if verdict.right:
+            return mark
+    page.say(f"The answer: {exercise.answer.solution}", bold=True)
+    return "missed"
+
+
+def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
+    """What somebody wrote, judged; an empty one has no remark. None where they leave."""
+    from cutaway.practice import Verdict
+
+    while (text := _read_line("> ")) is not None:
+        try:
+            return exercise.answer.judge(text) if text else Verdict(False, "")
+        except InputError as error:
+            sentence = f"That cannot be read: {error}."
+            if not sys.stdin.isatty():
+                return Verdict(False, sentence)
+            page.say(sentence)
+    return None
+
+
+def _read_line(prompt: str) -> str | None:
+    """The next line; None where they leave. What a pipe says is shown as if it were typed."""
+    try:
+        text = input(prompt).strip()
+    except EOFError:
+        print()
+        return None
+    if not sys.stdin.isatty():
+        print(text)
+    return None if text.casefold() in ("q", "quit") else text
+
+
+def _summary(marks: Sequence[Mark], count: int) -> str:
+    known = [mark for mark in get_args(Mark) if mark in marks]
+    parts = [f"{marks.count(mark)} {mark}" for mark in known]
+    parts += [f"{count - len(marks)} not answered"] if len(marks) < count else []
+    return f"Of {count}: {', '.join(parts)}."

@@ -1,0 +1,22 @@
+"""The sample step by hand: from six logits to a token, asked, judged and explained.
+
+Knows exercises and the arithmetic behind each. Whatever is right here is what
+``cutaway.sampling`` did: nothing is sampled a second way. Refuses to know terminals.
+"""
+
+from cutaway.practice.answers import Verdict
+from cutaway.practice.exercises import Exercise, comparison, exercises
+from cutaway.practice.start import SAMPLE, Start, from_trace
+from cutaway.practice.tables import Block, Table
+
+__all__ = [
+    "SAMPLE",
+    "Block",
+    "Exercise",
+    "Start",
+    "Table",
+    "Verdict",
+    "comparison",
+    "exercises",
+    "from_trace",
+]

@@ -1,0 +1,68 @@
+"""The sampler once more, as one would write it on paper: the oracle of the exercises."""
+
+from math import exp, log2
+
+from cutaway.practice import Start
+
+QUICK = ("softmax", "entropy", "greedy", "sampling", "top-k", "top-p", "temperature")
+
+
+def softmax(logits, kept):
+    weights = {row: exp(logits[row]) for row in kept}
+    return {row: weight / sum(weights.values()) for row, weight in weights.items()}
+
+
+def ranked(start):
+    return sorted(
+        range(len(start.names)), key=lambda row: (-start.logits[row], start.token_ids[row])
+    )
+
+
+def shares(start, temperature=1.0, top_k=0, top_p=1.0):
+    """Row -> probability of those that stay."""
+    logits = [z / temperature for z in start.logits]
+    order, kept = ranked(start), []
+    whole = softmax(logits, order)
+    for row in order[: top_k or None]:
+        kept.append(row)
+        if sum(whole[r] for r in kept) >= top_p:
+            break
+    return softmax(logits, kept)
+
+
+def pick(start, temperature=1.0, **filters):
+    """The row that is drawn."""
+    if temperature == 0:
+        return ranked(start)[0]
+    kept = shares(start, temperature, **filters)
+    return max(kept, key=lambda row: start.logits[row] / temperature + start.luck[row])
+
+
+def entropy(start):
+    """In bits."""
+    return -sum(p * log2(p) for p in shares(start).values())
+
+
+def solutions(start):
+    """What is right, for the exercises of the QUICK topics."""
+    rows, name = range(len(start.names)), start.names.__getitem__
+    all_of, best = shares(start), ranked(start)[0]
+    return [
+        [all_of[row] for row in rows],
+        [entropy(start)],
+        name(pick(start, 0)),
+        name(pick(start)),
+        list(shares(start, top_k=2).values()),
+        name(pick(start, top_k=2)),
+        name(list(shares(start, top_p=0.9))[-1]),
+        name(pick(start, top_p=0.9)),
+        [shares(start, 0.5)[best]],
+        name(pick(start, 0.5)),
+        name(pick(start, 2.0)),
+    ]
+
+
+def start_of(logits, seed=35, position=5):
+    """Tokens with ids that are far apart and in no order."""
+    ids = [(7919 * (n + 1)) % 501 for n in range(len(logits))]
+    return Start("x", tuple(ids), tuple(f"t{i}" for i in ids), tuple(logits), seed, position)

@@ -1,0 +1,207 @@
+"""``cutaway practice`` as a person meets it, and as a pipe does."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+from practice_brute import solutions
+
+from cutaway import LLM
+from cutaway.cli.main import main
+from cutaway.practice import SAMPLE
+from random_llama import write_tiny_llama
+
+ALL_RIGHT = [
+    right if isinstance(right, str) else " ".join(f"{figure:.2f}" for figure in right)
+    for right in solutions(SAMPLE)
+] + ["446"]  # fmt: skip
+
+
+@pytest.fixture
+def piped():
+    """Runs the command with these lines on standard input."""
+
+    def run(*args, lines=(), **environment):
+        done = subprocess.run(
+            [sys.executable, "-m", "cutaway", "practice", *args],
+            input="".join(f"{line}\n" for line in lines).encode(), capture_output=True,
+            env=os.environ | environment, timeout=60, check=False,
+        )  # fmt: skip
+        assert b"Traceback" not in done.stderr
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    return run
+
+
+class Person:
+    """The command on a terminal of 80 columns."""
+
+    def __init__(self, *args, **environment):
+        self.screen = ""
+        self._hand, terminal = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cutaway", "practice", *args],
+            stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+            env=os.environ | {"COLUMNS": "80", "TERM": "xterm"} | environment,
+        )  # fmt: skip
+        os.close(terminal)
+
+    def sees(self, text):
+        """Waits until the text stands on the screen, and forgets what came before it."""
+        while text not in self.screen:
+            ready, _, _ = select.select([self._hand], [], [], 60)
+            assert ready, f"{text!r} never came after {self.screen!r}"
+            self.screen += os.read(self._hand, 4096).decode()
+        before, _, self.screen = self.screen.partition(text)
+        return before
+
+    def types(self, keys):
+        os.write(self._hand, keys.encode())
+
+    def interrupts(self):
+        self._process.send_signal(signal.SIGINT)
+
+    def leaves(self):
+        return self._process.wait(timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        os.close(self._hand)
+
+
+def test_all_right(piped):
+    code, out, error = piped(lines=ALL_RIGHT)
+    assert (code, error) == (0, "")
+    assert out.count("Right.") == 12
+    assert "Of 12: 12 right." in out
+    assert "top-p 0.9               roof" in out
+
+
+def test_right_wrong_unreadable_and_empty(piped):
+    lines = ["mat", "mat", "0.6", ""]
+    code, out, _ = piped("greedy", "sampling", "top-k", lines=lines)
+    assert code == 0
+    assert "> mat\nRight.\n" in out
+    assert "> mat\nNot quite.\nThe answer: ‹eos›\n" in out
+    assert "> 0.6\nThat cannot be read: write 2 numbers with spaces between, each like" in out
+    assert "> \nThe answer: sofa\n" in out
+    assert "Of 4: 1 right, 3 missed." in out
+    assert "same logits, same luck" not in out  # that is for who did all topics
+
+
+def test_a_pipe_has_one_try(piped):
+    _, out, _ = piped("greedy", "sampling", lines=["idea", "eos"])
+    assert "Of 2: 1 right, 1 missed." in out
+    assert "Hint" not in out
+
+
+@pytest.mark.parametrize("lines", [[], ["q"], ["QUIT", "mat"]])
+def test_no_answers(piped, lines):
+    code, out, error = piped(lines=lines)
+    assert (code, error) == (0, "")
+    assert "Of 12: 12 not answered." in out
+    assert "The answer" not in out
+
+
+def test_answers_shows_the_solution_and_reads_nothing(piped):
+    code, out, error = piped("--answers", lines=["never read"])
+    assert (code, error) == (0, "")
+    assert "> " not in out
+    for right in ("The answer: 0.446 0.271 0.164 0.060 0.037 0.022", "The answer: roof"):
+        assert right in out
+    assert out.count("The answer: ") == 12
+    assert "top-p 0.9               roof" in out
+
+
+def test_another_seed_is_other_luck(piped):
+    _, out, _ = piped("sampling", "--seed", "7", "--answers")
+    assert "seed 7, position 5" in " ".join(out.split())
+    assert out != piped("sampling", "--answers")[1]
+
+
+def test_ascii(piped):
+    code, out, _ = piped("--answers", PYTHONIOENCODING="ascii")
+    assert code == 0
+    assert out.isascii()
+    assert out.count("?") == piped("--answers")[1].count("?")  # the questions' own
+    assert "<eos>  -0.50  +2.71" in out
+    assert "  1  mat     2.00      0.00  1.000  0.446  ###########\n" in out
+
+
+def test_lines_fit_and_columns_stand_below_each_other(piped):
+    for columns in (80, 60, 200):
+        _, out, _ = piped("--answers", COLUMNS=str(columns))
+        assert max(map(len, out.splitlines())) <= min(columns, 80)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(["door"], "topic must be one of softmax, "), (["--step", "1"], "--step needs a trace"),
+     (["--seed", "-1"], "seed must be"), (["--from", "nowhere"], "nowhere: the trace cannot"),
+     (["--from", "x", "--seed", "1"], "not allowed with argument")],
+)  # fmt: skip
+def test_bad_input_is_one_line(capsys, args, said):
+    assert main(["practice", *args]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_step_of_ones_own_run(piped, tmp_path):
+    llm = LLM(str(write_tiny_llama(tmp_path / "tiny.gguf")), threads=1)
+    llm.generate("ab", trace=tmp_path / "run.trace", max_tokens=4, seed=3, temperature=1)
+    args = ("--from", str(tmp_path / "run.trace"), "--step", "2")
+    code, out, error = piped(*args, "--answers")
+    assert (code, error) == (0, "")
+    text = " ".join(out.split())
+    assert "Which token comes next at step 2 of your run? Here are 6," in text
+    assert "All other tokens, with a probability of 0." in text
+    assert "your run, all tokens: top-p 0.9" in text
+    assert piped("--from", str(tmp_path / "run.trace"), "--step", "4")[0] == 2
+
+
+def test_a_person_gets_a_hint_and_a_second_try():
+    with Person("greedy", "sampling", NO_COLOR="1") as person:
+        person.sees("q leaves.")
+        person.sees("> ")
+        person.types("door\n")
+        person.sees("That cannot be read: write a token")
+        person.sees("> ")
+        person.types("idea\n")
+        person.sees("Not quite.\r\nHint: there is no luck in it.")
+        person.types("mat\n")
+        person.sees("Right.")
+        person.sees("Enter goes on. ")
+        person.types("\n")
+        person.sees("[2/2] sampling")
+        person.sees("> ")
+        person.types("\n")
+        person.sees("Hint: add the two columns.")
+        person.types("\n")
+        person.sees("The answer: ‹eos›")
+        assert "\x1b[1m" not in person.sees("Of 2: 1 right at the second try, 1 missed.")
+        assert person.leaves() == 0
+
+
+@pytest.mark.parametrize("keys", ["q\n", "\x04"])
+def test_a_person_leaves(keys):
+    with Person() as person:
+        person.sees("> ")
+        person.types(keys)
+        assert "\x1b[1m" in person.sees("Of 12: 12 not answered.")  # bold, without NO_COLOR
+        assert person.leaves() == 0
+
+
+def test_ctrl_c():
+    with Person() as person:
+        person.sees("> ")
+        person.interrupts()
+        person.types("\n")  # Python's readline may wait for a key before it heeds a signal
+        person.sees("Of 12: 12 not answered.")
+        assert person.leaves() == 130
