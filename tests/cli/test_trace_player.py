@@ -197,6 +197,17 @@ def test_ctrl_c_on_the_keyboard(path):
     assert session.end() == 130
 
 
+def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(path):
+    session = Session(path)
+    session.wait_for("\x1b[J")
+    session.type("\x1a")  # a session's leader cannot be stopped: it goes on at once
+    session.wait_for("\x1b[?1049l")
+    session.wait_for("\x1b[?1049h")
+    session.wait_for(" step 0/29")
+    session.type("q")
+    assert session.end() == 0
+
+
 def test_no_colour_is_minded(path):
     session = Session(path, NO_COLOR="1")
     assert "\x1b[38;" not in session.wait_for("\x1b[J")

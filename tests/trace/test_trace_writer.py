@@ -1,5 +1,6 @@
 """The writer: readable after every step, nothing overwritten, nothing after a line that was cut."""
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -9,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace import Trace, TraceWriter
-from cutaway.trace.write import numbered
-from made_traces import HEADS, runs, tell, write
+from cutaway.trace import Token, Trace, TraceWriter
+from cutaway.trace.write import numbered, token_line
+from made_traces import HEADS, TEXTS, runs, tell, write
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -152,6 +153,20 @@ def test_a_token_is_told_once_and_before_its_use(head):
         os.close(sink)
     assert sorted({*head.prompt_token_ids, *head.watch, *head.end_ids}) == sorted(asked)
     assert told == len(asked)
+
+
+TOKENS = st.builds(
+    Token, st.integers(0, 2**40), st.binary() | TEXTS.map(str.encode),
+    st.none() | TEXTS.filter(bool),
+)  # fmt: skip
+
+
+@given(TOKENS)
+def test_a_tokens_line_is_its_record(token):
+    line = token_line(token)
+    form = json.dumps(token.to_json(), ensure_ascii=False, separators=(",", ":"))
+    assert line == f"{form}\n".encode()
+    assert Token.from_json(json.loads(line)) == token
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ _SPELLINGS = {
 
 
 def _level(height: float) -> int:
-    return min(max(int(height * 8), 0), 7)
+    return min(int(min(max(height, 0.0), 1.0) * 8), 7)
 
 
 def width(text: str) -> int:

@@ -9,6 +9,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -41,18 +42,18 @@ class TraceWriter:
         self._zip = zlib.compressobj(wbits=31) if self.path.suffix == ".gz" else None
         self._is_whole = True
         ids = (*head.prompt_token_ids, *head.watch, *head.end_ids)
-        self._write(head.to_json(), *self._new_tokens(ids))
+        self._write(_line(head.to_json()), *self._new_tokens(ids))
 
     def step(self, step: "TokenStep") -> None:
         """Append a step, which the engine was asked to observe."""
         record = record_of(step)
         ids = {record.own, *(c.id for c in record.candidates)}
         ids.update(*(stage.victims for stage in record.stages))
-        self._write(*self._new_tokens(ids), record.to_json())
+        self._write(*self._new_tokens(ids), _line(record.to_json()))
 
     def end(self, end: End) -> None:
         """Append why it ended, and close the file."""
-        self._write(end.to_json())
+        self._write(_line(end.to_json()))
         self.close()
 
     @property
@@ -76,14 +77,14 @@ class TraceWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _new_tokens(self, ids: Iterable[int]) -> list[Json]:
+    def _new_tokens(self, ids: Iterable[int]) -> list[bytes]:
         new = sorted({*ids} - self._told)
         self._told.update(new)
-        return [self._tell(token_id).to_json() for token_id in new]
+        return [token_line(self._tell(token_id)) for token_id in new]
 
-    def _write(self, *lines: Json) -> None:
+    def _write(self, *lines: bytes) -> None:
         """Whole lines, at once, so that whoever reads meanwhile sees none that is cut."""
-        data = b"".join(map(_line, lines))
+        data = b"".join(lines)
         if not self._is_whole:  # nothing can follow a line that was cut
             return
         self._is_whole = False  # until all is written: Ctrl-C may come between
@@ -170,6 +171,17 @@ def _line(record: Json) -> bytes:
     except ValueError:
         raise CutawayError("trace: a figure is not finite, for which JSON has no form") from None
     return text.encode("utf-8", "replace") + b"\n"  # a model's name may be no Unicode
+
+
+def token_line(token: Token) -> bytes:
+    """``_line(token.to_json())``, faster where it is plain: a step has many that are new."""
+    try:
+        text = encode_basestring(token.bytes.decode())
+    except UnicodeDecodeError:
+        return _line(token.to_json())
+    if token.name:
+        return _line(token.to_json())
+    return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
 
 
 # -- records -------------------------------------------------------------------------------------
