@@ -8,8 +8,6 @@ from typing import Any
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine import Speculation, TokenStep
 from cutaway.sampling import ReadRow
-from cutaway.trace.figures import bits
-from cutaway.trace.html import Chip, legend, strip, style, tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,9 @@ class Completion:
 
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
+        from cutaway.trace.figures import bits  # not before: 20 ms of a cold start
+        from cutaway.trace.html import Chip, legend, strip, style, tag
+
         chips = (
             Chip(s.text, bits(s.logprob), f"token {s.token_id}: {bits(s.logprob):.2f} bits")
             for s in self.steps

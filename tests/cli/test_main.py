@@ -131,6 +131,15 @@ def test_light_commands_import_nothing_heavy(argv):
     assert loaded.isdisjoint({"numpy", "tokenizers", "jinja2", "filelock", "huggingface_hub"})
 
 
+def test_writing_a_text_imports_no_more_than_it_needs():
+    code = "import cutaway.cli.generate, cutaway.llm, sys; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(told.stdout.split())
+    assert "cutaway.llm" in loaded
+    heavy = {"asyncio", "difflib", "html", "http", "secrets", "subprocess", "tempfile"}
+    assert loaded.isdisjoint({"cutaway.trace", "cutaway.rerun", "cutaway.recording", *heavy})
+
+
 def test_help_imports_no_command():
     assert {name for name in _loaded("--help") if name.startswith("cutaway.")} == {
         "cutaway.cli",
