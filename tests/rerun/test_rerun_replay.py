@@ -68,6 +68,20 @@ def test_another_end_on_record_is_a_difference(tiny, trace):
     assert done.difference.what == {"end": (("end_token", 2), ("max_tokens", None))}
 
 
+def test_steps_taken_off_the_end_are_missed(tiny, trace):
+    done = again(tiny, replace(trace, steps=trace.steps[:-1]))
+    assert done.difference.step == 22
+    told = (trace.end.fingerprint, trace.steps[-2].fingerprint)
+    assert done.difference.what == {"fingerprint": told}
+
+
+def test_another_draw_on_record_is_a_difference(tiny, trace):
+    """Where tokens were given, nothing else tells what luck and chain would have taken."""
+    wrong = (trace.steps[1].own + 1) % 264
+    done = again(tiny, _with_step(trace, 1, own=wrong))
+    assert done.difference.what == {"own": (wrong, trace.steps[1].own)}
+
+
 @pytest.mark.parametrize("reason", ["aborted", "context_full", "error"])
 def test_an_end_from_outside_says_nothing_of_the_tokens(tiny, trace, reason):
     short = replace(trace, steps=trace.steps[:7], end=replace(trace.end, reason=reason))

@@ -14,9 +14,9 @@ examples:
   cutaway trace replay run.jsonl -m model.gguf --threads 1
   cutaway trace replay run.jsonl.gz --speculate ngram --json
 
-Each step's token, the hash of its logits and the chained fingerprint are held against the record;
-the first difference ends the replay. Threads, instruction set (CUTAWAY_ISA), caches and
-speculation change no bit. Exit code 0: the same; 1: something differs.
+Each step's token, what the sampler drew, the hash of its logits and the chained fingerprint are
+held against the record, then the end; the first difference ends the replay. Threads, instruction
+set (CUTAWAY_ISA), caches and speculation change no bit. Exit code 0: the same; 1: something differs.
 """
 
 

@@ -64,8 +64,9 @@ def replay(
 ) -> Replayed:
     """Run the recorded request again and stop at the first step that differs.
 
-    Compared are each step's token, the hash of its logits and the chained fingerprint; then
-    why the text ended, where that follows from the tokens. Threads, instruction set, company
+    Compared are each step's token, what the sampler drew, the hash of its logits and the chained
+    fingerprint; then why the text ended and the last fingerprint, where the end follows from the
+    tokens. Threads, instruction set, company
     in the batch, ``speculate`` and ``kv_cache`` change none of them.
     Raises InputError where the weights, the tokenizer, the backend or the chain are not those
     on record, unless ``anyway``; where the tokens are other tokens; where the trace has no steps;
@@ -105,13 +106,13 @@ def _refuse(found: tuple[Disagreement, ...]) -> None:
 
 
 def _difference(recorded: Step, now: TokenStep) -> Difference | None:
-    pairs: dict[str, tuple[Any, Any]] = {
-        "token": (recorded.token_id, now.token_id),
-        "row": (recorded.row, f"{now.row:016x}"),
-        "fingerprint": (recorded.fingerprint, f"{now.fingerprint:016x}"),
-    }
-    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    return Difference(recorded.index, differing) if differing else None
+    return _unequal(
+        recorded.index,
+        token=(recorded.token_id, now.token_id),
+        own=(recorded.own, now.own),
+        row=(recorded.row, f"{now.row:016x}"),
+        fingerprint=(recorded.fingerprint, f"{now.fingerprint:016x}"),
+    )
 
 
 def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> Difference | None:
@@ -121,5 +122,13 @@ def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> Difference 
     end = trace.end
     if end is None or end.reason in _OUTER:
         return None
-    recorded, now = (end.reason, end.matched), (str(last.finish_reason), last.matched)
-    return Difference(count - 1, {"end": (recorded, now)}) if recorded != now else None
+    return _unequal(
+        count - 1,
+        end=((end.reason, end.matched), (str(last.finish_reason), last.matched)),
+        fingerprint=(end.fingerprint, f"{last.fingerprint:016x}"),  # steps may be missing
+    )
+
+
+def _unequal(step: int, **pairs: tuple[Any, Any]) -> Difference | None:
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return Difference(step, differing) if differing else None
