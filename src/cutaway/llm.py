@@ -134,7 +134,7 @@ class LLM:
         Completions. An empty list is a prompt of no tokens, and refused.
         options: temperature, top_k, top_p, min_p, seed, stop, max_tokens, … (SamplingParams,
         StopParams and Options name them all). With n > 1 each prompt gives a list of n.
-        trace=FILE records the run; of several texts the second is in FILE.2, and so on.
+        trace="run.jsonl" records the run; of several texts the second is in run.2.jsonl, and so on.
         Raises InputError for an unknown option or a value out of range.
         """
         parsed = self._parse(options)

@@ -54,6 +54,18 @@ def test_the_reading_is_a_trace_of_its_own(tiny, trace, tmp_path):
     assert written.output_token_ids == trace.output_token_ids
 
 
-def test_no_candidates_cannot_be_rescored(tiny, trace):
+def test_it_keeps_as_much_of_each_step_as_was_recorded(tiny, trace, tmp_path):
+    done = rescore(tiny, trace, trace=tmp_path / "again.jsonl")
+    head = Trace.read(tmp_path / "again.jsonl").head
+    assert (head.candidates, head.watch) == (3, trace.head.watch)
+    assert all(len(step.observed.candidates) >= 3 for step in done.completion.steps)
+
+
+def test_several_readings_are_refused(tiny, trace):
+    with pytest.raises(InputError, match="n must be 1"):
+        rescore(tiny, trace, n=2)
+
+
+def test_what_nobody_observes_cannot_be_rescored(tiny, trace):
     with pytest.raises(InputError, match="candidates must be 1 or more"):
-        rescore(tiny, trace, candidates=0)
+        rescore(tiny, trace, candidates=0, watch=())

@@ -19,7 +19,7 @@ examples:
 
 "bits" is a token's surprise, -log2 of its probability under the model itself; "chain", under the
 settings; "-" there: they removed it. "instead" is what the same luck would choose now, where that
-is another token.
+is another token. The new trace keeps as many candidates as the old, unless told otherwise.
 """
 _HEAD = ("step", "token", " bits", "  now", " rank", "  now", "chain", "  now", "instead")
 

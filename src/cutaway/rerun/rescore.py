@@ -72,17 +72,18 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     """Read the recorded tokens again, each after those before it.
 
     changes: options of LLM.generate that are to differ, such as temperature, top_p or seed;
-    trace=PATH writes the new reading as a trace. No stop condition ends the text early.
+    trace=PATH writes the new reading as a trace, which keeps as many candidates as the old one.
+    No stop condition ends the text early.
     Raises InputError where the model has other tokens, or the trace has no steps.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
     check_vocabulary(llm, trace)
-    ids = trace.output_token_ids
-    options: dict[str, Any] = settings_of(trace.head) | {"candidates": 1} | changes
+    ids, kept = trace.output_token_ids, {n: getattr(trace.head, n) for n in ("candidates", "watch")}
+    options: dict[str, Any] = settings_of(trace.head) | kept | changes
     options |= {"forced": ids, "max_tokens": len(ids), "ignore_eos": True}
     options |= {"stop": (), "stop_token_ids": ()}
-    done = llm.generate(list(trace.head.prompt_token_ids), **options)
+    done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
     if len(done.steps) < len(ids):
         raise CutawayError(f"only {len(done.steps)} of {len(ids)} tokens fit the model's context")
     return Rescored(
@@ -95,7 +96,7 @@ def _recorded(step: Step) -> Reading:
 
 
 def _observed(step: TokenStep) -> Reading:
-    if step.observed is None:  # candidates=0 was among the changes
+    if step.observed is None:  # neither candidates nor a watch was asked for
         raise InputError("candidates must be 1 or more to rescore")
     return _reading(step.logprob, step.observed.rank, step.observed.final_logprob, step.own)
 
