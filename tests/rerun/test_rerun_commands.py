@@ -111,7 +111,8 @@ def test_diff_with_a_model_adds_the_curves(model, trace, tmp_path):
 
 
 def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
-    args = ("snowball", "ab", *model, "--errors", "3", "--max-tokens", "20", "--seed", "5")
+    common = ("snowball", "ab", *model, "--max-tokens", "20", "--seed", "5")
+    args = (*common, "--errors", "3")
     code, out, err = run(*args, "--svg", tmp_path / "s.svg")
     assert (code, err) == (0, "")
     lines = out.split("\n")
@@ -125,7 +126,7 @@ def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
     document = json.loads(run(*args, "--json")[1])
     assert [fork["at"] for fork in document["forks"]] == [0, 3, 6]
     assert len(document["mean"]["forced"]) == 13
-    named = json.loads(run(*args, "--json", "--at", "6,3")[1])
+    named = json.loads(run(*common, "--json", "--at", "6,3")[1])
     assert named["forks"] == document["forks"][1:]
 
 
@@ -152,6 +153,10 @@ def test_exposure_prints_a_line_per_stretch(model, tmp_path):
         (("trace", "replay", "/nowhere.jsonl"), "/nowhere.jsonl: the trace cannot be read"),
         (("snowball", "ab", "--errors", "0"), "errors must be between 1 and 32"),
         (("snowball", "ab", "--temperature", "x"), "invalid float value"),
+        (("snowball", "ab", "--errors", "3", "--at", "4"), "not allowed with"),
+        (("snowball", "ab", "--at", "4,x"), "write numbers with commas"),
+        (("snowball", "ab", "--svg", "/nowhere/s.svg"), "--svg: /nowhere/s.svg cannot be written"),
+        (("exposure", "-", "--svg", "/"), "--svg: / cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence(model, args, sentence):

@@ -9,7 +9,7 @@ from cutaway.sampling import derive_seed
 from random_llama import write_tiny_llama
 
 TEXT = "a harbour, an old ship and a bad map; " * 4
-OPTIONS = {"context": 9, "tokens": 12, "points": 4, "seed": 3, "progress": False}
+OPTIONS = {"before": 9, "tokens": 12, "points": 4, "seed": 3, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,12 @@ def test_differences_are_own_less_human_and_begin_at_nothing(done):
     assert done.drift.any()
 
 
+def test_no_stop_condition_ends_a_text(llm):
+    plain = exposure(llm, TEXT, **OPTIONS)
+    stops = {"stop": ["a", "b"], "stop_token_ids": plain.windows[0].own}
+    assert exposure(llm, TEXT, **OPTIONS, **stops).windows == plain.windows
+
+
 def test_a_short_text_has_fewer_windows(llm):
     few = exposure(llm, TEXT[:60], **OPTIONS | {"points": 100})
     count = len(llm.tokenize(TEXT[:60], add_bos=False))
@@ -88,8 +94,8 @@ def test_a_short_text_has_fewer_windows(llm):
     [
         ({"text": "ab"}, "the text has .* tokens and two windows need 33"),
         ({"points": 1}, "points must be 2 or more"),
-        ({"context": 0}, "context must be 1 or more"),
-        ({"context": 120}, "must fit the model's context of 128"),
+        ({"before": 0}, "before must be 1 or more"),
+        ({"before": 120}, "must fit the model's context of 128"),
         ({"temprature": 1}, "unknown option"),
     ],
 )

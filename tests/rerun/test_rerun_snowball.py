@@ -48,11 +48,23 @@ def test_mistakes_lie_in_the_first_half_and_are_the_likeliest_other_tokens(llm, 
 
 
 def test_the_places_can_be_named(llm, done):
-    named = snowball(llm, "ab", **OPTIONS | {"at": (6, 3, 6)})
+    named = snowball(llm, "ab", **OPTIONS | {"errors": None, "at": (6, 3, 6)})
     assert [fork.at for fork in named.forks] == [3, 6]
     for fork, other in zip(named.forks, done.forks[1:], strict=True):
         assert (fork.token_id, fork.token_ids) == (other.token_id, other.token_ids)
         assert fork.forced.tolist() == other.forced.tolist()
+
+
+def test_a_short_text_has_room_for_fewer_mistakes(llm):
+    short = snowball(llm, "ab", **OPTIONS | {"errors": None, "max_tokens": 8})
+    assert [fork.at for fork in short.forks] == [0, 1, 2, 3]
+
+
+def test_no_stop_condition_ends_a_text(llm, done):
+    stops = {"stop": ["a", "b", "c"], "stop_token_ids": done.original.token_ids}
+    stopped = snowball(llm, "ab", **OPTIONS, **stops)
+    assert stopped.original.token_ids == done.original.token_ids
+    assert stopped.mean("free").tolist() == done.mean("free").tolist()
 
 
 def test_the_rank_makes_the_mistake_less_likely(llm, done):
@@ -121,8 +133,9 @@ def test_texts_meet_where_a_run_of_tokens_is_the_same(fork, original, found):
         ({"errors": 11}, "errors must be between 1 and 10"),
         ({"max_tokens": 3}, "max_tokens must be 4 or more"),
         ({"max_tokens": 400}, "max_tokens: the context has room for 125"),
-        ({"at": []}, "at must name a step"),
-        ({"at": [19]}, "at must be between 0 and 18"),
+        ({"errors": None, "at": []}, "at must name a step"),
+        ({"errors": None, "at": [19]}, "at must be between 0 and 18"),
+        ({"at": [4]}, "give one of the two"),
         ({"rank": 0}, "rank must be between 1 and 100"),
         ({"temprature": 1}, "unknown option"),
     ],

@@ -215,4 +215,4 @@ def ids(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ArgumentTypeError(f"write token ids with commas, for example 2,7: {text!r}") from None
+        raise ArgumentTypeError(f"write numbers with commas, for example 2,7: {text!r}") from None

@@ -51,10 +51,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
     text, options = _read(args.file), arguments.request_options(args)
+    streams.check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.rerun import exposure
 
-    options |= {"points": args.points, "context": args.before, "tokens": args.tokens}
+    options |= {"points": args.points, "before": args.before, "tokens": args.tokens}
     done = exposure(llm, text, progress=not args.quiet, **options)
     if args.svg:
         _draw(args.svg, done)

@@ -32,11 +32,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway snowball``."""
     parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text to continue; - reads standard input")
-    parser.add_argument(
-        "--errors", type=int, default=8, metavar="N",
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--errors", type=int, metavar="N",
         help="so many mistakes, spread over the first half of the text; default 8",
     )  # fmt: skip
-    parser.add_argument(
+    where.add_argument(
         "--at", type=arguments.ids, metavar="STEP,STEP", help="at these steps instead, from 0"
     )
     parser.add_argument(
@@ -56,6 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
     prompt, options = arguments.read_text(args.prompt), arguments.request_options(args)
+    streams.check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.rerun import snowball
 

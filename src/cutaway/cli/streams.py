@@ -1,6 +1,6 @@
 """Standard streams that may be closed, full, or no longer read by anybody.
 
-Knows file descriptors and encodings. Refuses to know what is written.
+Knows file descriptors, encodings and permissions. Refuses to know what is written.
 """
 
 import io
@@ -8,7 +8,10 @@ import json
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO
+
+from cutaway.errors import InputError
 
 
 def prepare() -> None:
@@ -33,6 +36,15 @@ def print_json(document: Any) -> None:
     """One JSON document on standard output, in characters that its encoding has."""
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(json.dumps(document, ensure_ascii=not is_unicode))
+
+
+def check_output(option: str, path: str | None) -> None:
+    """InputError where the file that an option names cannot be written: before any work is done."""
+    file = Path(path or "")
+    if path is not None and (
+        file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)
+    ):
+        raise InputError(f"{option}: {path} cannot be written; name a file in a folder that can")
 
 
 def settle() -> None:

@@ -18,7 +18,7 @@ from cutaway.errors import InputError
 from cutaway.llm import LLM
 from cutaway.progress import Bar, tokens_done
 from cutaway.rerun.figures import Estimate, bands, estimate
-from cutaway.rerun.request import run_together
+from cutaway.rerun.request import UNSTOPPED, run_together
 from cutaway.sampling import check_int, derive_seed
 
 Curves = NDArray[np.float64]
@@ -86,7 +86,7 @@ def exposure(
     llm: LLM,
     text: str | Sequence[int],
     *,
-    context: int = 64,
+    before: int = 64,
     tokens: int = 64,
     points: int = 32,
     seed: int = 0,
@@ -95,9 +95,9 @@ def exposure(
 ) -> Exposure:
     """Cut a human text at several points; from each, read on, and write on instead.
 
-    text     or its token ids; it must hold context + 2 · tokens of them
-    context  tokens of the text before each cut
-    tokens   how far to go after it; no end token ends a text
+    text     or its token ids; it must hold before + 2 · tokens of them
+    before   tokens of the text before each cut
+    tokens   how far to go after it; no stop condition ends a text
     points   at most so many cuts, spread evenly; what follows one never overlaps another's
     seed     the i-th window's luck comes from (seed, i)
     options  of LLM.generate. By default the model's own distribution is drawn from, unsharpened
@@ -105,9 +105,9 @@ def exposure(
 
     Raises InputError for a value out of range and a text that is too short.
     """
-    cuts, seed = _cuts(llm, text, context, tokens, points), check_int("seed", seed, 0, 2**64 - 1)
+    cuts, seed = _cuts(llm, text, before, tokens, points), check_int("seed", seed, 0, 2**64 - 1)
     common = {"temperature": 1.0, "top_p": 1.0} | options
-    common |= {"max_tokens": tokens, "ignore_eos": True, "candidates": 1}
+    common |= {"max_tokens": tokens, "candidates": 1, **UNSTOPPED}
     requests = []
     for i, cut in enumerate(cuts):
         prompt, own = [*_begin(llm), *cut.context], common | {"seed": derive_seed(seed, i)}
@@ -123,25 +123,25 @@ def exposure(
 
 
 def _cuts(
-    llm: LLM, text: str | Sequence[int], context: int, tokens: int, points: int
+    llm: LLM, text: str | Sequence[int], before: int, tokens: int, points: int
 ) -> list[Window]:
     """Windows spread evenly over the text, in which the model has not written yet."""
     ids = llm.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
-    context, tokens = check_int("context", context, 1), check_int("tokens", tokens, 1)
+    before, tokens = check_int("before", before, 1), check_int("tokens", tokens, 1)
     points = check_int("points", points, 2)
-    room, fits = llm.engine.limits.context_length, (len(ids) - context) // tokens
-    if len(_begin(llm)) + context + tokens > room:
-        raise InputError(f"context and tokens together must fit the model's context of {room}")
+    room, fits = llm.engine.limits.context_length, (len(ids) - before) // tokens
+    if len(_begin(llm)) + before + tokens > room:
+        raise InputError(f"before and tokens together must fit the model's context of {room}")
     if fits < 2:
         raise InputError(
-            f"the text has {len(ids)} tokens and two windows need {context + 2 * tokens}: "
-            "take a longer text, or fewer tokens or less context"
+            f"the text has {len(ids)} tokens and two windows need {before + 2 * tokens}: "
+            "take a longer text, or fewer tokens or less before"
         )
     count = min(points, fits)
-    last = len(ids) - context - tokens
+    last = len(ids) - before - tokens
     starts = [last * i // (count - 1) for i in range(count)]
     return [
-        Window(s, tuple(ids[s : s + context]), tuple(ids[s + context :][:tokens])) for s in starts
+        Window(s, tuple(ids[s : s + before]), tuple(ids[s + before :][:tokens])) for s in starts
     ]
 
 

@@ -19,6 +19,9 @@ from cutaway.stream import Stream
 from cutaway.trace import Head, Trace
 
 _SETTINGS = tuple(f.name for f in (*fields(SamplingParams), *fields(StopParams)))
+UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
+"""Settings under which a text goes on to its last token, whatever is in it."""
+
 _DECISIVE = ("weights", "tokenizer", "backend", "chain")
 
 

@@ -12,7 +12,7 @@ from cutaway.completion import Completion
 from cutaway.engine import TokenStep
 from cutaway.errors import CutawayError, InputError
 from cutaway.llm import LLM
-from cutaway.rerun.request import check_vocabulary, settings_of
+from cutaway.rerun.request import UNSTOPPED, check_vocabulary, settings_of
 from cutaway.trace import Step, Trace
 
 
@@ -81,8 +81,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     check_vocabulary(llm, trace)
     ids, kept = trace.output_token_ids, {n: getattr(trace.head, n) for n in ("candidates", "watch")}
     options: dict[str, Any] = settings_of(trace.head) | kept | changes
-    options |= {"forced": ids, "max_tokens": len(ids), "ignore_eos": True}
-    options |= {"stop": (), "stop_token_ids": ()}
+    options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
     done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
     if len(done.steps) < len(ids):
         raise CutawayError(f"only {len(done.steps)} of {len(ids)} tokens fit the model's context")

@@ -17,10 +17,12 @@ from cutaway.llm import LLM
 from cutaway.progress import Bar, texts_done, tokens_done
 from cutaway.rerun.figures import Curve, Estimate, bands, estimate
 from cutaway.rerun.forks import Fork, Original
-from cutaway.rerun.request import run_together
+from cutaway.rerun.request import UNSTOPPED, run_together
 from cutaway.sampling import check_int
 
 CURVES = ("forced", "cost", "free")
+
+_ERRORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def snowball(
     llm: LLM,
     prompt: str | Sequence[int],
     *,
-    errors: int = 8,
+    errors: int | None = None,
     at: Sequence[int] | None = None,
     max_tokens: int = 64,
     rank: int = 1,
@@ -75,9 +77,10 @@ def snowball(
 ) -> Snowball:
     """Write a text, make a mistake at each of several steps, and see what becomes of it.
 
-    errors      so many mistakes, each in a text of its own, spread evenly over the first half
+    errors      so many mistakes, each in a text of its own, spread evenly over the first half;
+                8 of them unless told otherwise, or as many as find room
     at          the steps, instead
-    max_tokens  of the text; no end token ends it. Every fork is measured for as many tokens as
+    max_tokens  of the text; no stop condition ends it. Every fork is measured for as many tokens as
                 follow the last of the mistakes
     rank        the mistake is the likeliest of the other tokens, or the ``rank``-th likeliest;
                 never an end token
@@ -88,7 +91,7 @@ def snowball(
     places = _places(check_int("max_tokens", max_tokens, 4), errors, at)
     rank, horizon = check_int("rank", rank, 1, 100), max_tokens - 1 - max(places)
     ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
-    options |= {"max_tokens": max_tokens, "ignore_eos": True}
+    options |= {"max_tokens": max_tokens, **UNSTOPPED}
     total = max_tokens + sum(place + 1 + horizon for place in places)
     with Bar("writing", total, show=progress, figures=tokens_done) as bar:
         (text,) = run_together(llm, [(ids, options)], bar.update)
@@ -107,12 +110,14 @@ def snowball(
     return Snowball(text, tuple(forks))
 
 
-def _places(max_tokens: int, errors: int, at: Sequence[int] | None) -> list[int]:
+def _places(max_tokens: int, errors: int | None, at: Sequence[int] | None) -> list[int]:
     """The steps of the mistakes; at least one token follows each."""
     if at is None:
         half = max_tokens // 2
-        errors = check_int("errors", errors, 1, half)
+        errors = min(_ERRORS, half) if errors is None else check_int("errors", errors, 1, half)
         return [half * i // errors for i in range(errors)]
+    if errors is not None:
+        raise InputError("errors says how many mistakes, at where they are: give one of the two")
     if not at:
         raise InputError("at must name a step or more")
     return sorted({check_int("at", place, 0, max_tokens - 2) for place in at})
