@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -93,7 +94,7 @@ def test_no_engine_is_imported(run, verb):
 
 def test_play_prints_a_line_per_step(capsys, run):
     first, *steps, last = printed(capsys, "play", run).splitlines()
-    assert first == "made · seed 7 · top-k · 4 steps"
+    assert first == "made · seed 7 · top-k 2 · 4 steps"
     assert last == "ended: max_tokens"
     assert [line.split()[1] for line in steps] == ["␣mat", "␣sofa", "␣roof", "␣moon"]
     assert "44.6% → 62.2%" in steps[0]  # the lesson's figures
@@ -207,6 +208,15 @@ def test_diff_tells_where_they_meet(capsys, run, tmp_path):
     assert "  A 0, B 1: 4 tokens, ' mat sofa roof moon'" in said
     assert "No token is equal" in said
     assert "All 4 tokens are equal" in printed(capsys, "diff", run, run)
+
+
+def test_diff_tells_chains_apart(capsys, run, tmp_path):
+    chain = ({"stage": "top_p", "p": 0.9}, {"stage": "top_k", "k": 40})
+    steps = [made_step(0, 1)]
+    steps = [replace(step, stages=step.stages * 2) for step in steps]
+    (other := tmp_path / "other.jsonl").write_bytes(made_bytes(steps, chain=chain))
+    line = next(x for x in printed(capsys, "diff", run, other).split("\n") if x.startswith("  chain"))
+    assert line.split() == ["chain", "top-k", "2", "top-p", "0.9,", "top-k", "40"]
 
 
 def test_export(capsys, run):

@@ -119,7 +119,8 @@ def test_another_backend_is_refused(folder, trace):
 
 def test_a_chain_that_is_not_that_of_the_settings_is_refused(tiny, trace):
     head = replace(trace.head, chain=trace.head.chain[:-1])
-    with pytest.raises(InputError, match="chain: "):
+    told = r"chain: (.+), top-k 40(, .+)? on record, \1, top-k 40(, .+)? now"
+    with pytest.raises(InputError, match=told):
         again(tiny, replace(trace, head=head))
 
 

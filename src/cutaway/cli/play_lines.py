@@ -7,7 +7,7 @@ from cutaway.cli.drawing import BOLD, DIM, PLAIN, Line, Style, fit
 from cutaway.progress import megabytes
 from cutaway.trace import Step, Trace
 from cutaway.trace.endings import end_moment
-from cutaway.trace.figures import bits, percent, probability
+from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.views import CandidateView, StepView
 
 _NAME = 18  # cells of a token's name
@@ -28,8 +28,7 @@ def shown(style: Style, name: str) -> str:
 def summary(style: Style, trace: Trace) -> str:
     """What run this is, in one line."""
     head = trace.head
-    chain = [str(stage["stage"]).replace("_", "-") for stage in head.chain]
-    parts = [head.model, f"seed {head.seed}", " ".join(chain) or "no stages"]
+    parts = [head.model, f"seed {head.seed}", chain_label(head.chain)]
     if head.parent:
         token = shown(style, trace.name_of(head.parent.token_id))
         parts.append(f"fork at step {head.parent.step} with {token}")

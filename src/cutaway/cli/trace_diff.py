@@ -12,7 +12,7 @@ from cutaway.cli.fork_curves import EXPLAINED
 from cutaway.cli.streams import print_json
 from cutaway.trace import Change, Cost, Difference, Meeting, Trace, Way, diff
 from cutaway.trace.differences import MEETING
-from cutaway.trace.figures import percent
+from cutaway.trace.figures import chain_label, percent
 
 if TYPE_CHECKING:
     from cutaway.rerun import Fork
@@ -84,7 +84,8 @@ def _cost(cost: Cost) -> str:
 
 
 def _change(change: Change) -> str:
-    a, b = (clip(str(value), _VALUE) for value in (change.a, change.b))
+    told = chain_label if change.name == "chain" else str
+    a, b = (clip(told(value), _VALUE) for value in (change.a, change.b))
     return f"  {change.name:<20} {a:<{_VALUE}}  {b}".rstrip()
 
 

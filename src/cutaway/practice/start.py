@@ -4,16 +4,15 @@ Knows the sample of the lesson, and how to take such a handful from a step of a 
 Refuses to know what is asked about it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
-from typing import Any
 
 import numpy as np
 
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
 from cutaway.trace import Candidate, Step, Trace
+from cutaway.trace.figures import stage_label
 
 TOKENS = 6  # as many as one works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12
@@ -114,15 +113,9 @@ def _handful(step: Step) -> list[Candidate]:
 
 
 def _chain(trace: Trace) -> str:
-    stages = [_stage(stage) for stage in trace.head.chain]
+    stages = [stage_label(stage) for stage in trace.head.chain]
     greedy = ["greedy"] if trace.head.params.get("temperature") == 0 else []
     return " → ".join(stages + greedy) or "pure sampling"
-
-
-def _stage(stage: Mapping[str, Any]) -> str:
-    """Its name, and its rule where that is one number: "top-p 0.9"."""
-    name, *rule = (stage["stage"].replace("_", "-"), *(v for k, v in stage.items() if k != "stage"))
-    return f"{name} {rule[0]:g}" if len(rule) == 1 and isinstance(rule[0], int | float) else name
 
 
 def _written(trace: Trace, step: Step) -> str:

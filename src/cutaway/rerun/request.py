@@ -17,6 +17,7 @@ from cutaway.llm import LLM
 from cutaway.sampling import SamplingParams
 from cutaway.stream import Stream
 from cutaway.trace import Head, Trace
+from cutaway.trace.figures import chain_label
 
 _SETTINGS = tuple(f.name for f in (*fields(SamplingParams), *fields(StopParams)))
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
@@ -39,7 +40,8 @@ class Disagreement:
         return self.field in _DECISIVE
 
     def __str__(self) -> str:
-        return f"{self.field}: {_short(self.recorded)} on record, {_short(self.now)} now"
+        told = chain_label if self.field == "chain" else _short
+        return f"{self.field}: {told(self.recorded)} on record, {told(self.now)} now"
 
 
 def settings_of(head: Head) -> dict[str, Any]:

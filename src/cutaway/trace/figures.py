@@ -4,6 +4,7 @@ Knows natural logarithms, bits, percentages, and what the stages of a chain are 
 Refuses to know what is done with them.
 """
 
+from collections.abc import Iterable
 from math import exp, isnan, log, log10
 
 from cutaway.trace.record import Candidate, Json, Step
@@ -63,6 +64,11 @@ def stage_letter(stage: Json) -> str:
     """One letter that stands for a stage, so that its meaning does not rest on colour."""
     name = str(stage["stage"])
     return _LETTERS.get(name, name[:1].upper())
+
+
+def chain_label(chain: Iterable[Json]) -> str:
+    """All of them in order: "temperature 0.7, top-p 0.9"."""
+    return ", ".join(map(stage_label, chain)) or "no stages"
 
 
 def stage_label(stage: Json) -> str:

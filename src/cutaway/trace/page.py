@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from cutaway.progress import megabytes
 from cutaway.trace.endings import UNKNOWN, moment_sentence, outcome_phrase, why
-from cutaway.trace.figures import bits, height, percent, probability, stage_label, stage_letter
+from cutaway.trace.figures import (
+    bits,
+    chain_label,
+    height,
+    percent,
+    probability,
+    stage_label,
+    stage_letter,
+)
 from cutaway.trace.html import MOST_BITS, Chip, Markup, colour, legend, strip, style, tag
 from cutaway.trace.read import Trace
 from cutaway.trace.views import CandidateView, StepView, step_view
@@ -53,10 +61,10 @@ def _body(trace: Trace) -> Iterator[Markup]:
 
 def _facts(trace: Trace) -> Markup:
     head = trace.head
-    chain = ", ".join(map(stage_label, head.chain)) or "no stages"
     ended = trace.end.reason if trace.end else "cut short, or still going on"
-    parts = [f"seed {head.seed}", chain, f"{head.backend} {head.tier}", f"{len(trace.steps)} steps"]
-    return tag("p", " · ".join([*parts, ended]), class_="legend")
+    by, count = f"{head.backend} {head.tier}", f"{len(trace.steps)} steps"
+    parts = [f"seed {head.seed}", chain_label(head.chain), by, count, ended]
+    return tag("p", " · ".join(parts), class_="legend")
 
 
 # -- the text ------------------------------------------------------------------------------------
