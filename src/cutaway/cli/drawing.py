@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from cutaway.trace.colours import cividis
+from cutaway.trace.figures import printable
 
 _SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -43,7 +44,7 @@ class Style:
 
     def text(self, text: str) -> str:
         """Nothing in it can steer a terminal or vanish: such characters appear as escapes."""
-        shown = "".join(c if c.isprintable() else _escaped(c) for c in text)
+        shown = printable(text)
         return shown if self.unicode else _ascii(shown)
 
     def spark(self, heights: Iterable[float | None]) -> str:
@@ -81,10 +82,6 @@ class Style:
             left -= width(part)
             done.append(f"\x1b[{look}m{part}\x1b[m" if look and self.ansi else part)
         return "".join(done)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _ascii(text: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
 from cutaway.trace import Candidate, Step, Trace
-from cutaway.trace.figures import stage_label
+from cutaway.trace.figures import printable, stage_label
 
 TOKENS = 6  # as many as one works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12
@@ -120,15 +120,11 @@ def _chain(trace: Trace) -> str:
 
 def _written(trace: Trace, step: Step) -> str:
     new = "".join(earlier.text for earlier in trace.steps[: step.index])
-    text = _printable(" ".join(((trace.head.prompt or "") + new).split()))
+    text = printable(" ".join(((trace.head.prompt or "") + new).split()))
     return text if len(text) <= _LONGEST_TEXT else "…" + text[-_LONGEST_TEXT:]
 
 
 def _visible(name: str) -> str:
     """A token as one can see it, even where it is a space or nothing at all."""
-    shown = _printable(name.replace(" ", "␣")) or "(empty)"
+    shown = printable(name.replace(" ", "␣")) or "(empty)"
     return shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

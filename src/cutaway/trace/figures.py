@@ -60,6 +60,11 @@ def ordinal(rank: int) -> str:
     return f"{rank}{ending}"
 
 
+def printable(text: str) -> str:
+    """Characters that cannot be seen, steer a terminal or turn the line around, as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def stage_letter(stage: Json) -> str:
     """One letter that stands for a stage, so that its meaning does not rest on colour."""
     name = str(stage["stage"])

@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from cutaway.trace.colours import cividis
+from cutaway.trace.figures import printable
 
 _LEVELS = 16  # from 0 to 8 bits, half a bit each
 MOST_BITS = 8.0
@@ -22,9 +23,8 @@ class Markup(str):
 
 
 def text(value: str) -> Markup:
-    """Characters as they are; such that cannot be seen, or turn the line around, as escapes."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
-    return Markup(escape(shown))
+    """Characters as they are, but for those that are not printable."""
+    return Markup(escape(printable(value)))
 
 
 def tag(name: str, *content: str, **attributes: Any) -> Markup:
