@@ -81,6 +81,15 @@ def test_the_chosen_candidate_is_in_sight():
     assert any(line.startswith(" ●  ␣idea") for line in lines)
 
 
+@pytest.mark.parametrize("unicode", [True, False])
+def test_eighty_columns_hold_the_keys_and_the_names_of_the_columns(unicode):
+    style = Style(ansi=False, colour=False, unicode=unicode)
+    *_, last = lines = frame(Player(made_text(1, 2)), 80, 24, style)
+    assert last.endswith("x end")
+    assert "\\u" not in last
+    assert any(line.endswith("removed by") for line in lines)
+
+
 def test_no_escapes_where_there_is_no_colour():
     colourless = Style(ansi=True, colour=False, unicode=True)
     text = "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourless))

@@ -11,7 +11,7 @@ from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.views import CandidateView, StepView
 
 _NAME = 18  # cells of a token's name
-_REST = 56  # cells of a candidate's line beside its name and its bar
+_REST = 58  # cells of a candidate's line beside its name and its bar, "->" for an arrow
 _BAR = 16
 
 

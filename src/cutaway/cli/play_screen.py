@@ -18,7 +18,7 @@ _LABEL = 17  # cells before a sparkline
 _MOVES = {
     "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,
 }  # fmt: skip
-_KEYS = "q quit · ? help · ←/→ step · shift ten · ↑/↓ candidates · e uncertain · r rank≠1 · x end"
+_KEYS = "q quit · ? help · ←/→ step · ↑/↓ scroll · e uncertain · r rank≠1 · x end"
 _HELP = (
     "←  →            a step back, a step on",
     "shift + ←  →    ten steps; page up and page down do the same",
