@@ -66,10 +66,12 @@ class Completion:
         from cutaway.trace.figures import bits  # not before: 20 ms of a cold start
         from cutaway.trace.html import Chip, legend, strip, style, tag
 
-        chips = (
+        chips = [
             Chip(s.text, bits(s.logprob), f"token {s.token_id}: {bits(s.logprob):.2f} bits")
             for s in self.steps
-        )
+        ]
+        if held_back := self.text[sum(len(step.text) for step in self.steps) :]:
+            chips.append(Chip(held_back, None, "held back until the text was aborted"))
         return tag("div", style(), strip(chips), legend(), class_="cutaway")
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,11 @@ def test_exports(run, shares):
         )
     rows = list(csv.DictReader(io.StringIO(to_csv(trace))))
     assert [int(row["token_id"]) for row in rows] == list(done.token_ids)
+
+
+def test_a_notebook_shows_what_was_held_back(run):
+    done, _ = run
+    assert "and so<" in replace(done, text=f"{done.text}and so")._repr_html_()
 
 
 def test_pages(run):
