@@ -11,7 +11,7 @@ import pytest
 
 from cutaway.cli.main import main
 from cutaway.cli.trace import VERBS
-from cutaway.trace import Parent, Trace
+from cutaway.trace import Parent, Trace, to_csv
 from trace_by_hand import made_bytes, made_step
 
 FILE_ALONE = ("play", "why", "diff", "export")
@@ -226,3 +226,12 @@ def test_export(capsys, run):
     assert before["content"][0]["logprob"] < after["content"][0]["logprob"]
     assert len(printed(capsys, "export", run, "--format", "csv").splitlines()) == 5
     assert "csv has both" in refused(capsys, "export", run, "--format", "csv", "--when", "after")
+
+
+def test_csv_is_utf_8_whatever_the_terminal_speaks(run):
+    run.write_bytes(made_bytes([made_step(0, 1)], names={1: " 猫"}))
+    done = subprocess.run(
+        [sys.executable, "-m", "cutaway", "trace", "export", str(run), "--format", "csv"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.decode() == to_csv(Trace.read(run))

@@ -38,6 +38,12 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, ensure_ascii=not is_unicode))
 
 
+def print_utf_8(text: str) -> None:
+    """A file's text on standard output: every character of it, whatever a terminal would show."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+
+
 def check_output(option: str, path: str | None) -> None:
     """InputError where the file that an option names cannot be written: before any work is done."""
     file = Path(path or "")

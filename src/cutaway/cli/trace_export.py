@@ -1,9 +1,8 @@
 """``cutaway trace export``: a run on record in the forms that other programs read."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 
-from cutaway.cli.streams import print_json
+from cutaway.cli.streams import print_json, print_utf_8
 from cutaway.errors import InputError
 from cutaway.trace import Trace, to_csv, to_openai
 
@@ -14,7 +13,7 @@ examples:
   cutaway trace export run.jsonl --format csv > run.csv
 
 openai is the "logprobs" object of a chat completion. "before" takes the probabilities of the
-model's own logits, "after" those among the survivors of the chain; csv has both.
+model's own logits, "after" those among the survivors of the chain; csv has both, in UTF-8.
 """
 
 
@@ -34,7 +33,7 @@ def run(args: Namespace) -> int:
         raise InputError("--when is for --format openai; csv has both")
     trace = Trace.read(args.file)
     if args.format == "csv":
-        sys.stdout.write(to_csv(trace))
+        print_utf_8(to_csv(trace))
     else:
         print_json(to_openai(trace, args.when or "before"))
     return 0
