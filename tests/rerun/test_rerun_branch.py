@@ -75,7 +75,8 @@ def test_a_token_is_named_by_its_exact_text(tiny):
         ({"token": 264}, "token must be between 0 and 263"),
         ({"luck": "good"}, 'luck must be "same" or "fresh"'),
         ({"seed": 4}, "seed is for fresh luck"),
-        ({"max_tokens": 9}, "max_tokens must be above 9"),
+        ({"max_tokens": 9}, "max_tokens: past the fork it must be 10 or more, not 9"),
+        ({"max_tokens": "x"}, "max_tokens: past the fork it must be a whole number"),
     ],
 )
 def test_what_cannot_be_is_refused(tiny, trace, wrong, sentence):

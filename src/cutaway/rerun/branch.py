@@ -73,9 +73,7 @@ def open_branch(
     options = settings_of(head) | _seed(luck, seed) | more
     options["forced"] = (*recorded.output_token_ids[:at], token)
     if max_tokens is not None:
-        options["max_tokens"] = max_tokens
-    if options["max_tokens"] <= at:
-        raise InputError(f"max_tokens must be above {at}, the step of the fork")
+        options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is None:
         return llm.stream(prompt, **options)
     check_path(trace)
