@@ -193,7 +193,7 @@ def test_diff(capsys, run, fork):
         "They part at step 1:",
         "  A goes on with ' sofa': 27.1% in A, 27.1% in B",
         "  B goes on with ' idea': 2.2% in A, 2.2% in B",
-        "They never meet again in as much as 4 tokens.",
+        "They never meet again in as much as 8 tokens.",
     ):
         assert line in said.splitlines(), said
     found = json.loads(printed(capsys, "diff", run, fork, "--json"))
@@ -203,11 +203,13 @@ def test_diff(capsys, run, fork):
 
 def test_diff_tells_where_they_meet(capsys, run, tmp_path):
     other = tmp_path / "other.jsonl"
-    other.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate((5, 1, 2, 3, 4))]))
+    same = (1, 2, 3, 4, 1, 2, 3, 4)
+    run.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate(same)]))
+    other.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate((5, *same))]))
     said = printed(capsys, "diff", run, other)
-    assert "  A 0, B 1: 4 tokens, ' mat sofa roof moon'" in said
+    assert "  A 0, B 1: 8 tokens, ' mat sofa roof moon mat sofa roof moon'" in said
     assert "No token is equal" in said
-    assert "All 4 tokens are equal" in printed(capsys, "diff", run, run)
+    assert "All 8 tokens are equal" in printed(capsys, "diff", run, run)
 
 
 def test_diff_tells_chains_apart(capsys, run, tmp_path):

@@ -5,7 +5,8 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.rerun import snowball
-from cutaway.rerun.forks import AGREE, Meeting, meeting
+from cutaway.rerun.forks import Meeting, meeting
+from cutaway.trace.differences import MEETING
 from random_llama import write_tiny_llama
 
 OPTIONS = {"errors": 3, "max_tokens": 20, "seed": 5, "temperature": 0.8, "progress": False}
@@ -117,7 +118,7 @@ def test_right_after_the_mistake_both_curves_are_one(done):
         ([99, *range(1, 20)], range(20), Meeting(2, 0)),
         ([98, 99, *range(20)], range(20), Meeting(3, -2)),
         (range(3, 20), range(20), Meeting(1, 3)),
-        (range(AGREE - 1), range(20), None),
+        (range(MEETING - 1), range(20), None),
         ([7] * 30, [*range(5), *[7] * 20], Meeting(1, 5)),
         ([], [], None),
     ],

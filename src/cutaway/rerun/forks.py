@@ -16,14 +16,12 @@ from cutaway.llm import LLM
 from cutaway.rerun.figures import Curve, divergence, surprise
 from cutaway.rerun.request import check_vocabulary
 from cutaway.trace import Trace
-
-AGREE = 8
-"""Equal tokens in a row that make a meeting: two texts on one subject share shorter runs."""
+from cutaway.trace.differences import MEETING
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the fork first says what the original says, for at least ``AGREE`` tokens.
+    """Where the fork first says what the original says, for at least ``MEETING`` tokens.
 
     distance  of the first of them from the mistake
     shift     how many tokens later the original says it; 0 at the same position
@@ -124,9 +122,9 @@ def diff(llm: LLM, a: Trace, b: Trace) -> Fork | None:
 def meeting(fork: Sequence[int], original: Sequence[int]) -> Meeting | None:
     """Where two texts after a mistake say the same again; None where they never do."""
     runs: dict[tuple[int, ...], list[int]] = {}
-    for i in range(len(original) - AGREE + 1):
-        runs.setdefault(tuple(original[i : i + AGREE]), []).append(i)
-    for i in range(len(fork) - AGREE + 1):
-        if found := runs.get(tuple(fork[i : i + AGREE])):
+    for i in range(len(original) - MEETING + 1):
+        runs.setdefault(tuple(original[i : i + MEETING]), []).append(i)
+    for i in range(len(fork) - MEETING + 1):
+        if found := runs.get(tuple(fork[i : i + MEETING])):
             return Meeting(i + 1, min((j - i for j in found), key=abs))
     return None
