@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM, InputError
-from cutaway.rerun import replay
+from cutaway.rerun import replay, rescore
 from cutaway.trace import Trace
 from random_llama import write_tiny_llama
 
@@ -109,6 +109,14 @@ def test_other_weights_are_refused_by_name_and_differ_at_the_first_step(other, t
     assert [each.field for each in done.disagreements] == ["weights", "model"]
     assert done.difference.step == 0
     assert "row" in done.difference.what
+
+
+@pytest.mark.parametrize("verb", [again, rescore])
+def test_a_context_too_small_is_no_difference_but_refused(folder, trace, verb):
+    tokens = len(trace.head.prompt_token_ids) + 24
+    assert verb(LLM(folder / "tiny.gguf", context=tokens), trace)
+    with pytest.raises(InputError, match=f"{tokens} tokens .* context has room for {tokens - 1}"):
+        verb(LLM(folder / "tiny.gguf", context=tokens - 1), trace)
 
 
 def test_another_backend_is_refused(folder, trace):

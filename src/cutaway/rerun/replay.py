@@ -11,7 +11,13 @@ from cutaway.engine import TokenStep
 from cutaway.errors import InputError
 from cutaway.llm import LLM
 from cutaway.progress import Bar, tokens_done
-from cutaway.rerun.request import Disagreement, check_vocabulary, disagreements, settings_of
+from cutaway.rerun.request import (
+    Disagreement,
+    check_room,
+    check_vocabulary,
+    disagreements,
+    settings_of,
+)
 from cutaway.trace import Step, Trace
 
 _OUTER = ("context_full", "aborted", "error")
@@ -66,15 +72,16 @@ def replay(
 
     Compared are each step's token, what the sampler drew, the hash of its logits and the chained
     fingerprint; then why the text ended and the last fingerprint, where the end follows from the
-    tokens. Threads, instruction set, company
-    in the batch, ``speculate`` and ``kv_cache`` change none of them.
+    tokens. Threads, instruction set, company in the batch, ``speculate`` and ``kv_cache`` change
+    none of them.
     Raises InputError where the weights, the tokenizer, the backend or the chain are not those
-    on record, unless ``anyway``; where the tokens are other tokens; where the trace has no steps;
-    where the run had processors.
+    on record, unless ``anyway``; where the tokens are other tokens, or more than the context
+    holds; where the trace has no steps; where the run had processors.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to replay")
     check_vocabulary(llm, trace)
+    check_room(llm, trace)
     total = len(trace.steps)
     options = settings_of(trace.head) | {"max_tokens": total}
     count, last, difference = 0, None, None

@@ -85,6 +85,17 @@ def check_vocabulary(llm: LLM, trace: Trace) -> None:
             )
 
 
+def check_room(llm: LLM, trace: Trace) -> None:
+    """InputError unless all tokens on record fit the model's context, as it was opened."""
+    room = llm.engine.limits.context_length
+    count = len(trace.head.prompt_token_ids) + len(trace.steps)
+    if count > room:
+        raise InputError(
+            f"the trace has {count} tokens with its prompt, and the context has room for {room}: "
+            "give the model more context"
+        )
+
+
 def run_together(
     llm: LLM, requests: Iterable[tuple[list[int], Mapping[str, Any]]], tell: Callable[[int], object]
 ) -> list[Completion]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from cutaway.completion import Completion
 from cutaway.engine import TokenStep
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
 from cutaway.llm import LLM
-from cutaway.rerun.request import UNSTOPPED, check_vocabulary, settings_of
+from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
 from cutaway.trace import Step, Trace
 
 
@@ -74,17 +74,17 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     changes: options of LLM.generate that are to differ, such as temperature, top_p or seed;
     trace=PATH writes the new reading as a trace, which keeps as many candidates as the old one.
     No stop condition ends the text early.
-    Raises InputError where the model has other tokens, or the trace has no steps.
+    Raises InputError where the model has other tokens, or too little room, or the
+    trace has no steps.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
     check_vocabulary(llm, trace)
+    check_room(llm, trace)
     ids, kept = trace.output_token_ids, {n: getattr(trace.head, n) for n in ("candidates", "watch")}
     options: dict[str, Any] = settings_of(trace.head) | kept | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
     done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
-    if len(done.steps) < len(ids):
-        raise CutawayError(f"only {len(done.steps)} of {len(ids)} tokens fit the model's context")
     return Rescored(
         ids, tuple(map(_recorded, trace.steps)), tuple(map(_observed, done.steps)), done
     )
