@@ -110,6 +110,14 @@ def test_diff_with_a_model_adds_the_curves(model, trace, tmp_path):
     assert "fork" not in json.loads(run("trace", "diff", trace.path, fork, "--json")[1])
 
 
+def test_no_curves_where_the_original_ends_at_the_mistake(model, trace, tmp_path):
+    short = tmp_path / "short.jsonl"
+    last = ("--at", "9", "--token", "b", "--max-tokens", "10")
+    run("trace", "branch", trace.path, *model, *last, "--trace", short)
+    files = ("trace", "diff", short, trace.path)
+    assert run(*files, *model) == run(*files)
+
+
 def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
     common = ("snowball", "ab", *model, "--max-tokens", "20", "--seed", "5")
     args = (*common, "--errors", "3")

@@ -51,7 +51,7 @@ def run(args: Namespace) -> int:
         return 0
     style = Style.of(sys.stdout)
     print("\n".join(style.text(line) for line in _lines(a, b, found)))
-    if fork:
+    if fork and len(fork.forced):
         print("\n".join(["", *fork_curves.lines(style, fork.forced, fork.cost, fork.free)]))
     return 0
 

@@ -39,14 +39,14 @@ def chosen(step: Step) -> Candidate:
 
 
 def percent(share: float | None) -> str:
-    """One decimal, or for small shares one digit that counts; a dash where there is none."""
+    """One decimal, or for small shares at most five; a dash where there is none."""
     if share is None or isnan(share):
         return "–"
     if share >= 0.9995:
         return "100%"
     if share >= 0.001 or share == 0:
         return f"{share:.1%}"
-    return f"{100 * share:.5f}".rstrip("0")[:7] + "%" if share >= 1e-7 else "<0.00001%"
+    return f"{100 * share:.5f}".rstrip("0") + "%" if share >= 1e-7 else "<0.00001%"
 
 
 def height(share: float) -> float:
