@@ -64,10 +64,6 @@ class Recorder:
         if not self._writer.closed:
             self._writer.end(_end(self._sequence))
 
-    def close(self) -> None:
-        """Leave the trace as it is, without an end."""
-        self._writer.close()
-
 
 def _head(
     sequence: Sequence,
