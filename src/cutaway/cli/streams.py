@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TextIO
 
 from cutaway.errors import InputError
@@ -46,6 +45,8 @@ def print_utf_8(text: str) -> None:
 
 def check_output(option: str, path: str | None) -> None:
     """InputError where the file that an option names cannot be written: before any work is done."""
+    from pathlib import Path  # not at every start
+
     file = Path(path or "")
     if path is not None and (
         file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)
