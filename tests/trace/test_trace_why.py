@@ -117,3 +117,11 @@ def test_moments_agree_with_the_whole_rows(drawn):
     assert answer.outcomes == Counter(fates)
     best = sorted((m.probability for m in answer.moments), reverse=True)[:3]
     assert [m.probability for m in answer.closest] == best
+
+
+@pytest.mark.parametrize("reason", ["end_token", "stop_token"])
+def test_the_step_that_ended_it_is_none_before(reason):
+    steps = [made_step(0, 1), made_step(1, END, k=6)]
+    answer = why(made_trace(steps, reason, matched=END))
+    assert [m.index for m in answer.moments] == [0, 1]
+    assert [m.index for m in answer.closest] == [0]

@@ -69,8 +69,7 @@ class Why:
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
     """Answer from the record alone."""
     moments = tuple(m for step in trace.steps if (m := end_moment(trace, step)))
-    ended = trace.end is not None and trace.end.reason == "end_token"
-    before = [m for m in moments if not (ended and m.index == len(trace.steps) - 1)]
+    before = [m for m in moments if m.index < len(trace.steps) - ended_by_token(trace)]
     return Why(
         reason=trace.end.reason if trace.end else "unfinished",
         matched=trace.end.matched if trace.end else None,
@@ -79,6 +78,11 @@ def why(trace: Trace, closest: int = CLOSEST) -> Why:
         closest=tuple(sorted(before, key=lambda m: -m.probability)[:closest]),
         outcomes=dict(Counter(m.outcome for m in moments).most_common()),
     )
+
+
+def ended_by_token(trace: Trace) -> bool:
+    """Whether the last step's token ended the text, and is no part of it."""
+    return trace.end is not None and trace.end.reason in ("end_token", "stop_token")
 
 
 def end_moment(trace: Trace, step: Step) -> EndMoment | None:

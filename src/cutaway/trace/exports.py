@@ -7,7 +7,7 @@ import csv
 import io
 from typing import Any, Literal
 
-from cutaway.trace.endings import end_moment
+from cutaway.trace.endings import end_moment, ended_by_token
 from cutaway.trace.figures import LN2, bits
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Candidate, Json, Step
@@ -17,8 +17,6 @@ When = Literal["before", "after"]
 REMOVED = -9999.0
 """What OpenAI writes where a token's probability is not known to be above zero."""
 
-_ENDS = ("end_token", "stop_token")
-
 
 def to_openai(trace: Trace, when: When = "before") -> Json:
     """The ``logprobs`` object of a chat completion: ``content``, one entry per token.
@@ -26,8 +24,7 @@ def to_openai(trace: Trace, when: When = "before") -> Json:
     Logarithms are natural. before: of the model's own logits; after: of the survivors of the
     chain, of those on record. The token that ended the text is left out, as it is there.
     """
-    ended = trace.end is not None and trace.end.reason in _ENDS
-    steps = trace.steps[:-1] if ended else trace.steps
+    steps = trace.steps[:-1] if ended_by_token(trace) else trace.steps
     return {"content": [_entry(trace, step, when) for step in steps], "refusal": None}
 
 
