@@ -251,6 +251,7 @@ class LLM:
         """Load the model that guesses, unless it is the one that is there."""
         if self._draft == name:
             return
+        self._sync.end_abandoned()
         if self.engine.running or self.engine.waiting:
             raise InputError("speculate: another draft model cannot be loaded while texts run")
         path = hub.resolve(name, progress=self._progress)
@@ -272,6 +273,7 @@ class LLM:
         """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
 
         start: of which position the first row is; those before it are computed and not told.
+        CutawayError where open streams leave no room for their keys and values.
         """
         self._sync.end_abandoned()
         return self.engine.score(token_ids, start)

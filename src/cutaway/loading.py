@@ -42,7 +42,8 @@ class Parts:
 def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> DraftModel:
     """The model in a file, to guess for another, on its backend's threads.
 
-    context: how many tokens the target's texts can have. InputError where the tokens differ.
+    context: how many tokens the target's texts can have. InputError where the tokens differ, or
+    memory is full.
     """
     with GGUFFile(path) as file:
         parts = Parts.read(file)
@@ -52,8 +53,13 @@ def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> Dr
                 "a draft model must have the same"
             )
         context = min(parts.config.context_length, context)
-        computes = backends.load(
-            backend.name, parts.graph, file, kv_blocks=backend.kv_blocks, context=context,
-            pool=backend.pool,
-        )  # fmt: skip
+        try:
+            computes = backends.load(
+                backend.name, parts.graph, file, kv_blocks=backend.kv_blocks, context=context,
+                pool=backend.pool,
+            )  # fmt: skip
+        except MemoryError as error:
+            raise InputError(
+                f"speculate: {path.name} does not fit into memory beside the model: lower context"
+            ) from error
     return DraftModel(computes, context, parts.nbytes / target.nbytes)

@@ -115,6 +115,8 @@ def test_bad_lines_say_why_and_the_others_go_on(bulk):
         b'{"prompt": "' + b"a" * 500 + b'"}': "prompt has", b"[1, 9]": "must be a string",
         b'{"prompt": "a", "id": NaN}': "not JSON", b"[" * 100_000: "not JSON",
         b"1" * 5000: "not JSON", b'"\\ud800"': "lone surrogate",
+        b'{"prompt": "a", "trace": "no/such/run.jsonl"}': "a line cannot be traced: leave it out",
+        b'{"prompt": "a", "logit_bias": {"1": 2, "01": 3}}': "token id must be a whole number",
     }  # fmt: skip
     code, found, said = bulk([*lines, b"", b" \r", "ab"], "--max-tokens", "2")
     of = by_line(found)
@@ -139,6 +141,18 @@ def test_the_hash_is_of_the_request(bulk, tiny):
     _, found, _ = bulk(["ab"], "--seed", "1", "--max-tokens", "1")
     salt = json.dumps({"model": tiny, "options": {"max_tokens": 1, "seed": 1}})
     assert found[0]["request_sha256"] == sha256(f'{salt}\n"ab"'.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(["--context", "16"], ["--context", "32"]), (["--backend", "reference"], [])],
+)
+def test_what_else_a_text_depends_on_is_in_the_hash(bulk, before, after):
+    bulk(["ab"], "--max-tokens", "2", *before)
+    code, _, said = bulk(None, "--max-tokens", "2", *after)
+    assert code == 2
+    assert "record of another input, model or options" in said
+    assert bulk(None, "--max-tokens", "2", *before, "--threads", "1", "--kv-tokens", "64")[0] == 0
 
 
 def test_price_and_quiet(bulk):
@@ -178,7 +192,7 @@ def test_a_record_cut_off_anywhere_is_written_again(bulk, tmp_path):
 
 NOT_OURS = [
     b"hello", b"hello\n", b"{}\n", b"[]\n", b'"ab"\n', b'{"line": 1}\n', b"\n", b'{"line": true}\n',
-    b'{"line": 1, "request_sha256": "00', b'{"line": 77, "', b'{"line": 0, "', b'{"line": ab',
+    b'{"line": 1, "request_sha256": "zz', b'{"line": 77, "', b'{"line": 0, "', b'{"line": ab',
     b'{"line": 1, "x', b"\0" * 10, b"[" * 100_000 + b"\n", b'{"id', b'{"line": 1 ',
 ]  # fmt: skip
 
@@ -258,7 +272,7 @@ def test_two_runs_do_not_write_one_file(tmp_path):
         (["x", "--input", "a", "--output", "b"], "not both"),
         (["--input", "a"], "belong together"),
         (["--output", "a"], "belong together"),
-        (["x", "--output", "a"], "not both"),
+        (["x", "--output", "a"], "give a prompt, or --input and --output, not both"),
         (["--input", "no such", "--output", "b"], "cannot read no such: No such file"),
         (["--input", "/", "--output", "b"], "cannot read /: Is a directory"),
         (["--input", "/dev/null", "--output", "/"], "cannot write /: Is a directory"),

@@ -1,6 +1,7 @@
 """The end: closing, draining, event loops that are gone, an interpreter that ends meanwhile."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,13 @@ from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
 from engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
 
-CONTEXT = 512
-ENDLESS = Request((5,), GREEDY, StopParams(max_tokens=500, ignore_eos=True))
+CONTEXT = 8192
+ENDLESS = Request((5,), GREEDY, StopParams(max_tokens=8000, ignore_eos=True))
 SHORT = Request((6,), SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
 
 
 def an_engine(**policy):
-    return make_engine(noise, context=CONTEXT, **policy)
+    return make_engine(noise, context=CONTEXT, kv_blocks=2048, **policy)
 
 
 @pytest.fixture(autouse=True)
@@ -176,14 +177,44 @@ ENDS = {
 }
 
 
+def begin():
+    """How each of these programs finds the tests."""
+    tests = Path(__file__).parent
+    return f"import sys; sys.path += [{str(tests)!r}, {str(tests.parent)!r}]\n"
+
+
+FORK = """
+import os, signal
+asyncio.run(running.call(int))
+if os.fork():
+    assert os.wait()[1] == 0
+    asyncio.run(running.call(int))
+else:
+    signal.alarm(30)
+    try:
+        asyncio.run(main())
+    except Exception as error:
+        print(error, flush=True)
+    asyncio.run(running.{close}())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no such thing here")
+@pytest.mark.parametrize("close", ["aclose", "drain"])
+def test_a_forked_process_has_no_thread_and_says_so(close):
+    code = begin() + MOCK + OPEN + FORK.format(close=close)
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    sentence = "the engine's thread is not in this process: load the model after the fork"
+    assert (told.returncode, told.stdout, told.stderr) == (0, f"{sentence}\n", "")
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("kind", ["mock", "native"])
 def test_an_interpreter_that_ends_meanwhile_ends_in_peace(kind, end, tmp_path):
     if kind == "native":
         pytest.importorskip("cutaway._native", reason="the native backend was not built")
-    tests = Path(__file__).parent
-    begin = f"import sys; sys.path += [{str(tests)!r}, {str(tests.parent)!r}]\n"
-    code = begin + (MOCK if kind == "mock" else NATIVE) + OPEN + ENDS[end]
+    code = begin() + (MOCK if kind == "mock" else NATIVE) + OPEN + ENDS[end]
     command = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

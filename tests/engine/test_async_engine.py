@@ -10,7 +10,7 @@ import pytest
 
 from async_mock import Lockstep, read, read_all, serve, submit
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
-from cutaway.errors import InputError, QueueFullError
+from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
 from engine_mock import Request, check, make_engine, noise, write_by_definition
 
@@ -193,6 +193,20 @@ def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(part):
 
 def broken_copies(_pairs):
     raise OSError("the mock was told to fail")
+
+
+def test_a_processor_that_wants_to_exit_ends_texts_and_not_the_thread():
+    def leave(_tokens, _logits):
+        sys.exit("enough")
+
+    async def main(running):
+        params = SamplingParams(processors=(leave,))
+        async with asyncio.timeout(30):
+            with pytest.raises(CutawayError, match="SystemExit: enough"):
+                await read(running, Request((5,), params))
+            assert await read(running, Request((6,))) == alone(Request((6,)))
+
+    serve(make_engine(noise), main)
 
 
 # -- calls ---------------------------------------------------------------------------------------

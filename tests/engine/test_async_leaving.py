@@ -180,15 +180,17 @@ def test_an_abort_by_somebody_else_ends_the_stream():
 
 
 def test_a_leader_that_leaves_does_not_take_its_samples_along():
+    sample = Request(LONG.prompt, OTHER.params, OTHER.stops)
+
     async def main(running):
         lockstep = Lockstep(running)
         first = await submit(running, LONG)
-        second = asyncio.create_task(submit(running, OTHER, leader=first.sequence))
+        second = asyncio.create_task(submit(running, sample, leader=first.sequence))
         await lockstep.step(2)
         first.close()
         lockstep.open()
         tokens = tuple([step.token_id async for step in await second])
-        assert tokens == write_by_definition(OTHER, noise, context=64).token_ids
+        assert tokens == write_by_definition(sample, noise, context=64).token_ids
 
     serve(small_engine(), main)
 

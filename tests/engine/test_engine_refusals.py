@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cutaway.engine import FinishReason, StopParams
+from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from engine_mock import GREEDY, VOCAB, make_engine, run_to_end
@@ -80,6 +80,19 @@ def test_add_names_the_field_and_queues_nothing(asked, sentence):
     with pytest.raises(InputError) as refusal:
         add(**asked)
     assert str(refusal.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "run"), [([1, 3], RunParams()), ([1, 2], RunParams(prompt_logprobs=2))]
+)
+def test_a_leader_of_another_prompt_would_lead_astray(prompt, run):
+    """Its blocks would be taken for this text's own."""
+    engine = make_engine()
+    leader = engine.add([1, 2], GREEDY, STOPS)
+    engine.step()
+    with pytest.raises(InputError, match="leader must have the same prompt and prompt_logprobs"):
+        engine.add(prompt, GREEDY, STOPS, run, leader=leader)
+    assert engine.waiting == []
 
 
 def test_the_last_token_id_and_the_longest_prompt_are_accepted():

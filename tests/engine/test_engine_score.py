@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import SamplingParams
 from engine_mock import GREEDY, make_engine, noise, run_to_end
 
@@ -93,3 +93,11 @@ def test_no_room_to_score_beside_what_runs_is_said_in_a_sentence():
     engine.step()
     with pytest.raises(CutawayError, match="KV blocks"):
         engine.score((1,))
+
+
+def test_a_text_that_never_fits_is_refused_whether_others_run_or_not():
+    engine = make_engine(kv_blocks=1)
+    sentence = "token_ids need 2 KV blocks of 32 tokens; there are 1: score fewer tokens"
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        engine.score((1,) * 33)
+    assert engine.score((1,) * 32).shape == (32, 257)

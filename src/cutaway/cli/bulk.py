@@ -4,6 +4,7 @@ Knows what a line may hold and what a record tells. Refuses to know how the file
 """
 
 import json
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from time import perf_counter
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     from cutaway.bulk import Result, Results
     from cutaway.llm import LLM
 
+_LOADED = ("backend", "context")
+"""How the model is loaded, as far as a text may depend on it."""
+
 
 def run(args: Namespace, options: dict[str, Any]) -> int:
     """Answer every line that has no record yet; 0, 1 where lines failed, 130 after Ctrl-C."""
     model = str(getattr(args, "model", hub.DEFAULT_MODEL))
-    salt = json.dumps({"model": model, "options": options}, sort_keys=True)
+    loaded = {name: getattr(args, name) for name in _LOADED if hasattr(args, name)}
+    salt = json.dumps({"model": model, "options": options, **loaded}, sort_keys=True)
     with open_input(args.input) as file:
         lines = Lines(file, salt)
         with Records(args.output, lines) as records:
@@ -102,6 +107,8 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
         head["id"] = given.pop("id")
     if not isinstance(given, dict) or ("prompt" in given) == ("messages" in given):
         raise InputError('a line must be a string, or an object with "prompt" or "messages"')
+    if "trace" in given:  # a killed run would leave a part, which the next must not write over
+        raise InputError("trace: a line cannot be traced: leave it out")
     if isinstance(bias := given.get("logit_bias"), dict):  # JSON has no other keys than strings
         given["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
     if "prompt" in given:
@@ -124,4 +131,4 @@ def _parsed(line: bytes) -> Any:
 
 
 def _token_id(name: str) -> int | str:
-    return int(name) if name.isdecimal() and len(name) < 20 else name
+    return int(name) if re.fullmatch("0|[1-9][0-9]{0,18}", name) else name

@@ -32,11 +32,11 @@ once. A prompt that leaves no room in the model's context is refused, never cut.
 
 --input: each line is a JSON string, the prompt, or an object with "prompt" (text or token ids) or
 "messages" (a conversation, in the model's chat template), perhaps an "id", and any option of the
-Python API ("max_tokens", "seed", "n", "priority", …), which goes before that of the command line.
+Python API but "trace" ("max_tokens", "seed", "n", …), which goes before the command line's.
 Blank lines are passed over. Lines run in one batch, and each is written to --output as it ends:
 the document of --json with "line" (the number of its line, from 1), "request_sha256" (of the line,
-the model's name and the options of the command line) and the "id"; "samples", a list of documents,
-where n is above 1; or "error" where the line failed, and then the exit code is 1.
+the model's name, --backend, --context and the options for every line) and the "id"; "samples", a
+list of documents, where n is above 1; or "error" where it failed, and then the exit code is 1.
 The same command goes on where it was interrupted, even by kill -9: every line gets one record. To
 repeat a line, take its record out. An --output that is anything else is refused. "-" is standard
 input, which is read to its end first, or standard output, from which nothing can be taken up.
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
     if args.input is None and args.output is None:
         return _one(args)
     if args.prompt is not None:
-        raise InputError("give a prompt or --input, not both")
+        raise InputError("give a prompt, or --input and --output, not both")
     if args.input is None or args.output is None:
         raise InputError("--input and --output belong together: give both")
     if hasattr(args, "trace"):

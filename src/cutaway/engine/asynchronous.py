@@ -27,6 +27,8 @@ from cutaway.sampling import SamplingParams
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_FORKED = "the engine's thread is not in this process: load the model after the fork"
+
 
 @dataclass(eq=False, slots=True)
 class _Inbox:
@@ -143,7 +145,7 @@ class AsyncEngine:
         """Queue a sequence, as ``Engine.add``; its steps are read from what is returned.
 
         InputError if it does not fit the model, QueueFullError if the queue is full, and
-        CutawayError if the engine is closed.
+        CutawayError as for call.
         """
         inbox = _Inbox(asyncio.get_running_loop())
         leave = partial(self._commands.put, partial(self._leave, inbox))
@@ -158,13 +160,15 @@ class AsyncEngine:
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a function returns or raises that is called on the engine's thread, between steps.
 
-        CutawayError if the engine is closed.
+        CutawayError if the engine is closed, or was made before this process was forked.
         """
         future: Future[T] = Future()
         command = partial(_call, future, partial(function, *args, **kwargs))
         with self._door:
             if self._closed:
                 raise CutawayError("the engine is closed and takes no more requests")
+            if not self._thread.is_alive():
+                raise CutawayError(_FORKED)
             self._commands.put(command)
         return await asyncio.wrap_future(future)
 
@@ -179,7 +183,7 @@ class AsyncEngine:
     async def aclose(self) -> None:
         """Take no more requests and end what runs; its readers get a CutawayError."""
         self._close(abort=True)
-        await asyncio.wrap_future(self._ended)
+        await self._until_ended()
         self._join()
 
     async def drain(self, timeout: float | None = None) -> bool:
@@ -189,12 +193,16 @@ class AsyncEngine:
         """
         self._close(abort=False)
         try:
-            await asyncio.wait_for(asyncio.wrap_future(self._ended), timeout)
+            await asyncio.wait_for(self._until_ended(), timeout)
         except TimeoutError:
             await self.aclose()
             return False
         self._join()
         return True
+
+    async def _until_ended(self) -> None:
+        if self._thread.is_alive():  # as it is not in a forked process, which would wait forever
+            await asyncio.wrap_future(self._ended)
 
     def _close(self, *, abort: bool) -> None:
         error = CutawayError("the engine was closed before this text was finished")
@@ -230,7 +238,9 @@ class AsyncEngine:
             return self.engine.step()
         except Exception as error:  # nobody's own, so everybody's; who comes next may fare better
             self.engine.abort_all(error)
-            return []
+        except BaseException as error:  # a processor that exits: but readers wait for this thread
+            self.engine.abort_all(CutawayError(f"{type(error).__name__}: {error}"))
+        return []
 
     def _deliver(self, steps: list[TokenStep]) -> None:
         """Hand every reader what is new, with one call for each event loop."""

@@ -6,6 +6,7 @@ Refuses to know how many guesses are worth while, and what becomes of them.
 """
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
@@ -21,10 +22,20 @@ MAX_ROWS = 512
 
 @dataclass(slots=True)
 class _Text:
-    """A sequence as the draft model has it."""
+    """A sequence as the draft model has it: so many tokens, and what was guessed to follow."""
 
     blocks: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
+    length: int = 0
+    guesses: list[int] = field(default_factory=list)
+
+    def follow(self, sequence: Sequence) -> None:
+        """Go on from the sequence as it is now; what was guessed wrong is not computed."""
+        came = sequence.tokens(self.length, self.length + len(self.guesses))
+        right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.guesses, strict=False))
+        known = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
+        self.num_computed_tokens = min(self.num_computed_tokens, known)
+        self.length, self.guesses = len(sequence), []
 
 
 @dataclass(slots=True)
@@ -34,7 +45,10 @@ class _Draft:
     sequence: Sequence
     text: _Text
     wanted: int
-    guesses: list[int] = field(default_factory=list)
+
+    @property
+    def guesses(self) -> list[int]:
+        return self.text.guesses
 
     def pending(self, room: int) -> list[int]:
         """The next tokens to compute: of the text, then of the guesses."""
@@ -80,9 +94,9 @@ class DraftModel:
             self.blocks.give_back(text.blocks)
 
     def _draft(self, sequence: Sequence, wanted: int) -> _Draft:
-        """Begin: what was computed for guesses that came to nothing is computed again."""
+        """Begin, if there is room."""
         text = self._texts.setdefault(sequence.id, _Text())
-        text.num_computed_tokens = min(text.num_computed_tokens, len(sequence) - 1)
+        text.follow(sequence)
         longest = len(sequence) + wanted
         lacking = -(-longest // self.blocks.block) - len(text.blocks)
         if longest > self.context or lacking > self.blocks.free:
@@ -94,11 +108,12 @@ class DraftModel:
         """Compute what is pending; draw a guess for those of which nothing is left."""
         room = max(1, MAX_ROWS // len(writing))
         parts = [(d.text.num_computed_tokens, d.pending(room), d.text.blocks) for d in writing]
-        for draft, (start, tokens, _) in zip(writing, parts, strict=True):
-            draft.text.num_computed_tokens = start + len(tokens)
-        ready = [d.text.num_computed_tokens == d.end for d in writing]
+        done = [start + len(tokens) for start, tokens, _ in parts]
+        ready = [reached == d.end for d, reached in zip(writing, done, strict=True)]
         ends = np.cumsum([len(tokens) for _, tokens, _ in parts]) - 1
         logits = self.backend.run(Batch(*lay_rows(parts), ends[ready].astype(np.int32)))
+        for draft, reached in zip(writing, done, strict=True):
+            draft.text.num_computed_tokens = reached
         drawing = [d for d, r in zip(writing, ready, strict=True) if r]
         drawn = sample(logits, [d.request for d in drawing], pool=self.backend.pool)
         for draft, outcome in zip(drawing, drawn, strict=True):

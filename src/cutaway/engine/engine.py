@@ -174,6 +174,9 @@ class Engine:
         run = run or RunParams()
         prompt = check_ids("prompt", prompt_token_ids)
         self._check(prompt, params, stops, run)
+        read = prompt, run.prompt_logprobs
+        if leader and (leader.prompt_token_ids, leader.run.prompt_logprobs) != read:
+            raise InputError("leader must have the same prompt and prompt_logprobs: leave it out")
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) >= most:
             raise QueueFullError(f"{most} requests wait already: try again later")
@@ -222,12 +225,18 @@ class Engine:
         self.limits.check_ids("watch", run.watch)
         if run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
-        wanted = self.scheduler.blocks_for(self.limits.longest(len(prompt), stops.max_tokens))
+        longest = self.limits.longest(len(prompt), stops.max_tokens)
+        self._blocks_for(longest, "prompt and max_tokens", "shorten the prompt or lower max_tokens")
+
+    def _blocks_for(self, tokens: int, name: str, fix: str) -> int:
+        """How many blocks hold so many tokens; InputError where there are never as many."""
+        wanted = self.scheduler.blocks_for(tokens)
         if wanted > self.blocks.count:
             raise InputError(
-                f"prompt and max_tokens need {wanted} KV blocks of {self.blocks.block} tokens; "
-                f"there are {self.blocks.count}: shorten the prompt or lower max_tokens"
+                f"{name} need {wanted} KV blocks of {self.blocks.block} tokens; there are "
+                f"{self.blocks.count}: {fix}"
             )
+        return wanted
 
     # -- stops -------------------------------------------------------------------------------
 
@@ -251,17 +260,21 @@ class Engine:
     # -- reading without writing ---------------------------------------------------------------
 
     def score(self, token_ids: Iterable[int], start: int = 0) -> Logits:
-        """Teacher-forced logits of the positions from ``start`` on, float32 (n - start, vocab)."""
+        """Teacher-forced logits of the positions from ``start`` on, float32 (n - start, vocab).
+
+        InputError where they do not fit the model, CutawayError where others hold the KV blocks.
+        """
         token_ids = check_ids("token_ids", token_ids)
         longest = self.limits.context_length
         if not 0 < len(token_ids) <= longest:
             raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
         self.limits.check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, len(token_ids) - 1)
-        wanted = self.scheduler.blocks_for(len(token_ids))
+        wanted = self._blocks_for(len(token_ids), "token_ids", "score fewer tokens")
         if wanted > self.blocks.free:
             raise CutawayError(
-                f"scoring needs {wanted} KV blocks and {self.blocks.free} are free while others run"
+                f"token_ids need {wanted} KV blocks and {self.blocks.free} are free while others "
+                "run: score them later"
             )
         blocks, most = self.blocks.take(wanted), self.scheduler.policy.max_rows
         try:

@@ -1,0 +1,41 @@
+"""A draft model's guesses: what it would write itself, whatever it guessed before."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.engine import DraftModel, Sequence, StopParams
+from engine_mock import GREEDY, MockBackend, noise
+
+TURNS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(1, 3)), min_size=1, max_size=8
+)
+
+
+def a_sequence():
+    return Sequence(0, (5, 6, 7), GREEDY, StopParams(), 0, longest=64)
+
+
+def a_draft():
+    return DraftModel(MockBackend(16, noise, block=4), context=64, cost=0.1)
+
+
+@given(TURNS)
+def test_it_guesses_as_if_it_had_only_read_the_text(turns):
+    """Also where the text went on without it: it reads that, and forgets what it had guessed."""
+    sequence, draft = a_sequence(), a_draft()
+    for wanted, right, more in turns:
+        (guesses,) = draft.propose([(sequence, wanted)])
+        assert [guesses] == a_draft().propose([(sequence, wanted)])
+        for token in [*guesses[:right], *range(more)]:
+            sequence.append(token, b"")
+    draft.forget(sequence)
+    assert draft.blocks.free == draft.blocks.count
+
+
+def test_a_step_that_failed_is_computed_again():
+    sequence, draft = a_sequence(), a_draft()
+    draft.backend.failures = 1
+    with pytest.raises(OSError, match="told to fail"):
+        draft.propose([(sequence, 3)])
+    assert draft.propose([(sequence, 3)]) == a_draft().propose([(sequence, 3)])
