@@ -19,6 +19,7 @@ from cutaway import backends, hub
 from cutaway.bulk import Results
 from cutaway.completion import Completion
 from cutaway.engine import Engine, Limits, Policy
+from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError
 from cutaway.loading import Parts, draft_model
 from cutaway.model.config import MAX_CONTEXT
@@ -276,7 +277,7 @@ class LLM:
         CutawayError where open streams leave no room for their keys and values.
         """
         self._sync.end_abandoned()
-        return self.engine.score(token_ids, start)
+        return score(self.engine, token_ids, start)
 
     def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Token ids of a text. Special tokens are parsed only with special=True."""

@@ -10,6 +10,7 @@ import pytest
 
 from async_mock import Lockstep, read, read_all, serve, submit
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
+from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
 from engine_mock import Request, check, make_engine, noise, write_by_definition
@@ -217,11 +218,11 @@ def test_a_call_runs_on_the_engine_s_thread_between_steps():
 
     async def main(running):
         task = asyncio.create_task(read(running, request))
-        scored = await running.call(running.engine.score, (1, 2, 3))
+        scored = await running.call(score, running.engine, (1, 2, 3))
         np.testing.assert_array_equal(scored[2], noise((1, 2, 3)))
         assert await running.call(current_thread) is running._thread
         with pytest.raises(InputError, match="token_ids must hold"):
-            await running.call(running.engine.score, token_ids=())
+            await running.call(score, running.engine, token_ids=())
         assert await task == alone(request)
 
     serve(make_engine(noise), main)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway.engine import FinishReason, RunParams, StopParams
+from cutaway.engine.scoring import score
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from engine_mock import GREEDY, VOCAB, make_engine, run_to_end
@@ -122,7 +123,7 @@ def test_a_prompt_may_be_any_iterable_of_whole_numbers(prompt):
 )
 def test_score_names_the_field(token_ids, sentence):
     with pytest.raises(InputError) as refusal:
-        make_engine(context=16).score(token_ids)
+        score(make_engine(context=16), token_ids)
     assert str(refusal.value).startswith(sentence)
 
 

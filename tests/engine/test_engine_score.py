@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
+from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import SamplingParams
 from engine_mock import GREEDY, make_engine, noise, run_to_end
@@ -22,7 +23,7 @@ def assert_same_bits(ours, theirs):
 @settings(deadline=None)
 def test_every_row_is_the_models_own_in_chunks_of_any_size(tokens, rows, block):
     engine = make_engine(rows=rows, block=block)
-    scored = engine.score(tokens)
+    scored = score(engine, tokens)
     assert (scored.dtype, scored.shape) == (np.float32, (len(tokens), 257))
     assert_same_bits(scored, [noise(tokens[: i + 1]) for i in range(len(tokens))])
     assert len(engine.backend.runs) == -(-len(tokens) // rows)
@@ -33,7 +34,7 @@ def test_every_row_is_the_models_own_in_chunks_of_any_size(tokens, rows, block):
 def test_rows_may_begin_at_any_position(tokens, data, rows):
     start = data.draw(st.integers(0, len(tokens) - 1))
     engine = make_engine(rows=rows)
-    assert_same_bits(engine.score(tokens, start), engine.score(tokens)[start:])
+    assert_same_bits(score(engine, tokens, start), score(engine, tokens)[start:])
 
 
 def test_scoring_what_was_written_gives_its_fingerprint():
@@ -41,20 +42,20 @@ def test_scoring_what_was_written_gives_its_fingerprint():
     params = SamplingParams(temperature=2, seed=3)
     sequence = engine.add(prompt, params, StopParams(max_tokens=20, ignore_eos=True))
     run_to_end(engine)
-    scored, chained = engine.score((*prompt, *sequence.output_token_ids)), START
+    scored, chained = score(engine, (*prompt, *sequence.output_token_ids)), START
     for row in scored[len(prompt) - 1 : -1]:
         chained = chain_hash(chained, row_hash(row))
     assert chained == sequence.fingerprint
 
 
 def test_the_whole_context_can_be_scored():
-    assert len(make_engine(context=64).score((7,) * 64)) == 64
+    assert len(score(make_engine(context=64), (7,) * 64)) == 64
 
 
 def test_earlier_scores_are_not_overwritten_by_later_ones():
     engine = make_engine()
-    first = engine.score((1, 2))
-    engine.score((3, 4))
+    first = score(engine, (1, 2))
+    score(engine, (3, 4))
     assert_same_bits(first, [noise((1,)), noise((1, 2))])
 
 
@@ -63,7 +64,7 @@ def test_scoring_between_steps_disturbs_nobody():
     sequence = engine.add(prompt, GREEDY, StopParams(max_tokens=6, ignore_eos=True))
     while engine.running or engine.waiting:
         engine.step()
-        engine.score((9,) * 40)
+        score(engine, (9,) * 40)
     undisturbed = make_engine()
     other = undisturbed.add(prompt, GREEDY, StopParams(max_tokens=6, ignore_eos=True))
     run_to_end(undisturbed)
@@ -83,7 +84,7 @@ def test_blocks_return_when_the_backend_raises(chunks_before):
 
     engine.backend.run = failing
     with pytest.raises(OSError, match="broken"):
-        engine.score((1,) * 12)
+        score(engine, (1,) * 12)
     assert engine.blocks.free == engine.blocks.count
 
 
@@ -92,12 +93,12 @@ def test_no_room_to_score_beside_what_runs_is_said_in_a_sentence():
     engine.add((1,) * 40, GREEDY, StopParams(max_tokens=20))
     engine.step()
     with pytest.raises(CutawayError, match="KV blocks"):
-        engine.score((1,))
+        score(engine, (1,))
 
 
 def test_a_text_that_never_fits_is_refused_whether_others_run_or_not():
     engine = make_engine(kv_blocks=1)
     sentence = "token_ids need 2 KV blocks of 32 tokens; there are 1: score fewer tokens"
     with pytest.raises(InputError, match=f"^{sentence}$"):
-        engine.score((1,) * 33)
-    assert engine.score((1,) * 32).shape == (32, 257)
+        score(engine, (1,) * 33)
+    assert score(engine, (1,) * 32).shape == (32, 257)

@@ -249,3 +249,21 @@ def test_aborting_what_has_finished_changes_nothing():
     engine.abort(sequence)
     assert sequence.finish_reason == FinishReason.MAX_TOKENS
     assert engine.blocks.free == engine.blocks.count
+
+
+def test_nobody_leaves_in_vain():
+    """Who matters less stays where the newcomer could not come in even so."""
+    engine = make_engine(narrow, kv_blocks=10, block=8)
+    long = StopParams(max_tokens=30, ignore_eos=True)
+    equals = [request(PROMPT[:24], stops=long).add_to(engine) for _ in range(2)]
+    less = request(PROMPT[:3], stops=FIVE, run=RunParams(priority=1)).add_to(engine)
+    engine.step()
+    assert engine.running == [*equals, less]
+    newcomer = request(tuple(reversed(PROMPT * 2))[:48]).add_to(engine)
+    for _ in range(4):
+        assert less.id in {step.sequence_id for step in engine.step()}
+    assert less.finish_reason
+    assert engine.scheduler.preemptions == 0
+    assert newcomer in engine.waiting
+    run_to_end(engine)
+    assert newcomer.finish_reason

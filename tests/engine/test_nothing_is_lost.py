@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
 from cutaway.engine import FinishReason, RunParams, StopParams
+from cutaway.engine.scoring import score
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams, read_rows
 from engine_mock import Request
@@ -222,5 +223,5 @@ def test_log_probabilities_of_the_prompt_are_those_of_its_logits(few, draft):
     asked = request(80, 1, prompt_logprobs=3)
     sequence = trial.add(asked)
     trial.finish()
-    logits = trial.engine.score(asked.prompt)[:-1]
+    logits = score(trial.engine, asked.prompt)[:-1]
     assert sequence.prompt_logprobs == read_rows(logits, asked.prompt[1:], 3)

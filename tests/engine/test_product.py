@@ -11,6 +11,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
+from cutaway.engine.scoring import score
 from cutaway.sampling import SamplingParams
 from engine_mock import Request
 from random_llama import write_tiny_llama
@@ -93,7 +94,7 @@ def test_no_way_of_writing_changes_a_text(trial, alone):
 def test_the_plain_text_is_the_model_s(alone, chain):
     """Its fingerprints are those of the logits that come of reading the whole text at once."""
     wrote = alone.write(Request(PROMPT, CHAINS[chain], STOPS))
-    logits = alone.engine.score((*PROMPT, *wrote.token_ids))[len(PROMPT) - 1 : -1]
+    logits = score(alone.engine, (*PROMPT, *wrote.token_ids))[len(PROMPT) - 1 : -1]
     fingerprint, expected = START, []
     for row in logits:
         expected.append(fingerprint := chain_hash(fingerprint, row_hash(row)))

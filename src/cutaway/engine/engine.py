@@ -11,9 +11,9 @@ from time import perf_counter
 
 import numpy as np
 
-from cutaway.backends import Backend, Batch, Logits
+from cutaway.backends import Backend, Logits
 from cutaway.cache import BlockManager
-from cutaway.engine.batch import batch_of, lay_rows, logits_of
+from cutaway.engine.batch import batch_of, logits_of
 from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.limits import Limits
 from cutaway.engine.params import RunParams
@@ -21,8 +21,8 @@ from cutaway.engine.scheduler import Policy, Scheduled, Scheduler
 from cutaway.engine.sequence import Phases, Sequence, TokenStep
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
-from cutaway.errors import CutawayError, InputError, QueueFullError
-from cutaway.sampling import Request, Sampled, SamplingParams, check_int, read_rows, sample
+from cutaway.errors import InputError, QueueFullError
+from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
 from cutaway.sampling.params import check_ids
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
@@ -226,9 +226,9 @@ class Engine:
         if run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
         longest = self.limits.longest(len(prompt), stops.max_tokens)
-        self._blocks_for(longest, "prompt and max_tokens", "shorten the prompt or lower max_tokens")
+        self.blocks_for(longest, "prompt and max_tokens", "shorten the prompt or lower max_tokens")
 
-    def _blocks_for(self, tokens: int, name: str, fix: str) -> int:
+    def blocks_for(self, tokens: int, name: str, fix: str) -> int:
         """How many blocks hold so many tokens; InputError where there are never as many."""
         wanted = self.scheduler.blocks_for(tokens)
         if wanted > self.blocks.count:
@@ -256,39 +256,6 @@ class Engine:
             sequence.finish_reason = FinishReason.MAX_TOKENS
         elif len(sequence) >= self.limits.context_length:
             sequence.finish_reason = FinishReason.CONTEXT_FULL
-
-    # -- reading without writing ---------------------------------------------------------------
-
-    def score(self, token_ids: Iterable[int], start: int = 0) -> Logits:
-        """Teacher-forced logits of the positions from ``start`` on, float32 (n - start, vocab).
-
-        InputError where they do not fit the model, CutawayError where others hold the KV blocks.
-        """
-        token_ids = check_ids("token_ids", token_ids)
-        longest = self.limits.context_length
-        if not 0 < len(token_ids) <= longest:
-            raise InputError(f"token_ids must hold 1 to {longest} ids, not {len(token_ids)}")
-        self.limits.check_ids("token_ids", token_ids)
-        start = check_int("start", start, 0, len(token_ids) - 1)
-        wanted = self._blocks_for(len(token_ids), "token_ids", "score fewer tokens")
-        if wanted > self.blocks.free:
-            raise CutawayError(
-                f"token_ids need {wanted} KV blocks and {self.blocks.free} are free while others "
-                "run: score them later"
-            )
-        blocks, most = self.blocks.take(wanted), self.scheduler.policy.max_rows
-        try:
-            out = np.empty((len(token_ids) - start, self.limits.vocab_size), np.float32)
-            for first in range(0, len(token_ids), most):
-                tokens = token_ids[first : first + most]
-                rows = lay_rows([(first, tokens, blocks)])
-                told = np.arange(max(start - first, 0), len(tokens), dtype=np.int32)
-                logits = self.backend.run(Batch(*rows, told))
-                done = first + len(tokens) - start
-                out[max(done - len(told), 0) : max(done, 0)] = logits
-            return out
-        finally:
-            self.blocks.give_back(blocks)
 
 
 def _requests(scheduled: Scheduled, count: int) -> list[Request]:

@@ -112,23 +112,32 @@ class Scheduler:
             leader = self._leader(first)
             if leader and not leader.has_read_prompt:
                 return  # soon its blocks can be shared
-            if len(self.running) < self.most_running and self._enter(first, leader):
+            full = len(self.running) == self.most_running
+            wanted = 0 if full else self._enter(first, leader)
+            if wanted is None:
                 insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
-            elif self.running and first.run.priority < self.running[-1].run.priority:
+            elif self._can_yield(first, wanted):
                 self._preempt(self.running[-1])
             else:
                 return
 
-    def _enter(self, sequence: Sequence, leader: Sequence | None) -> bool:
-        """Give it blocks for all that is known of its text, found ones first; False: not now."""
+    def _can_yield(self, first: Sequence, wanted: int) -> bool:
+        """Whether those who matter less hold enough to let it in; else they would go in vain."""
+        less = [s for s in self.running if s.run.priority > first.run.priority]
+        room = self.blocks.free + sum(len(s.blocks) for s in less)
+        return bool(less) and wanted + _spare(len(self.running) - len(less)) <= room
+
+    def _enter(self, sequence: Sequence, leader: Sequence | None) -> int | None:
+        """Give it blocks for all that is known of its text, found ones first.
+
+        None, or how many it still wants where there are too few.
+        """
         held, computed = self._find(sequence, leader)
         begun = computed % self.blocks.block > 0  # the last block found will be written into
         fresh = self.blocks_for(len(sequence)) - len(held) + begun
-        # A block to spare for each who writes, or somebody would soon have to leave again.
-        spare = len(self.running) + 1 if self.running else 0
-        if fresh + spare > self.blocks.free:
+        if fresh + _spare(len(self.running)) > self.blocks.free:
             self.blocks.give_back(held)
-            return False
+            return fresh
         taken = self.blocks.take(fresh)
         if begun:
             self.copies.append((held.pop(), taken[0]))
@@ -136,7 +145,7 @@ class Scheduler:
         sequence.published = len(held) if leader is None else min(leader.published, len(held))
         if sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = computed
-        return True
+        return None
 
     def _find(self, sequence: Sequence, leader: Sequence | None) -> tuple[list[int], int]:
         """Blocks that hold the beginning of its text already, and how many tokens of it."""
@@ -234,3 +243,8 @@ class Scheduler:
         dropped = [pair for pair in self.copies if pair[1] in targets]
         self.copies = [pair for pair in self.copies if pair[1] not in targets]
         self.blocks.give_back([source for source, _ in dropped])
+
+
+def _spare(running: int) -> int:
+    """Blocks left free: one for each who writes, or somebody would soon have to leave again."""
+    return running + 1 if running else 0
