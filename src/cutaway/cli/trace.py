@@ -17,6 +17,7 @@ VERBS = {
     "diff": "compare two: where they part, and whether they meet again",
     "export": "write its probabilities as OpenAI logprobs or CSV",
     "replay": "run it again and check that every bit is the same",
+    "logits": "write the full logits of every step, checked against the record",
     "rescore": "read its tokens under another model or other settings",
     "branch": "put another token at one step and go on from there",
 }

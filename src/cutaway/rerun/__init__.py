@@ -8,6 +8,7 @@ from cutaway.rerun.branch import branch, open_branch, token_of
 from cutaway.rerun.exposure import Exposure, Window, exposure
 from cutaway.rerun.figures import Curve, Estimate, bands, estimate, span
 from cutaway.rerun.forks import Fork, Meeting, diff
+from cutaway.rerun.logits import logits
 from cutaway.rerun.replay import Difference, Replayed, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
@@ -31,6 +32,7 @@ __all__ = [
     "diff",
     "estimate",
     "exposure",
+    "logits",
     "open_branch",
     "replay",
     "rescore",

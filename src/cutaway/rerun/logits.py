@@ -1,0 +1,33 @@
+"""The full logits of a run on record: they follow from its tokens, and are computed again.
+
+Knows that the hash on record proves them. Refuses to know files and terminals.
+"""
+
+from cutaway.backends import Logits
+from cutaway.errors import CutawayError, InputError
+from cutaway.llm import LLM
+from cutaway.rerun.request import check_room, check_vocabulary
+from cutaway.sampling.row_hash import row_hash
+from cutaway.trace import Trace
+
+
+def logits(llm: LLM, trace: Trace) -> Logits:
+    """What every step drew from, bit for bit: float32 (steps, vocab), before the chain.
+
+    Raises InputError where the trace has no steps, or its tokens are other tokens of this model
+    or more than the context holds; CutawayError where a row's hash is not the one on record.
+    """
+    if not trace.steps:
+        raise InputError("the trace has no steps: there are no logits")
+    check_vocabulary(llm, trace)
+    check_room(llm, trace)
+    prompt = trace.head.prompt_token_ids
+    read = [*prompt, *(step.token_id for step in trace.steps[:-1])]
+    rows = llm.logits(read, len(prompt) - 1)
+    for step, row in zip(trace.steps, rows, strict=True):
+        if f"{row_hash(row):016x}" != step.row:
+            raise CutawayError(
+                f"the logits of step {step.index} are not those on record: "
+                "'cutaway trace replay' tells what differs"
+            )
+    return rows
