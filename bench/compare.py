@@ -126,6 +126,7 @@ class Comparison:
         command = cold_command(column, self.args)
         if command is None:
             return
+        cold(command)  # a cold process, not a cold disk: others' workers keep the file in memory
         once = self.guard.run(lambda: cold(command), lambda result: result.cpu_s)
         self._note(column, once)
 
