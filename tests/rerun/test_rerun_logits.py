@@ -45,4 +45,4 @@ def test_the_command_writes_a_file_of_numpy(tiny, trace, folder, tmp_path, capsy
     assert main(args) == 2
     assert "exists already" in capsys.readouterr().err
     assert main([*args[:-1], str(tmp_path / "no" / "such.npy")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "cannot be written; name a file in a folder that can" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, streams
 from cutaway.errors import InputError
 
 _EPILOG = """
@@ -33,8 +33,7 @@ def run(args: Namespace) -> int:
     trace, out = Trace.read(args.file), Path(args.out)
     if out.exists():
         raise InputError(f"--out: {out} exists already; name another file, or remove it")
-    if not out.parent.is_dir():
-        raise InputError(f"--out: there is no folder {out.parent}")
+    streams.check_output("--out", args.out)
     llm = console.load(args)
     import numpy as np
 
