@@ -35,8 +35,6 @@ class BlockManager:
 
     count      how many blocks there are
     block      tokens per block
-    lookups    blocks that ``match`` looked for
-    hits       blocks that ``match`` found
     evictions  cached blocks that were taken for other texts
 
     An id list is one text's blocks, in the order of the text. A caller that publishes whole
@@ -46,7 +44,7 @@ class BlockManager:
 
     def __init__(self, count: int, block: int) -> None:
         self.count, self.block = count, block
-        self.lookups = self.hits = self.evictions = 0
+        self.evictions = 0
         self._free = list(range(count - 1, -1, -1))
         self._holds: Counter[int] = Counter()  # held ids only: none is at zero
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -100,23 +98,19 @@ class BlockManager:
 
     # -- finding what was computed before ----------------------------------------------------
 
-    def match(self, tokens: Sequence[int], most: int | None = None) -> list[int]:
-        """The longest chain of published blocks, at most ``most``, that begins these tokens.
+    def match(self, tokens: Sequence[int]) -> list[int]:
+        """The longest chain of published blocks that begins these tokens.
 
         One hold more on each. A caller that needs the logits of the last token leaves it out.
         """
-        whole = len(tokens) // self.block
-        wanted = whole if most is None else min(whole, most)
         ids, parent = [], ROOT
-        for place in range(wanted):
+        for place in range(len(tokens) // self.block):
             found = self._index.get(self._key(parent, tokens, place))
             if found is None:
                 break
             self._hold(found)
             ids.append(found)
             parent = self._nodes[found].number
-        self.lookups += wanted
-        self.hits += len(ids)
         return ids
 
     def publish(self, ids: Sequence[int], tokens: Sequence[int], first: int = 0) -> list[int]:
