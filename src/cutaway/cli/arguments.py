@@ -101,6 +101,15 @@ def add_sampling_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--logit-bias", type=_bias, action="append", metavar="ID=X", help=_BIAS)
 
 
+def add_experiment_arguments(parser: ArgumentParser) -> None:
+    """The model, its settings, and how the curves are shown."""
+    add_model_arguments(parser)
+    add_sampling_arguments(parser)
+    parser.add_argument("--svg", metavar="FILE", help="draw the curves into a file, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
 def add_request_arguments(parser: ArgumentParser) -> None:
     """How tokens are chosen, and when to stop."""
     add_sampling_arguments(parser)

@@ -47,11 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=int, default=64, metavar="N", help="tokens of the text; default 64"
     )
-    arguments.add_model_arguments(parser)
-    arguments.add_sampling_arguments(parser)
-    parser.add_argument("--svg", metavar="FILE", help="draw the curves into a file, too")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_experiment_arguments(parser)
 
 
 def run(args: Namespace) -> int:
