@@ -103,15 +103,19 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
 }
 
 // After a job, never within: who prepares the next one counts on size().
+//
+// Where another program shares a processor, its thread comes late by half of a job, and half the
+// threads alone would take as long. Below that a rest costs more than it saves.
 void Pool::adapt(long job, long late) {
-  if (rest_ > 0 && --rest_ == 0) {
-    active_ = std::min(size_, 2 * active_);
-  } else if (active_ > 1 && spins_ > 0 && late / (active_ - 1) > job / 4) {
+  const long now = nanoseconds();
+  if (active_ > 1 && spins_ > 0 && late / (active_ - 1) > job / 2) {
     active_ /= 2;
-    rest_ = rests_;
-    rests_ = std::min(2 * rests_, 1024);
+    wake_ = now + rest_;
+    rest_ = std::min(2 * rest_, kLongestRest);
   } else if (active_ == size_) {
-    rests_ = 8;
+    rest_ = kShortestRest;
+  } else if (now >= wake_) {
+    active_ = std::min(size_, 2 * active_);
   }
 }
 

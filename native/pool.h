@@ -2,7 +2,7 @@
 //
 // Between jobs a worker spins briefly, then sleeps. At a barrier threads spin, then yield; where there
 // are more threads than processors they yield at once. Where much of a job is spent in such waits, other
-// programs have our processors: then half the threads rest for some jobs, twice as many each time
+// programs have our processors: then half the threads rest for a while, twice as long each time
 // (results must not depend on the number of threads). A forked child starts its own workers.
 #pragma once
 #include <sys/types.h>
@@ -51,8 +51,9 @@ class Pool {
   const std::function<void(int)>* job_ = nullptr;
   bool stopping_ = false;
   int active_;
-  int rest_ = 0;      // jobs until more threads are tried again
-  int rests_ = 8;     // how many the next rest lasts
+  static constexpr long kShortestRest = 20'000'000, kLongestRest = 1'000'000'000;  // nanoseconds
+  long wake_ = 0;              // when more threads are tried again
+  long rest_ = kShortestRest;  // how long the next rest lasts
   struct Bed { std::mutex mutex; std::condition_variable wake; };  // where idle workers sleep
   std::unique_ptr<Bed> bed_ = std::make_unique<Bed>();
   alignas(64) std::atomic<unsigned long> epoch_{0};
