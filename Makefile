@@ -9,13 +9,15 @@ lint:
 	mypy
 	lint-imports
 
-# Speed beside the machine's limit, what the KV cache buys, many texts at once. Beside other engines:
+# Speed beside the machine's limit, what the KV cache buys, many texts at once, in process and
+# through HTTP. Beside other engines:
 # python bench/compare.py --help
 bench:
 	python -m cutaway bench
 	python bench/kv_cache.py
 	python bench/serving.py
 	python bench/soak.py
+	python bench/server_soak.py
 
 # The native code without Python, under the sanitizers: memory and undefined behaviour, then races.
 sanitize:

@@ -14,48 +14,24 @@ block is not free at the end.
 """
 
 import asyncio
-import json
-import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from pathlib import Path
-from random import Random
 from time import perf_counter
 from typing import Any
 
+import load
 from cutaway import LLM
-from cutaway.engine import AsyncEngine, AsyncStream, Speculation
-from cutaway.options import parse_options
+from cutaway.engine import AsyncEngine, AsyncStream, Engine, Sequence, Speculation, TokenStep
+from cutaway.options import Options, parse_options
 from cutaway.sampling import derive_seed
+from load import Visit
 
-WORDS = (
-    "the a one of and to in that it was he she they boat sea harbour morning light wind old "
-    "keeper tower letter bread table child dog road hill went saw took found said never always"
-)
-STOPS = ["\n", " the", ". ", "and"]
 PHASES = ("queue", "prefill", "decode")
-PERCENTILES = (50, 95, 99)
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One request: what it asks, when it arrives, and when its reader leaves.
-
-    pause   seconds after the one before, where requests arrive at a rate
-    leaves  the phase in which the reader leaves, or None
-    steps   how many steps it reads before it leaves in decode
-    """
-
-    prompt: list[int]
-    options: dict[str, Any]
-    pause: float
-    leaves: str | None
-    steps: int
 
 
 @dataclass
@@ -80,48 +56,6 @@ class Text:
     speculation: Speculation = field(default_factory=Speculation)
 
 
-# -- what is asked -------------------------------------------------------------------------------
-
-
-def visits(llm: LLM, args: Namespace) -> Iterator[Visit]:
-    """Requests without end; the same for the same seed."""
-    rng, room = Random(args.seed), min(llm.engine.limits.context_length, args.kv_tokens) // 2
-    longest = min(args.prompt_tokens, room)
-    beginnings = [_ids(llm, rng, longest // 2, longest // 2) for _ in range(4)]
-    while True:
-        options = _options(rng, min(args.max_tokens, room))
-        beginning = rng.choice(beginnings) if rng.random() < 0.4 else []
-        own = rng.randint(1, longest - len(beginning))
-        repeats = min(own, 12) if "speculate" in options else own
-        prompt = beginning + _ids(llm, rng, own, repeats)
-        leaves = rng.choice(PHASES) if rng.random() < 0.2 else None
-        pause = rng.expovariate(args.rate) if args.rate else 0.0
-        yield Visit(prompt, options, pause, leaves, rng.randint(1, 8))
-
-
-def _options(rng: Random, max_tokens: int) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "seed": rng.getrandbits(32),
-        "max_tokens": rng.randint(1, max_tokens),
-        "temperature": rng.choice([0, 0, 0.7, 1.0]),
-    }
-    if rng.random() < 0.1:
-        options["priority"] = -1
-    if rng.random() < 0.3:
-        options["speculate"] = "ngram"
-    if rng.random() < 0.15:
-        options["stop"] = rng.sample(STOPS, 2)
-    if rng.random() < 0.1:
-        options["n"] = rng.randint(2, 4)
-    return options
-
-
-def _ids(llm: LLM, rng: Random, count: int, words: int) -> list[int]:
-    """So many token ids of so many random words, again and again."""
-    text = " ".join(rng.choices(WORDS.split(), k=words))
-    return llm.tokenize(f"{text} " * -(-count // words))[:count]
-
-
 # -- asking --------------------------------------------------------------------------------------
 
 
@@ -137,13 +71,15 @@ class Soak:
         self.rss: list[int] = []
         self.done = 0
         self.seconds = 0.0
+        self._leaving = _Leaving(llm.engine)
 
     async def run(self) -> None:
         """All requests, to their ends."""
         args, started = self.args, perf_counter()
         room = asyncio.Semaphore(args.requests if args.rate else args.concurrency)
         async with AsyncEngine(self.llm.engine) as running, asyncio.TaskGroup() as readers:
-            for visit in islice(visits(self.llm, args), args.requests):
+            asked = load.visits(self.llm, args, PHASES, "prefill", args.rate)
+            for visit in islice(asked, args.requests):
                 await asyncio.sleep(visit.pause)
                 await room.acquire()
                 reader = readers.create_task(self._visit(running, visit))
@@ -157,27 +93,54 @@ class Soak:
             for i in range(visit.options.get("n", 1)):
                 text = Text(visit, derive_seed(seed, i) if i else seed, perf_counter())
                 options = parse_options({**visit.options, "seed": text.seed})
-                stream = await running.submit(
-                    visit.prompt, options.sampling, options.stops, options.run, leader=leader
-                )
+                leaves = None if i else visit.leaves
+                add = partial(self._add, visit.prompt, options, leader, leaves)
+                stream = AsyncStream(await running.enter(add))
                 leader = leader or stream.sequence
                 self.texts.append(text)
-                readers.create_task(_read(running, stream, text, None if i else visit.leaves))
+                readers.create_task(_read(stream, text, leaves))
         self._note()
+
+    def _add(
+        self, prompt: list[int], options: Options, leader: Sequence | None, leaves: str | None
+    ) -> list[Sequence]:
+        """Queue one sample; called on the engine's thread."""
+        engine, run = self.llm.engine, options.run
+        sequence = engine.add(prompt, options.sampling, options.stops, run, leader=leader)
+        if leaves == "prefill":
+            self._leaving.texts.append(sequence)
+        return [sequence]
 
     def _note(self) -> None:
         self.done += 1
         if self.done * 4 // self.args.requests > (self.done - 1) * 4 // self.args.requests:
-            self.rss.append(_rss())
+            self.rss.append(load.rss())
 
 
-async def _read(running: AsyncEngine, stream: AsyncStream, text: Text, leaves: str | None) -> None:
+class _Leaving:
+    """Texts that end while their prompt is read, which may take a millisecond.
+
+    So the engine's own thread ends them, before the next step: a task could come too late.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.texts: list[Sequence] = []
+        self._engine, self._step = engine, engine.step
+        engine.step = self._turn  # type: ignore[method-assign]
+
+    def _turn(self) -> list[TokenStep]:
+        for sequence in [s for s in self.texts if s.blocks]:
+            self.texts.remove(sequence)
+            if not sequence.output_token_ids:
+                self._engine.abort(sequence)
+        return self._step()
+
+
+async def _read(stream: AsyncStream, text: Text, leaves: str | None) -> None:
     """Read to the end, or leave in that phase; where the text is further by then, so be it."""
     sequence, text.speculation = stream.sequence, stream.sequence.speculation
     async with aclosing(stream):
-        while leaves == "prefill" and not sequence.finish_reason and not sequence.blocks:
-            await running.call(int)  # the next step
-        if leaves not in ("queue", "prefill"):
+        if leaves != "queue":
             async for step in stream:
                 text.ended = perf_counter()
                 text.began = text.began or text.ended
@@ -191,11 +154,6 @@ async def _read(running: AsyncEngine, stream: AsyncStream, text: Text, leaves: s
             text.left = "queue" if text.cached is None else begun
 
 
-def _rss() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")
-
-
 # -- what became of it ---------------------------------------------------------------------------
 
 
@@ -206,9 +164,7 @@ def differing(llm: LLM, texts: list[Text]) -> int:
 
 def alone(llm: LLM, text: Text) -> tuple[list[int], int]:
     """Token ids and fingerprint of a text without company and without a cache."""
-    llm.engine.blocks.forget()
-    options = {**text.visit.options, "seed": text.seed, "n": 1}
-    completion = llm.generate(text.visit.prompt, **options)
+    completion = load.alone(llm, text.visit.prompt, text.visit.options, text.seed)
     return list(completion.token_ids), int(completion.fingerprint, 16)
 
 
@@ -217,9 +173,8 @@ def report(soak: Soak) -> dict[str, Any]:
     llm, texts, args = soak.llm, soak.texts, soak.args
     llm.engine.blocks.forget()
     blocks = {"free": llm.engine.blocks.free, "all": llm.engine.blocks.count}
-    tokens, rss = sum(len(t.token_ids) for t in texts), [round(b / 1e6, 1) for b in soak.rss]
-    whole = [t for t in texts if t.whole]
-    sample = Random(args.seed).sample(whole, min(args.check, len(whole)))
+    tokens = sum(len(t.token_ids) for t in texts)
+    sample = load.sample([t for t in texts if t.whole], args)
     begun = [t for t in texts if t.cached is not None]
     return {
         "benchmark": "soak",
@@ -229,8 +184,8 @@ def report(soak: Soak) -> dict[str, Any]:
         "tokens": tokens,
         "seconds": soak.seconds,
         "tokens_per_s": tokens / soak.seconds,
-        "ttft_s": percentiles([t.began - t.asked for t in texts if t.began]),
-        "tpot_s": percentiles(
+        "ttft_s": load.percentiles([t.began - t.asked for t in texts if t.began]),
+        "tpot_s": load.percentiles(
             [(t.ended - t.began) / (n - 1) for t in texts if (n := len(t.token_ids)) > 1]
         ),
         "prompt_tokens": {
@@ -243,58 +198,32 @@ def report(soak: Soak) -> dict[str, Any]:
             "proposed": sum(t.speculation.proposed for t in texts),
         },
         "cancelled": {p: Counter(t.left for t in texts)[p] for p in PHASES},
-        "rss_mb": rss,
-        "rss_growth_mb": round(rss[-1] - rss[1], 1),
+        **load.memory(soak.rss),
         "blocks": blocks,
         "checked": len(sample),
         "differing": differing(llm, sample),
     }
 
 
-def percentiles(values: list[float]) -> dict[str, float]:
-    """The smallest value that so many percent do not exceed; empty where there is none."""
-    ranked = sorted(values)
-    return {f"p{p}": ranked[-(-len(ranked) * p // 100) - 1] for p in PERCENTILES if ranked}
-
-
-def show(r: dict[str, Any]) -> None:
+def lines(r: dict[str, Any]) -> dict[str, Any]:
     prompts, told = r["prompt_tokens"], r["speculation"]
-    lines = {
+    return {
         "requests": f"{r['requests']}, {r['texts']} texts, {r['tokens']} tokens",
-        "throughput": f"{r['tokens_per_s']:.1f} tokens/s for {r['seconds']:.1f} s",
-        "first token": _times(r["ttft_s"]),
-        "per token after": _times(r["tpot_s"]),
+        **load.common_lines(r),
         "prefix cache": f"{prompts['cached']} of {prompts['all']} prompt tokens found",
         "preemptions": r["preemptions"],
         "guesses": f"{told['accepted']} right of {told['proposed']}",
         "given up": ", ".join(f"{n} in {phase}" for phase, n in r["cancelled"].items()),
-        "memory": f"{' → '.join(map(str, r['rss_mb']))} MB at each quarter; "
-        f"{r['rss_growth_mb']:+} MB from half to end",
-        "KV blocks": f"{r['blocks']['free']} free of {r['blocks']['all']}",
-        "written again": f"{r['checked']} texts alone, {r['differing']} differ",
     }
-    for name, line in lines.items():
-        print(f"{name:15s} {line}")
-
-
-def _times(seconds: dict[str, float]) -> str:
-    return ", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in seconds.items())
 
 
 def parse(argv: list[str] | None) -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model")
+    load.add_arguments(parser, kv_tokens=1536, check=20)
     parser.add_argument("--requests", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument("--concurrency", type=int, default=16, help="requests open at once")
     pace.add_argument("--rate", type=float, help="requests a second")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--kv-tokens", type=int, default=1536)
-    parser.add_argument("--prompt-tokens", type=int, default=256, help="of the longest prompt")
-    parser.add_argument("--max-tokens", type=int, default=96, help="of the longest answer")
-    parser.add_argument("--check", type=int, default=20, help="texts to write again alone")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args(argv)
     if args.requests < 4:
         parser.error("--requests must be 4 or more: memory is told at each quarter")
@@ -310,10 +239,7 @@ def main(argv: list[str] | None = None) -> int:
     soak = Soak(llm, args)
     asyncio.run(soak.run())
     found = report(soak)
-    if args.json:
-        print(json.dumps(found))
-    else:
-        show(found)
+    load.tell(found, args, lines)
     blocks = found["blocks"]
     return int(found["differing"] > 0 or blocks["free"] < blocks["all"])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
+    from cutaway.async_llm import AsyncLLM, AsyncTexts
     from cutaway.engine import TokenStep
     from cutaway.llm import LLM, Completion, Results, Stream
     from cutaway.sampling import SamplingParams
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "LLM",
+    "AsyncLLM",
+    "AsyncTexts",
     "Completion",
     "CutawayError",
     "FetchError",
@@ -31,6 +34,8 @@ __all__ = [
 
 _HOME = {
     "LLM": "cutaway.llm",
+    "AsyncLLM": "cutaway.async_llm",
+    "AsyncTexts": "cutaway.async_llm",
     "Completion": "cutaway.llm",
     "Results": "cutaway.llm",
     "Stream": "cutaway.llm",

@@ -1,6 +1,6 @@
 """Completion: the finished text of one sequence, and all that can be said about it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from time import perf_counter
 from typing import Any
@@ -87,14 +87,14 @@ class Completion:
 class Stopwatch:
     """When a request came, when its first token did, and when its last did so far."""
 
-    def __init__(self) -> None:
-        self.start = perf_counter()
+    def __init__(self, start: float | None = None) -> None:
+        self.start = perf_counter() if start is None else start
         self.first: float | None = None
         self.last = self.start
 
-    def token(self) -> None:
-        """Call when a token arrives."""
-        self.last = perf_counter()
+    def token(self, made: float | None = None) -> None:
+        """Call when a token arrives, which was made now or then."""
+        self.last = perf_counter() if made is None else made
         self.first = self.first or self.last
 
     def timing(self, load_s: float, prompt_tokens: int, tokens: int) -> Timing:
@@ -102,9 +102,16 @@ class Stopwatch:
         if self.first is None:
             return Timing(load_s, None, None, None)
         ttft, decode = self.first - self.start, self.last - self.first
-        return Timing(
-            load_s, ttft, prompt_tokens / ttft, (tokens - 1) / decode if tokens > 1 else None
-        )
+        # Forced tokens may all come with the first.
+        return Timing(load_s, ttft, prompt_tokens / ttft, (tokens - 1) / decode if decode else None)
+
+
+def held_back(steps: Sequence[TokenStep], token_bytes: Callable[[int], bytes]) -> str:
+    """The text of tokens that was not shown yet, which an early end releases."""
+    if steps and steps[-1].finish_reason:
+        return ""
+    whole = b"".join(token_bytes(step.token_id) for step in steps)
+    return whole.decode("utf-8", "replace")[sum(len(step.text) for step in steps) :]
 
 
 def chain_as_data(sequence: EngineSequence) -> list[dict[str, Any]]:

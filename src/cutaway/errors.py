@@ -14,6 +14,10 @@ class InputError(CutawayError, ValueError):
     """The caller asked for something that cannot be: a value out of range, an unknown name."""
 
 
+class TooLongError(InputError):
+    """A prompt leaves no room to answer in the model's context."""
+
+
 class FormatError(InputError):
     """A file is truncated, corrupt, hostile or of a kind that is not supported."""
 

@@ -7,37 +7,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache, partial
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
 from cutaway import backends, hub
 from cutaway.bulk import Results
 from cutaway.completion import Completion
-from cutaway.engine import Engine, Limits, Policy
+from cutaway.engine import Engine, Limits
 from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError
-from cutaway.loading import Parts, draft_model
-from cutaway.model.config import MAX_CONTEXT
+from cutaway.loading import Parts, Setup, draft_model
 from cutaway.options import Options, parse_options
 from cutaway.progress import Bar, texts_done
-from cutaway.sampling import check_int, derive_seed
+from cutaway.prompts import Prompt, check_prompt, one_or_many
+from cutaway.sampling import derive_seed
 from cutaway.sampling.params import check_ids
-from cutaway.stream import Loaded, Stream, SyncEngine
+from cutaway.stream import Stream, SyncEngine
 from cutaway.text import ChatTemplate
 from cutaway.weights import GGUFFile
+from cutaway.writing import Loaded
 
 if TYPE_CHECKING:
     from cutaway.recording import Machine
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
-Prompt = str | Sequence[int]
-LEAST_KV_TOKENS = 8192
 Message = Mapping[str, Any]
 
 
@@ -51,6 +47,8 @@ class LLM:
     kv_tokens     tokens of all texts together whose keys and values fit into memory, which grows
                   with those in use; None takes the context's, or 8192 where that is more
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
+    max_running   texts in one step, 1 … 1024
+    max_waiting   texts in the queue, 0 or more; None has no limit
     progress  show on the terminal what takes long (a first fetch, many prompts)
 
     Raises InputError for a bad argument, FormatError for a bad file, FetchError where a
@@ -66,51 +64,39 @@ class LLM:
         context: int | None = None,
         kv_tokens: int | None = None,
         prefix_cache: bool = True,
+        max_running: int = 64,
+        max_waiting: int | None = None,
         progress: bool = True,
     ) -> None:
-        if context is not None:  # what can be refused before a fetch is
-            context = check_int("context", context, 2, MAX_CONTEXT)
-        if threads is not None:
-            threads = check_int("threads", threads, 1, backends.MAX_THREADS)
-        if kv_tokens is not None:
-            kv_tokens = check_int("kv_tokens", kv_tokens, backends.KV_BLOCK, MAX_CONTEXT)
-        if backend is not None and backend not in backends.BACKENDS:
-            names = ", ".join(backends.BACKENDS)
-            raise InputError(f"backend must be one of {names}, not {backend!r}")
+        setup = Setup(  # refuses before anything is fetched
+            backend=backend, threads=threads, context=context, kv_tokens=kv_tokens,
+            prefix_cache=prefix_cache, max_running=max_running, max_waiting=max_waiting,
+        )  # fmt: skip
         path = hub.resolve(None if model is None else str(model), progress=progress)
         started = perf_counter()
         self.name = path.stem
         self._progress, self._draft = progress, ""
-        self._policy = Policy(prefix_cache=prefix_cache)
         self._path, self._stat = path, path.stat()
         with GGUFFile(path) as file:
             try:
-                self._load(file, backend, threads, context, kv_tokens)
+                self._load(file, setup)
             except MemoryError as error:
                 raise InputError(
                     f"{path.name} does not fit into memory with this context: lower context"
                 ) from error
         self.load_s = perf_counter() - started
-        self._sync = SyncEngine(self.engine, Loaded(self.name, self.load_s, self.machine))
+        self.loaded = Loaded(self.name, self.load_s, self.machine, self.engine.token_bytes)
+        self._sync = SyncEngine(self.engine, self.loaded)
+        self._machine: Machine | None = None
 
-    def _load(
-        self,
-        file: GGUFFile,
-        backend: str | None,
-        threads: int | None,
-        context: int | None,
-        kv_tokens: int | None,
-    ) -> None:
+    def _load(self, file: GGUFFile, setup: Setup) -> None:
         self._parts = parts = Parts.read(file)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
-        if context is not None:
-            check_int("context", context, 2, self.config.context_length)
-        context = context or self.config.context_length
-        kv_tokens = kv_tokens or max(context, LEAST_KV_TOKENS)
+        context, kv_tokens = setup.tokens(self.config.context_length)
         self.backend = backends.load(
-            backend or backends.default(), self.graph, file,
-            kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=context, threads=threads,
+            setup.backend or backends.default(), self.graph, file,
+            kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=context, threads=setup.threads,
         )  # fmt: skip
         limits = Limits(
             context_length=context,
@@ -118,7 +104,7 @@ class LLM:
             end_ids=frozenset(self.tokenizer.end_ids),
         )
         token_bytes = lru_cache(8192)(self.tokenizer.token_bytes)
-        self.engine = Engine(self.backend, limits, token_bytes, self._policy)
+        self.engine = Engine(self.backend, limits, token_bytes, setup.policy())
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -138,11 +124,8 @@ class LLM:
         trace="run.jsonl" records the run; of several texts the second is in run.2.jsonl, and so on.
         Raises InputError for an unknown option or a value out of range.
         """
-        parsed = self._parse(options)
-        if isinstance(prompt, np.ndarray):
-            prompt = prompt.tolist()
-        many = _is_list(prompt) and not _is_prompt(prompt)
-        prompts = prompt if many else [prompt]
+        parsed = self.parse(options)
+        prompts, many = one_or_many(prompt)
         traces = parsed.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
@@ -172,9 +155,9 @@ class LLM:
         if common.trace is not None:
             raise InputError("trace: name a file of its own in the options of each request")
         if common.draft is not None:
-            self._load_draft(common.draft)
+            self.load_draft(common.draft)
         start = partial(self._start, options)
-        return Results(self._sync, requests, start, 2 * self._policy.max_running)
+        return Results(self._sync, requests, start, 2 * self.engine.scheduler.policy.max_running)
 
     def _start(self, common: Mapping[str, Any], request: Any) -> list[Stream]:
         """Queue one of many requests."""
@@ -184,21 +167,21 @@ class LLM:
             isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], Mapping)
         )
         prompt, own = request if paired else (request, {})
-        options = self._parse({**common, **own})
+        options = self.parse({**common, **own})
         if options.draft not in (None, self._draft):
             raise InputError("speculate: name the draft model among the common options")
         return list(self._streams(prompt, options))
 
     def stream(self, prompt: Prompt, **options: Any) -> Stream:
         """Continue a prompt, yielding each TokenStep as it is made. Options as for generate."""
-        parsed = self._parse(options)
+        parsed = self.parse(options)
         if parsed.n != 1:
             raise InputError("n must be 1 to stream; streams and generate take several")
         return next(self._streams(prompt, parsed))
 
     def streams(self, prompt: Prompt, **options: Any) -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read."""
-        return list(self._streams(prompt, self._parse(options)))
+        return list(self._streams(prompt, self.parse(options)))
 
     def chat(self, messages: Iterable[Message], **options: Any) -> Completion:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate."""
@@ -211,15 +194,37 @@ class LLM:
         """
         if self.template is None:
             raise InputError("this model has no chat template; use generate with a plain prompt")
-        return self.template.encode(list(messages), self.tokenizer)
+        return self.template.encode(list(messages), self.tokenizer, self._check_length)
 
-    def _parse(self, given: Mapping[str, Any]) -> Options:
-        """A trace always tells of the end tokens: why it went on is asked of it."""
-        parsed = parse_options(given)
-        if parsed.trace is None:
+    def parse(
+        self,
+        given: Mapping[str, Any],
+        server: Mapping[str, Any] | None = None,
+        *,
+        observed: bool = False,
+    ) -> Options:
+        """As parse_options; a trace always tells of the end tokens: "why?" is asked of it."""
+        parsed = parse_options(given, server, observed=observed)
+        if parsed.trace is None and not observed:
             return parsed
         watch = tuple(dict.fromkeys([*parsed.run.watch, *self.tokenizer.end_ids]))
         return replace(parsed, run=replace(parsed.run, watch=watch))
+
+    def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
+        """The token ids of a prompt; InputError where it is none."""
+        prompt = check_prompt(prompt)
+        if isinstance(prompt, str):
+            self._check_length(prompt)
+            return self.tokenize(prompt, special=options.special)
+        if options.special:
+            raise InputError("special says how to read a text, and the prompt is token ids")
+        return list(prompt)
+
+    def _check_length(self, text: str) -> None:
+        """TooLongError for a prompt that must be too long: reading megabytes takes a minute."""
+        fewest, limits = self.tokenizer.fewest(text), self.engine.limits
+        if fewest > limits.longest_prompt:
+            raise limits.too_long(f"at least {fewest}")
 
     def _streams(
         self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None
@@ -228,17 +233,11 @@ class LLM:
 
         traces: where theirs go, if those of other prompts are to be in the same place
         """
-        if isinstance(prompt, np.ndarray):
-            prompt = prompt.tolist()
-        if not _is_prompt(prompt):
-            raise InputError(f"prompt must be a string or a list of token ids, not {prompt!r:.40}")
-        if options.special and not isinstance(prompt, str):
-            raise InputError("special says how to read a text, and the prompt is token ids")
+        ids = self.read_prompt(prompt, options)
         if options.draft is not None:
-            self._load_draft(options.draft)
+            self.load_draft(options.draft)
         traces = traces or options.traces(1)
         text = prompt if isinstance(prompt, str) else None
-        ids = self.tokenize(prompt, special=options.special) if isinstance(prompt, str) else prompt
         first: Stream | None = None
         for i in range(options.n):
             seed = derive_seed(first.sequence.seed, i) if first else options.sampling.seed
@@ -248,8 +247,11 @@ class LLM:
                 stream.record(next(traces), prompt=text)
             yield stream
 
-    def _load_draft(self, name: str) -> None:
-        """Load the model that guesses, unless it is the one that is there."""
+    def load_draft(self, name: str) -> None:
+        """Load the model that guesses, unless it is the one that is there.
+
+        InputError where texts run, or the model cannot guess for this one.
+        """
         if self._draft == name:
             return
         self._sync.end_abandoned()
@@ -265,8 +267,10 @@ class LLM:
         from cutaway.identity import identify
         from cutaway.recording import Machine
 
-        identity = identify(self._path, self._stat)
-        return Machine(self.name, identity, self.backend, self.tokenizer)
+        if self._machine is None:
+            identity = identify(self._path, self._stat)
+            self._machine = Machine(self.name, identity, self.backend, self.tokenizer)
+        return self._machine
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -286,14 +290,3 @@ class LLM:
     def detokenize(self, ids: Iterable[int], special: bool = False) -> str:
         """The text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
-
-
-def _is_list(prompt: Any) -> bool:
-    """Whether it is a list of ids or prompts; bytes are a sequence of numbers, but not ids."""
-    raw = (str, bytes, bytearray, memoryview)
-    return isinstance(prompt, Sequence) and not isinstance(prompt, raw)
-
-
-def _is_prompt(prompt: Any) -> bool:
-    listed = _is_list(prompt) and all(isinstance(token_id, Integral) for token_id in prompt)
-    return listed or isinstance(prompt, str)

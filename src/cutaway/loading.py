@@ -1,6 +1,7 @@
 """From a model's file to what computes it.
 
-Knows which parts a model has and that they must fit each other. Refuses to know requests.
+Knows how a model may be run, which parts it has and that they must fit each other. Refuses to
+know requests.
 """
 
 from dataclasses import dataclass
@@ -9,11 +10,57 @@ from typing import Self
 
 from cutaway import backends, model
 from cutaway.backends import Backend
-from cutaway.engine import DraftModel
+from cutaway.engine import DraftModel, Policy
 from cutaway.errors import FormatError, InputError
 from cutaway.model import Graph, ModelConfig
+from cutaway.model.config import MAX_CONTEXT
+from cutaway.sampling import check_int
 from cutaway.text import Tokenizer
 from cutaway.weights import GGUFFile
+
+LEAST_KV_TOKENS = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a model is to run: the keywords of ``LLM``, checked. InputError for a bad one."""
+
+    backend: str | None
+    threads: int | None
+    context: int | None
+    kv_tokens: int | None
+    prefix_cache: bool
+    max_running: int
+    max_waiting: int | None
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("context", 2, MAX_CONTEXT),
+            ("threads", 1, backends.MAX_THREADS),
+            ("kv_tokens", backends.KV_BLOCK, MAX_CONTEXT),
+            ("max_waiting", 0, None),
+        ):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_int(name, value, low, high))
+        check_int("max_running", self.max_running, 1, 1024)
+        if self.backend is not None and self.backend not in backends.BACKENDS:
+            names = ", ".join(backends.BACKENDS)
+            raise InputError(f"backend must be one of {names}, not {self.backend!r}")
+
+    def tokens(self, longest: int) -> tuple[int, int]:
+        """Of the context and of all keys and values, for a model whose own context is that long."""
+        if self.context is not None:
+            check_int("context", self.context, 2, longest)
+        context = self.context or longest
+        return context, self.kv_tokens or max(context, LEAST_KV_TOKENS)
+
+    def policy(self) -> Policy:
+        """How steps are filled."""
+        return Policy(
+            prefix_cache=self.prefix_cache,
+            max_running=self.max_running,
+            max_waiting=self.max_waiting,
+        )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class Options:
     special   parse special tokens such as <|im_start|> in the prompt's text
     trace     the file to record the run in; of several texts the first, see trace.write.numbered
     draft     the model that guesses, where speculate was "draft:MODEL"
-    sources   where each setting came from: "given", "default", or "chosen" for a seed
+    sources   where each setting came from: "given", "default", "server" for one that goes for all
+              requests, or "chosen" for a seed
     """
 
     sampling: SamplingParams
@@ -67,9 +68,18 @@ class Options:
         return values
 
 
-def parse_options(given: Mapping[str, Any]) -> Options:
-    """Sort the keywords of a request. InputError for an unknown name or a bad value."""
+def parse_options(
+    given: Mapping[str, Any], server: Mapping[str, Any] | None = None, *, observed: bool = False
+) -> Options:
+    """Sort the keywords of a request. InputError for an unknown name or a bad value.
+
+    server: keywords of all requests, which those given go before; observed: look at every step
+    as for a trace
+    """
     known = (*_SAMPLING, *_STOPS, *_RUN, *_REQUEST)
+    sources = dict.fromkeys(known, "default") | dict.fromkeys(server or (), "server")
+    sources |= dict.fromkeys(given, "given")
+    given = {**(server or {}), **given}
     for name in given:
         if name not in known:
             from difflib import get_close_matches
@@ -81,12 +91,16 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     request["n"] = check_int("n", request["n"], 1, 1024)
     if not isinstance(request["special"], bool):
         raise InputError(f"special must be true or false, not {request['special']!r}")
-    sources = {name: "given" if name in given else "default" for name in known}
     if given.get("seed") is None:
         sources["seed"] = "chosen"
     run, draft = _draft_apart(given)
     if request["trace"] is not None:
-        request["trace"], run = _traced(run)
+        from cutaway.trace.write import check_path
+
+        request["trace"] = check_path(request["trace"])
+    if observed or request["trace"] is not None:
+        run = {"candidates": _CANDIDATES, **run}
+        check_int("candidates: with a trace it", run["candidates"], 1)
     return Options(
         SamplingParams(**{k: v for k, v in given.items() if k in _SAMPLING}),
         StopParams(**{k: v for k, v in given.items() if k in _STOPS}),
@@ -95,15 +109,6 @@ def parse_options(given: Mapping[str, Any]) -> Options:
         sources=sources,
         **request,
     )
-
-
-def _traced(given: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:
-    """Refuse a trace that cannot be written, while nothing has been done; look at every step."""
-    from cutaway.trace.write import check_path
-
-    observed = {"candidates": _CANDIDATES, **given}
-    check_int("candidates: with a trace it", observed["candidates"], 1)
-    return check_path(given["trace"]), observed
 
 
 def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:

@@ -4,18 +4,24 @@ Knows how the words of the engine and its request become records. Refuses to kno
 the text, and what the file looks like.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
+from os import PathLike
 
 from cutaway import __version__
 from cutaway.backends import Backend
-from cutaway.completion import chain_as_data
+from cutaway.completion import chain_as_data, held_back
 from cutaway.engine import Sequence, TokenStep
+from cutaway.engine.fingerprint import START
 from cutaway.errors import InputError
 from cutaway.identity import Identity
 from cutaway.options import Options
 from cutaway.text import Tokenizer
-from cutaway.trace import End, Head, Parent, Token, TraceWriter
+from cutaway.trace import End, Head, Parent, Token, TraceSink, TraceWriter
+
+Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
+"""Begins a trace with its head and with what tells of a token id."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,11 @@ class Machine:
 
 
 class Recorder:
-    """Writes the steps of a sequence that has none yet."""
+    """Tells the steps of a sequence that has none yet, and its end."""
 
     def __init__(
         self,
-        path: Path,
+        into: str | PathLike[str] | Begin,
         sequence: Sequence,
         options: Options,
         machine: Machine,
@@ -46,23 +52,28 @@ class Recorder:
         prompt: str | None = None,
         parent: Parent | None = None,
     ) -> None:
-        """prompt: the text, where one was given; parent: what this run is a fork of."""
+        """into: a file, or what begins a trace elsewhere; prompt: the text, where one was given;
+        parent: what this run is a fork of.
+        """
         if sequence.look is None or sequence.output_token_ids:
             raise InputError("trace: ask for candidates, and record before the first step")
-        self._sequence = sequence
+        self._sequence, self._steps = sequence, list[TokenStep]()
+        self._token_bytes = machine.tokenizer.token_bytes
         head = _head(sequence, options, machine, prompt, parent)
-        self._writer = TraceWriter(path, head, machine.tell)
+        begin = into if callable(into) else partial(TraceWriter, into)
+        self._sink = begin(head, machine.tell)
 
     def step(self, step: TokenStep) -> None:
         """Record a step, and the end where it is the last. CutawayError if it cannot be written."""
-        self._writer.step(step)
+        self._sink.step(step)
+        self._steps.append(step)
         if step.finish_reason:
             self.end()
 
     def end(self) -> None:
-        """Record why the sequence ended; done once."""
-        if not self._writer.closed:
-            self._writer.end(_end(self._sequence))
+        """Record why the text ended that is on record; done once."""
+        if not self._sink.closed:
+            self._sink.end(_end(self._sequence, self._steps, self._token_bytes))
 
 
 def _head(
@@ -95,15 +106,17 @@ def _head(
     )
 
 
-def _end(sequence: Sequence) -> End:
-    done, cached = len(sequence.output_token_ids), sequence.num_cached_tokens or 0
-    prompt = len(sequence.prompt_token_ids)
+def _end(sequence: Sequence, steps: list[TokenStep], token_bytes: Callable[[int], bytes]) -> End:
+    """Of the steps on record: the engine, which another thread may turn, can be ahead of them."""
+    prompt, cached = len(sequence.prompt_token_ids), sequence.num_cached_tokens or 0
+    last = steps[-1] if steps else None
+    unread = "error" if sequence.error else "aborted"
     return End(
-        reason=str(sequence.finish_reason),
-        matched=sequence.matched,
-        usage={"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": done},
-        fingerprint=f"{sequence.fingerprint:016x}",
-        text=sequence.flush(),
+        reason=str((last and last.finish_reason) or unread),
+        matched=last.matched if last else None,
+        usage={"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": len(steps)},
+        fingerprint=f"{last.fingerprint if last else START:016x}",
+        text=held_back(steps, token_bytes),
         error=str(sequence.error) if sequence.error else None,
         speculation=asdict(sequence.speculation),
     )

@@ -6,33 +6,18 @@ HTTP and terminals.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from time import perf_counter
 from weakref import WeakValueDictionary, finalize
 
-from cutaway.completion import Completion, Stopwatch, Usage, chain_as_data
+from cutaway.completion import Completion
 from cutaway.engine import Engine, TokenStep
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine.fingerprint import START
 from cutaway.errors import CutawayError
 from cutaway.options import Options
+from cutaway.writing import Loaded, Writing
 
-if TYPE_CHECKING:
-    from cutaway.recording import Machine, Recorder
-    from cutaway.trace import Parent
-
-__all__ = ["Loaded", "Stream", "SyncEngine"]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What a completion and a trace tell about their model."""
-
-    name: str
-    load_s: float
-    machine: "Callable[[], Machine]"
+__all__ = ["Stream", "SyncEngine"]
 
 
 class SyncEngine:
@@ -64,7 +49,7 @@ class SyncEngine:
             tell(len(streams) - len(left))
 
 
-class Stream(Iterator[TokenStep]):
+class Stream(Writing, Iterator[TokenStep]):
     """The steps of one sequence as they are made; ``completion()`` when they have ended.
 
     Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
@@ -80,47 +65,23 @@ class Stream(Iterator[TokenStep]):
         seed: int | None,
         leader: "Stream | None" = None,
     ) -> None:
-        self._engine, self._options, self._watch = engine, options, Stopwatch()
-        params = replace(options.sampling, seed=seed)
-        self.sequence: EngineSequence = engine.engine.add(
+        asked, params = perf_counter(), replace(options.sampling, seed=seed)
+        sequence = engine.engine.add(
             prompt, params, options.stops, options.run, leader=leader.sequence if leader else None
         )
-        self.steps: list[TokenStep] = []
-        self.held_back = ""
-        self._recorder: Recorder | None = None
-        self.stop_asked = self._closed = False
+        super().__init__(sequence, options, engine.loaded, asked)
+        self._engine = engine
+        self.stop_asked = False
         self._arrived: deque[TokenStep] = deque()
         engine.open[self.sequence.id] = self
         finalize(self, engine.abandoned.append, self.sequence).atexit = False
 
-    def record(
-        self,
-        path: str | PathLike[str],
-        *,
-        prompt: str | None = None,
-        parent: "Parent | None" = None,
-    ) -> None:
-        """Write a trace of this text, of which no step was made yet, while it is made.
-
-        prompt: the text, if it was one; parent: what this is a fork of. InputError where the
-        file cannot be begun, or the steps are not observed: see ``RunParams.candidates``.
-        """
-        from cutaway.recording import Recorder
-
-        machine = self._engine.loaded.machine()
-        self._recorder = Recorder(
-            Path(path), self.sequence, self._options, machine, prompt=prompt, parent=parent
-        )
-
     def receive(self, step: TokenStep) -> None:
         """Take a step of this sequence from the loop, which may be turned by another stream."""
-        self._watch.token()
         self._arrived.append(step)
         try:
-            if self._recorder:
-                self._recorder.step(step)
+            self.arrived(step)
         except CutawayError as error:  # of this text alone: whoever turns the loop goes on
-            self._recorder = None
             self._engine.engine.fail(self.sequence, error)
 
     def __next__(self) -> TokenStep:
@@ -151,51 +112,10 @@ class Stream(Iterator[TokenStep]):
         """End the sequence if it has not ended, and free what it held."""
         self._engine.engine.abort(self.sequence)
         self._engine.open.pop(self.sequence.id, None)
-        self._closed = True
-        if not (self.steps and self.steps[-1].finish_reason):
-            to_bytes = self._engine.engine.token_bytes
-            whole = b"".join(to_bytes(step.token_id) for step in self.steps)
-            shown = sum(len(step.text) for step in self.steps)
-            self.held_back = whole.decode("utf-8", "replace")[shown:]
-        if self._recorder:
-            self._recorder.end()
+        self.closed()
 
     def finish(self) -> Completion:
         """Run to the end and return the completion; raise what the sequence failed with."""
         for _ in self:
             pass
         return self.completion()
-
-    def completion(self) -> Completion:
-        """What there is so far; of a stream that was not read to its end, the part that was."""
-        sequence, usage, loaded = self.sequence, self._usage(), self._engine.loaded
-        last = self.steps[-1] if self.steps else None
-        return Completion(
-            model=loaded.name,
-            prompt_token_ids=sequence.prompt_token_ids,
-            token_ids=tuple(step.token_id for step in self.steps),
-            text="".join(step.text for step in self.steps) + self.held_back,
-            finish_reason=str((last and last.finish_reason) or self._unread()),
-            matched=last.matched if last else None,
-            usage=usage,
-            params=self._options.in_force(sequence.seed),
-            params_source=self._options.sources,
-            chain=chain_as_data(sequence),
-            seed=sequence.seed,
-            timing=self._watch.timing(loaded.load_s, usage.prompt_tokens, usage.completion_tokens),
-            fingerprint=f"{last.fingerprint if last else START:016x}",
-            prompt_logprobs=tuple(sequence.prompt_logprobs),
-            speculation=replace(sequence.speculation),
-            error=str(sequence.error) if sequence.error else None,
-            steps=tuple(self.steps),
-        )
-
-    def _unread(self) -> str:
-        """Why a text ends whose last step was not read or did not come."""
-        if self.sequence.error:
-            return "error"
-        return "aborted" if self._closed else "unfinished"
-
-    def _usage(self) -> Usage:
-        prompt, cached = self.sequence.prompt_token_ids, self.sequence.num_cached_tokens
-        return Usage(len(prompt), cached or 0, len(self.steps))

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
+import load
 import soak
 from cutaway import llm
 from cutaway.engine import Policy
@@ -63,23 +64,23 @@ def test_what_differs_or_is_lost_is_an_error(tiny_path, monkeypatch, capsys, wro
 
 def test_the_same_seed_asks_the_same(tiny_path):
     model = llm.LLM(tiny_path, progress=False)
-    asked = SimpleNamespace(
-        seed=3, kv_tokens=192, prompt_tokens=256, max_tokens=96, rate=2.0, requests=4
-    )
-    first, second = (list(islice(soak.visits(model, asked), 50)) for _ in range(2))
+    asked = SimpleNamespace(seed=3, kv_tokens=192, prompt_tokens=256, max_tokens=96)
+    visits = partial(load.visits, model, asked, soak.PHASES, "prefill", rate=2.0)
+    first, second = (list(islice(visits(), 200)) for _ in range(2))
     assert first == second
     assert all(1 <= len(v.prompt) <= 64 and v.options["max_tokens"] <= 64 for v in first)
     assert {v.leaves for v in first} == {None, *soak.PHASES}
+    assert all(len(v.prompt) == 64 for v in first if v.leaves == "prefill")
     asked.seed = 4
-    assert next(soak.visits(model, asked)) != first[0]
+    assert next(visits()) != first[0]
 
 
 def test_percentiles_are_values_that_occurred():
-    assert soak.percentiles([float(i) for i in range(1, 101)]) == {
+    assert load.percentiles([float(i) for i in range(1, 101)]) == {
         "p50": 50.0, "p95": 95.0, "p99": 99.0,
     }  # fmt: skip
-    assert soak.percentiles([2.0, 1.0]) == {"p50": 1.0, "p95": 2.0, "p99": 2.0}
-    assert soak.percentiles([]) == {}
+    assert load.percentiles([2.0, 1.0]) == {"p50": 1.0, "p95": 2.0, "p99": 2.0}
+    assert load.percentiles([]) == {}
 
 
 @pytest.mark.parametrize(

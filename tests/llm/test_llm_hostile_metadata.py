@@ -37,6 +37,16 @@ VALUES = st.none() | st.one_of(*SCALARS) | st.one_of(*LISTS) | SIZED
 
 
 @settings(max_examples=150)
+@pytest.fixture(scope="module", autouse=True)
+def quiet_writer():
+    """What writes the file has a word on a key written twice."""
+    logger = logging.getLogger("gguf.gguf_writer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(level)
+
+
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
 @example({"llama.expert_count": [0, 0]})
 @example({"llama.rope.scaling.type": ["none", "none"]})
@@ -50,7 +60,6 @@ VALUES = st.none() | st.one_of(*SCALARS) | st.one_of(*LISTS) | SIZED
 @example({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2",
           "tokenizer.ggml.merges": ["a"]})  # fmt: skip
 def test_it_works_or_gets_one_sentence(metadata):
-    logging.disable(logging.WARNING)  # the writer's word on a key written twice
     with tempfile.TemporaryDirectory() as folder:
         path = write_tiny_llama(Path(folder) / "m.gguf", metadata=metadata)
         try:

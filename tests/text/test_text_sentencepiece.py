@@ -113,6 +113,14 @@ def test_round_trip(text: str, prefix: bool) -> None:
     )
 
 
+@given(st.text("held \n<s>é"), st.booleans(), st.booleans())
+def test_no_text_has_fewer_tokens_than_its_length_says(
+    text: str, prefix: bool, special: bool
+) -> None:
+    tokenizer = _ROUND_TRIP[prefix]
+    assert tokenizer.fewest(text) <= len(tokenizer.encode(text, special=special, add_bos=False))
+
+
 _ROUND_TRIP = {
     prefix: Tokenizer.from_gguf(
         sentencepiece(

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from cutaway import LLM
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Trace
-from cutaway.trace.write import numbered, record_of
+from cutaway.trace.lines import record_of
+from cutaway.trace.write import numbered
 from made_traces import records
 from random_llama import write_tiny_llama
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Token, Trace, TraceWriter
-from cutaway.trace.write import numbered, token_line
+from cutaway.trace.lines import token_line
+from cutaway.trace.write import numbered
 from made_traces import HEADS, TEXTS, runs, tell, write
 
 

@@ -14,7 +14,10 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.llm import LLM
 
-_MODEL = ("model", "backend", "threads", "context", "kv_tokens", "prefix_cache")
+_MODEL = (
+    "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_running",
+    "max_waiting",
+)  # fmt: skip
 _REQUEST = (
     "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
     "presence_penalty", "frequency_penalty", "logit_bias", "seed", "preset", "stop",

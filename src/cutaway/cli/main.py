@@ -28,6 +28,7 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
+    "serve": _Command("answer other programs over HTTP, as OpenAI's API", "cutaway.cli.serve"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
     "trace": _Command("show, explain or repeat a run on record", "cutaway.cli.trace", None),
     "snowball": _Command("see how a mistake grows", "cutaway.cli.snowball"),

@@ -3,6 +3,7 @@
 The asynchronous names are imported when first used: asyncio takes 40 ms to load.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cutaway.engine.draft_model import DraftModel
@@ -14,11 +15,13 @@ from cutaway.engine.sequence import Sequence, Speculation, TokenStep
 from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
 
 if TYPE_CHECKING:
-    from cutaway.engine.asynchronous import AsyncEngine, AsyncStream
+    from cutaway.engine.asynchronous import AsyncEngine
+    from cutaway.engine.inbox import AsyncStream, AsyncStreams
 
 __all__ = [
     "AsyncEngine",
     "AsyncStream",
+    "AsyncStreams",
     "DraftModel",
     "Engine",
     "FinishReason",
@@ -33,9 +36,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in ("AsyncEngine", "AsyncStream"):
-        raise AttributeError(f"module 'cutaway.engine' has no attribute {name!r}")
-    from cutaway.engine import asynchronous
+_LATER = {"AsyncEngine": "asynchronous", "AsyncStream": "inbox", "AsyncStreams": "inbox"}
 
-    return getattr(asynchronous, name)
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'cutaway.engine' has no attribute {name!r}")
+    return getattr(import_module(f"cutaway.engine.{_LATER[name]}"), name)

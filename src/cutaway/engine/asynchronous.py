@@ -6,18 +6,18 @@ and why a sequence is in a step.
 
 import asyncio
 import atexit
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
+from time import perf_counter
 from typing import ParamSpec, TypeVar
-from weakref import finalize
 
 from cutaway.engine.engine import Engine
+from cutaway.engine.inbox import AsyncStream, AsyncStreams, Inbox
 from cutaway.engine.params import RunParams
 from cutaway.engine.sequence import Sequence, TokenStep
 from cutaway.engine.stops import StopParams
@@ -30,72 +30,6 @@ T = TypeVar("T")
 _FORKED = "the engine's thread is not in this process: load the model after the fork"
 
 
-@dataclass(eq=False, slots=True)
-class _Inbox:
-    """Where the steps of one sequence wait for their reader.
-
-    loop, sequence  used by the engine's thread
-    the others      used by the event loop's
-    """
-
-    loop: asyncio.AbstractEventLoop
-    sequence: Sequence | None = None
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    steps: deque[TokenStep] = field(default_factory=deque)
-    ended: bool = False
-    error: Exception | None = None
-
-    def receive(self, step: TokenStep) -> None:
-        if not self.ended:
-            self.steps.append(step)
-            self.news.set()
-
-    def end(self, error: Exception | None) -> None:
-        if not self.ended:
-            self.ended, self.error = True, error
-            self.news.set()
-
-    async def read(self) -> TokenStep:
-        while not (self.steps or self.ended):
-            self.news.clear()
-            await self.news.wait()
-        if self.steps:
-            return self.steps.popleft()
-        if self.error:
-            raise self.error
-        raise StopAsyncIteration
-
-
-class AsyncStream(AsyncIterator[TokenStep]):
-    """The steps of one sequence as they are made, for one reader in one event loop.
-
-    Closing it early, dropping it, or cancelling a task that waits for its next step ends the
-    sequence as "aborted". Raises what the sequence, or a step of the whole engine, failed with.
-    """
-
-    def __init__(self, sequence: Sequence, inbox: _Inbox, leave: Callable[[], object]) -> None:
-        self.sequence, self._inbox = sequence, inbox
-        self._leave = finalize(self, leave)  # once: by close, or when it is dropped
-        self._leave.atexit = False
-
-    async def __anext__(self) -> TokenStep:
-        try:
-            return await self._inbox.read()
-        except asyncio.CancelledError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """End the sequence if it has not ended; nothing more is read. Does not wait."""
-        self._inbox.steps.clear()
-        self._inbox.end(None)
-        self._leave()
-
-    async def aclose(self) -> None:
-        """As close, for ``contextlib.aclosing``."""
-        self.close()
-
-
 class AsyncEngine:
     """The asynchronous face of an engine, which from now on belongs to a thread of its own.
 
@@ -106,7 +40,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._inboxes: dict[int, _Inbox] = {}  # by sequence id; the engine's thread alone uses it
+        self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
         self._closed, self._door = False, Lock()
         self._ended: Future[None] = Future()
@@ -147,15 +81,24 @@ class AsyncEngine:
         InputError if it does not fit the model, QueueFullError if the queue is full, and
         CutawayError as for call.
         """
-        inbox = _Inbox(asyncio.get_running_loop())
-        leave = partial(self._commands.put, partial(self._leave, inbox))
         add = partial(self.engine.add, prompt_token_ids, params, stops, run, leader=leader)
+        return AsyncStream(await self.enter(lambda: [add()]))
+
+    async def enter(self, add: Callable[[], Iterable[Sequence]]) -> AsyncStreams:
+        """Queue what ``add`` gives, which is called between two steps, for one reader: all or none.
+
+        Raises what it raises, and then those that it gave before are ended; CutawayError as for
+        call.
+        """
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        inboxes: list[Inbox] = []
+        leave = partial(self._commands.put, partial(self._leave, inboxes))
         try:
-            sequence = await self.call(self._enter, inbox, add)
+            await self.call(self._enter, inboxes, partial(Inbox, loop, news), add)
         except asyncio.CancelledError:
-            leave()  # it may have been queued before
+            leave()  # they may have been queued before
             raise
-        return AsyncStream(sequence, inbox, leave)
+        return AsyncStreams(inboxes, leave)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a function returns or raises that is called on the engine's thread, between steps.
@@ -172,6 +115,11 @@ class AsyncEngine:
             self._commands.put(command)
         return await asyncio.wrap_future(future)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it takes requests."""
+        return not self._closed and self._thread.is_alive()
+
     # -- the end -----------------------------------------------------------------------------
 
     async def __aenter__(self) -> "AsyncEngine":
@@ -180,9 +128,13 @@ class AsyncEngine:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Take no more requests and end what runs; its readers get a CutawayError."""
         self._close(abort=True)
+
+    async def aclose(self) -> None:
+        """As close, and wait until the thread has ended."""
+        self.close()
         await self._until_ended()
         self._join()
 
@@ -230,7 +182,8 @@ class AsyncEngine:
         while self._busy or not self._closed or not self._commands.empty():
             for _ in range(self._commands.qsize() or not self._busy):
                 self._commands.get()()
-            self._deliver(self._turn())
+            started = perf_counter()
+            self._deliver(self._turn(), started)
         self._ended.set_result(None)
 
     def _turn(self) -> list[TokenStep]:
@@ -242,16 +195,19 @@ class AsyncEngine:
             self.engine.abort_all(CutawayError(f"{type(error).__name__}: {error}"))
         return []
 
-    def _deliver(self, steps: list[TokenStep]) -> None:
+    def _deliver(self, steps: list[TokenStep], started: float) -> None:
         """Hand every reader what is new, with one call for each event loop."""
+        made = perf_counter()
         told: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = defaultdict(list)
         for step in steps:
             if inbox := self._inboxes.get(step.sequence_id):
-                told[inbox.loop].append(partial(inbox.receive, step))
-        ended = [(i, s) for i in self._inboxes.values() if (s := i.sequence) and s.finish_reason]
-        for inbox, sequence in ended:
-            del self._inboxes[sequence.id]
-            told[inbox.loop].append(partial(inbox.end, sequence.error))
+                told[inbox.loop].append(partial(inbox.receive, step, made))
+        for inbox in list(self._inboxes.values()):
+            if inbox.began is None and inbox.sequence.num_cached_tokens is not None:
+                inbox.began = started
+            if inbox.sequence.finish_reason:
+                del self._inboxes[inbox.sequence.id]
+                told[inbox.loop].append(partial(inbox.end, inbox.sequence.error))
         for loop, news in told.items():
             try:
                 loop.call_soon_threadsafe(_tell, news)
@@ -259,19 +215,27 @@ class AsyncEngine:
                 self._forget(loop)
 
     def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
-        for inbox in [i for i in self._inboxes.values() if i.loop is loop]:
-            self._leave(inbox)
+        self._leave([i for i in self._inboxes.values() if i.loop is loop])
 
-    def _enter(self, inbox: _Inbox, add: Callable[[], Sequence]) -> Sequence:
-        inbox.sequence = sequence = add()
-        self._inboxes[sequence.id] = inbox
-        return sequence
+    def _enter(
+        self,
+        inboxes: list[Inbox],
+        make: Callable[[Sequence], Inbox],
+        add: Callable[[], Iterable[Sequence]],
+    ) -> None:
+        try:
+            for sequence in add():
+                inboxes.append(make(sequence))
+                self._inboxes[sequence.id] = inboxes[-1]
+        except BaseException:
+            self._leave(inboxes)
+            raise
 
-    def _leave(self, inbox: _Inbox) -> None:
-        """Nobody reads it any more."""
-        if inbox.sequence:
-            self.engine.abort(inbox.sequence)
-            self._inboxes.pop(inbox.sequence.id, None)
+    def _leave(self, inboxes: list[Inbox]) -> None:
+        """Nobody reads them any more."""
+        for sequence in [i.sequence for i in inboxes]:
+            self.engine.abort(sequence)
+            self._inboxes.pop(sequence.id, None)
 
 
 def _call(future: Future[T], function: Callable[[], T]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutaway.errors import InputError
+from cutaway.errors import InputError, TooLongError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,16 +18,24 @@ class Limits:
         """How many tokens a text can have at most, its prompt included."""
         return min(prompt_tokens + max_tokens, self.context_length)
 
+    @property
+    def longest_prompt(self) -> int:
+        """How many tokens a prompt can have."""
+        return self.context_length - 1
+
+    def too_long(self, tokens: object) -> TooLongError:
+        """What is said of a prompt that has too many, or at least some number of them."""
+        return TooLongError(
+            f"prompt has {tokens} tokens, and at most {self.longest_prompt} leave room to answer "
+            f"in a context of {self.context_length}: shorten it"
+        )
+
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
         """InputError where the model cannot be asked to continue this."""
-        longest = self.context_length - 1
         if not prompt:
             raise InputError("prompt is empty and this model has no begin token: write something")
-        if len(prompt) > longest:
-            raise InputError(
-                f"prompt has {len(prompt)} tokens, and at most {longest} leave room to answer in "
-                f"a context of {self.context_length}: shorten it"
-            )
+        if len(prompt) > self.longest_prompt:
+            raise self.too_long(len(prompt))
         self.check_ids("prompt", prompt)
 
     def check_ids(self, name: str, ids: Iterable[int]) -> None:

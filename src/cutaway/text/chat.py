@@ -7,7 +7,7 @@ to know models. Jinja2 is imported at the first rendering, because completion ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +44,16 @@ class ChatTemplate:
         )
         return cls(source, bos, eos)
 
-    def encode(self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer) -> list[int]:
-        """Token ids of the conversation, ready to be answered; raises as ``render`` does."""
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tokenizer: Tokenizer,
+        check: Callable[[str], object] = str,
+    ) -> list[int]:
+        """Token ids of the conversation, ready to be answered; raises as ``render`` does.
+
+        check: may refuse the text before it is read, by raising
+        """
         _check(messages)
         said = [value for m in messages for value in m.values() if isinstance(value, str)]
         mark = _unused_character({self.source, *said})
@@ -53,7 +61,9 @@ class ChatTemplate:
             {k: tokenizer.quote(v, mark) if isinstance(v, str) else v for k, v in m.items()}
             for m in messages
         ]
-        return tokenizer.encode(self.render(quoted), special=True, mark=mark)
+        text = self.render(quoted)
+        check(text.replace(mark, ""))
+        return tokenizer.encode(text, special=True, mark=mark)
 
     def render(
         self,

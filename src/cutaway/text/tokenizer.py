@@ -113,6 +113,10 @@ class Tokenizer:
             fresh = self._pieces.space_prefix and isinstance(part, int)
         return self._bos(ids, self.add_bos if add_bos is None else add_bos)
 
+    def fewest(self, text: str) -> int:
+        """How many tokens ``text`` has at least, known without reading it."""
+        return -(-len(text) // self._longest)
+
     def quote(self, text: str, mark: str) -> str:
         """``text`` in which no control token can be found: each is broken by ``mark``.
 
@@ -152,6 +156,11 @@ class Tokenizer:
         else:
             name = _printable(stored_bytes(self._vocabulary.tokens[token_id]))
         return name or f"[empty token {token_id}]"
+
+    @cached_property
+    def _longest(self) -> int:
+        """Characters: none of a text is in two tokens' names, and a name is never shorter."""
+        return max(map(len, self._vocabulary.tokens), default=1) or 1
 
     @cached_property
     def _user_defined(self) -> Specials:

@@ -8,6 +8,7 @@ from cutaway.sampling import Candidate
 from cutaway.trace.differences import Change, Cost, Difference, Meeting, Parting, Way, diff
 from cutaway.trace.endings import EndMoment, Why, why
 from cutaway.trace.exports import to_csv, to_openai
+from cutaway.trace.lines import TraceBuffer, TraceSink
 from cutaway.trace.page import to_html
 from cutaway.trace.read import Trace
 from cutaway.trace.record import End, Head, Parent, StageRecord, Step, Token
@@ -32,6 +33,8 @@ __all__ = [
     "StepView",
     "Token",
     "Trace",
+    "TraceBuffer",
+    "TraceSink",
     "TraceWriter",
     "Way",
     "Why",

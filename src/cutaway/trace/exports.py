@@ -43,8 +43,12 @@ def _logprob(step: Step, c: Candidate, when: When) -> float | None:
 
 
 def _token(trace: Trace, token_id: int, logprob: float) -> Json:
-    data = trace.bytes_of(token_id)
-    text = data.decode("utf-8", "replace") if data else trace.name_of(token_id)
+    return openai_token(trace.bytes_of(token_id), trace.name_of(token_id), logprob)
+
+
+def openai_token(data: bytes, name: str, logprob: float | None) -> Json:
+    """A token with its true bytes; one that adds nothing to the text has its name."""
+    text = data.decode("utf-8", "replace") if data else name
     return {"token": text, "logprob": logprob, "bytes": list(data) or None}
 
 

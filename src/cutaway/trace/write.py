@@ -1,28 +1,22 @@
-"""Writing a trace while its run goes on: after every step the file can be read.
+"""Writing a trace into a file while its run goes on: after every step it can be read.
 
-Knows files, and how a ``TokenStep`` of the engine becomes a record. Refuses to know how the
-engine works.
+Knows files. Refuses to know what the lines say.
 """
 
-import json
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterable
-from json.encoder import encode_basestring
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace.record import End, Head, Json, StageRecord, Step, Token
+from cutaway.trace.lines import Tell, TraceLines
+from cutaway.trace.record import End, Head
 
 if TYPE_CHECKING:
     from cutaway.engine import TokenStep
-
-_MS = 1e3
-_PHASE_DIGITS = 4  # of a millisecond
 
 
 class TraceWriter:
@@ -34,26 +28,21 @@ class TraceWriter:
     Raises InputError where such a file cannot be begun, and CutawayError where writing fails.
     """
 
-    def __init__(self, path: str | PathLike[str], head: Head, tell: Callable[[int], Token]) -> None:
-        self.path, self._tell = check_path(path), tell
-        self._told: set[int] = set()
+    def __init__(self, path: str | PathLike[str], head: Head, tell: Tell) -> None:
+        self.path, self._lines = check_path(path), TraceLines(tell)
         self._file = _begin(self.path)
         self._close = finalize(self, os.close, self._file)
         self._zip = zlib.compressobj(wbits=31) if self.path.suffix == ".gz" else None
         self._is_whole = True
-        ids = (*head.prompt_token_ids, *head.watch, *head.end_ids)
-        self._write(_line(head.to_json()), *self._new_tokens(ids))
+        self._write(self._lines.head(head))
 
     def step(self, step: "TokenStep") -> None:
         """Append a step, which the engine was asked to observe."""
-        record = record_of(step)
-        ids = {record.own, *(c.id for c in record.candidates)}
-        ids.update(*(stage.victims for stage in record.stages))
-        self._write(*self._new_tokens(ids), _line(record.to_json()))
+        self._write(self._lines.step(step))
 
     def end(self, end: End) -> None:
         """Append why it ended, and close the file."""
-        self._write(_line(end.to_json()))
+        self._write(self._lines.end(end))
         self.close()
 
     @property
@@ -77,12 +66,7 @@ class TraceWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _new_tokens(self, ids: Iterable[int]) -> list[bytes]:
-        new = sorted({*ids} - self._told)
-        self._told.update(new)
-        return [token_line(self._tell(token_id)) for token_id in new]
-
-    def _write(self, *lines: bytes) -> None:
+    def _write(self, lines: list[bytes]) -> None:
         """Whole lines, at once, so that whoever reads meanwhile sees none that is cut."""
         data = b"".join(lines)
         if not self._is_whole:  # nothing can follow a line that was cut
@@ -100,11 +84,6 @@ class TraceWriter:
                 left = left[os.write(self._file, left) :]
         except OSError as error:
             raise CutawayError(f"trace: {self.path} cannot be written: {error.strerror}") from error
-
-
-_encode = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
-).encode
 
 
 # -- the file ------------------------------------------------------------------------------------
@@ -163,62 +142,3 @@ def _begin(path: Path) -> int:
 def _refuse_to_overwrite(path: Path, found: os.stat_result) -> None:
     if stat.S_ISREG(found.st_mode) and found.st_size:
         raise InputError(f"trace: {path} exists already; name another file, or remove it")
-
-
-def _line(record: Json) -> bytes:
-    try:
-        text = _encode(record)
-    except ValueError:
-        raise CutawayError("trace: a figure is not finite, for which JSON has no form") from None
-    return text.encode("utf-8", "replace") + b"\n"  # a model's name may be no Unicode
-
-
-def token_line(token: Token) -> bytes:
-    """``_line(token.to_json())``, faster where it is plain: a step has many that are new."""
-    try:
-        text = encode_basestring(token.bytes.decode())
-    except UnicodeDecodeError:
-        return _line(token.to_json())
-    if token.name:
-        return _line(token.to_json())
-    return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
-
-
-# -- records -------------------------------------------------------------------------------------
-
-
-def record_of(step: "TokenStep") -> Step:
-    """What a trace keeps of a step. ValueError where it was not observed."""
-    seen = step.observed
-    if seen is None:
-        raise ValueError("a trace needs steps that were observed: ask for candidates")
-    phases = step.phases
-    return Step(
-        index=step.index,
-        position=step.position,
-        token_id=step.token_id,
-        own=step.own,
-        source=step.source,
-        text=step.text,
-        candidates=seen.candidates,
-        maximum=seen.maximum,
-        log_sum_exp=seen.log_sum_exp,
-        entropy=seen.entropy,
-        rank=seen.rank,
-        logprob=seen.logprob,
-        final_rank=seen.final_rank,
-        final_logprob=seen.final_logprob,
-        final_log_sum_exp=seen.final_log_sum_exp,
-        stages=tuple(
-            StageRecord(s.survivors, s.removed_mass, s.log_sum_exp, s.cut, s.victims)
-            for s in seen.stages
-        ),
-        sketch=seen.sketch,
-        kv_tokens=step.position,  # the row's own and all before it
-        ms={
-            name: round(getattr(phases, name) * _MS, _PHASE_DIGITS)
-            for name in ("schedule", "run", "sample")
-        },
-        row=f"{step.row:016x}",
-        fingerprint=f"{step.fingerprint:016x}",
-    )

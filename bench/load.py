@@ -1,0 +1,165 @@
+"""What both soaks have in common: requests at random, and how their ends are told.
+
+Knows how random requests look, what a text is alone, and figures. Refuses to know how requests
+reach the engine.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from cutaway import LLM, Completion
+
+T = TypeVar("T")
+
+WORDS = (
+    "the a one of and to in that it was he she they boat sea harbour morning light wind old "
+    "keeper tower letter bread table child dog road hill went saw took found said never always"
+)
+STOPS = ["\n", " the", ". ", "and"]
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request: what it asks, when it arrives, and when its reader leaves.
+
+    pause   seconds after the one before, where requests arrive at a rate
+    leaves  how the reader leaves, or None
+    steps   how much it reads before, where it reads
+    """
+
+    prompt: list[int]
+    options: dict[str, Any]
+    pause: float
+    leaves: str | None
+    steps: int
+
+
+# -- what is asked -------------------------------------------------------------------------------
+
+
+def add_arguments(parser: ArgumentParser, *, kv_tokens: int, check: int) -> None:
+    """Those of every soak; kv_tokens, check: the defaults."""
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--kv-tokens", type=int, default=kv_tokens)
+    parser.add_argument("--prompt-tokens", type=int, default=256, help="of the longest prompt")
+    parser.add_argument("--max-tokens", type=int, default=96, help="of the longest answer")
+    parser.add_argument("--check", type=int, default=check, help="texts to write again alone")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def visits(
+    llm: LLM, args: Namespace, ways: Sequence[str], long: str = "", rate: float | None = None
+) -> Iterator[Visit]:
+    """Requests without end; the same for the same seed.
+
+    ways  in which readers leave; long: the one of them that needs a long prompt
+    rate  of arrivals, a second
+    """
+    rng, room = Random(args.seed), min(llm.engine.limits.context_length, args.kv_tokens) // 2
+    longest = min(args.prompt_tokens, room)
+    beginnings = [_ids(llm, rng, longest // 2, longest // 2) for _ in range(4)]
+    while True:
+        options = _options(rng, min(args.max_tokens, room))
+        beginning = rng.choice(beginnings) if rng.random() < 0.4 else []
+        leaves = rng.choice(ways) if rng.random() < 0.2 else None
+        most = longest - len(beginning)
+        own = most if leaves == long else rng.randint(1, most)
+        repeats = min(own, 12) if "speculate" in options else own
+        prompt = beginning + _ids(llm, rng, own, repeats)
+        pause = rng.expovariate(rate) if rate else 0.0
+        yield Visit(prompt, options, pause, leaves, rng.randint(1, 8))
+
+
+def _options(rng: Random, max_tokens: int) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "seed": rng.getrandbits(32),
+        "max_tokens": rng.randint(1, max_tokens),
+        "temperature": rng.choice([0, 0, 0.7, 1.0]),
+    }
+    if rng.random() < 0.1:
+        options["priority"] = -1
+    if rng.random() < 0.3:
+        options["speculate"] = "ngram"
+    if rng.random() < 0.15:
+        options["stop"] = rng.sample(STOPS, 2)
+    if rng.random() < 0.1:
+        options["n"] = rng.randint(2, 3)
+    return options
+
+
+def _ids(llm: LLM, rng: Random, count: int, words: int) -> list[int]:
+    """So many token ids of so many random words, again and again."""
+    text = " ".join(rng.choices(WORDS.split(), k=words))
+    return llm.tokenize(f"{text} " * -(-count // words))[:count]
+
+
+# -- what became of it ---------------------------------------------------------------------------
+
+
+def sample(texts: Sequence[T], args: Namespace) -> list[T]:
+    """Those that are written again."""
+    return Random(args.seed).sample(texts, min(args.check, len(texts)))
+
+
+def alone(llm: LLM, prompt: list[int], options: Mapping[str, Any], seed: int) -> Completion:
+    """One sample of a request without company and without a cache."""
+    llm.engine.blocks.forget()
+    completion: Completion = llm.generate(prompt, **{**options, "seed": seed, "n": 1})
+    return completion
+
+
+def rss(process: int | str = "self") -> int:
+    """Bytes that a process has in memory."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
+
+
+def memory(quarters: Sequence[int]) -> dict[str, Any]:
+    """Memory in MB at each quarter, and how it grew in the second half."""
+    megabytes = [round(b / 1e6, 1) for b in quarters]
+    return {"rss_mb": megabytes, "rss_growth_mb": round(megabytes[-1] - megabytes[1], 1)}
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """The smallest value that so many percent do not exceed; empty where there is none."""
+    ranked = sorted(values)
+    return {f"p{p}": ranked[-(-len(ranked) * p // 100) - 1] for p in PERCENTILES if ranked}
+
+
+# -- how it is told ------------------------------------------------------------------------------
+
+
+def tell(
+    found: dict[str, Any], args: Namespace, lines: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    """One JSON document, or lines for people."""
+    if args.json:
+        print(json.dumps(found))
+        return
+    for name, line in lines(found).items():
+        print(f"{name:15s} {line}")
+
+
+def common_lines(r: dict[str, Any]) -> dict[str, Any]:
+    """What every soak has to say of speed, memory and the check."""
+    return {
+        "throughput": f"{r['tokens_per_s']:.1f} tokens/s for {r['seconds']:.1f} s",
+        "first token": _times(r["ttft_s"]),
+        "per token after": _times(r["tpot_s"]),
+        "memory": f"{' → '.join(map(str, r['rss_mb']))} MB at each quarter; "
+        f"{r['rss_growth_mb']:+} MB from half to end",
+        "KV blocks": f"{r['blocks']['free']} free of {r['blocks']['all']}",
+        "written again": f"{r['checked']} texts alone, {r['differing']} differ",
+    }
+
+
+def _times(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in seconds.items())

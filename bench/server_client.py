@@ -1,0 +1,175 @@
+"""One request through HTTP, read to its end or not.
+
+Knows both kinds of completion, whole and streamed, and how a client hangs up. Refuses to know
+what is asked, and whether the answer is right.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import httpx
+
+WAYS = ("at once", "between events", "within an event")
+"""How a client hangs up."""
+
+_PIECE = 48
+"""Bytes that a client takes at once who leaves within an event, which is longer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is sent.
+
+    prompt  as ``LLM`` would have it: a text, token ids, or messages
+    leaves  one of WAYS, or None
+    events  how many are read before, where some are; of "at once" the milliseconds
+    """
+
+    path: str
+    prompt: Any
+    options: dict[str, Any]
+    stream: bool
+    leaves: str | None
+    events: int
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON of the request."""
+        name = "messages" if self.path.endswith("/chat/completions") else "prompt"
+        asked = {name: self.prompt, "stream": self.stream, "return_token_ids": True}
+        return asked | self.options
+
+
+@dataclass
+class Said:
+    """What one sample said; when it began and ended, in seconds, where it was streamed.
+
+    ending  what its last event says in our own words; empty where it did not come
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    began: float = 0.0
+    ended: float = 0.0
+    ending: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Answer:
+    """What a client saw.
+
+    asked    when, in seconds
+    said     by each sample
+    refused  how often the queue was full
+    whole    whether the answer was read to its end
+    cut      what went wrong, though the client had not left
+    arrived  (when, how many) tokens came
+    """
+
+    question: Question
+    asked: float = 0.0
+    said: list[Said] = field(default_factory=list)
+    refused: int = 0
+    whole: bool = False
+    cut: str | None = None
+    arrived: list[tuple[float, int]] = field(default_factory=list)
+
+
+class _CutError(Exception):
+    """An answer is none."""
+
+
+async def ask(client: httpx.AsyncClient, question: Question) -> Answer:
+    """Send it, again where the queue is full, and read."""
+    answer = Answer(question, said=[Said() for _ in range(question.options.get("n", 1))])
+    try:
+        while (wait := await _once(client, answer)) is not None:
+            answer.refused += 1
+            await asyncio.sleep(wait)
+    except (_CutError, httpx.HTTPError, ValueError) as error:
+        answer.cut = f"{type(error).__name__}: {error}"
+    return answer
+
+
+async def _once(client: httpx.AsyncClient, answer: Answer) -> float | None:
+    """Seconds to wait where the queue is full."""
+    question, answer.asked = answer.question, perf_counter()
+    soon = question.events / 1e3 if question.leaves == "at once" else None
+    with suppress(TimeoutError):
+        async with (
+            asyncio.timeout(soon),
+            client.stream("POST", question.path, json=question.body) as response,
+        ):
+            if response.status_code == 429:
+                return float(response.headers["retry-after"])
+            if response.status_code != 200:
+                raise _CutError(f"{response.status_code} {(await response.aread()).decode()}")
+            if question.stream:
+                await _read_events(response, answer)
+            else:
+                _take(answer, json.loads(await response.aread()))
+                answer.whole = True
+    return None
+
+
+async def _read_events(response: httpx.Response, answer: Answer) -> None:
+    question = answer.question
+    piece = _PIECE if question.leaves == "within an event" else None
+    async with aclosing(_events(response, piece)) as events:
+        count = 0
+        async for event in events:
+            if event == b"[DONE]":
+                answer.whole = True
+            elif event:
+                count += 1
+                _take(answer, json.loads(event))
+            enough = question.leaves is not None and count >= question.events
+            if enough and (event is None) == bool(piece):
+                return
+    if not answer.whole:
+        raise _CutError("the stream ended without [DONE]")
+
+
+async def _events(
+    response: httpx.Response, piece: int | None
+) -> AsyncGenerator[bytes | None, None]:
+    """The data of each event; None for a piece that ends within one."""
+    rest = b""
+    async for part in response.aiter_bytes(piece):
+        *whole, rest = (rest + part).split(b"\n\n")
+        for event in whole:
+            if event.startswith(b"data: "):
+                yield event.removeprefix(b"data: ")
+        if rest:
+            yield None
+
+
+def _take(answer: Answer, told: dict[str, Any]) -> None:
+    """What an event or a whole answer says."""
+    if "error" in told:
+        raise _CutError(told["error"]["message"])
+    now, choices = perf_counter(), told["choices"]
+    answer.arrived.append((now, sum(len(choice.get("token_ids", ())) for choice in choices)))
+    for choice in choices:
+        said = answer.said[choice["index"]]
+        said.token_ids += choice.get("token_ids", ())
+        said.text += _text(choice)
+        if choice.get("token_ids") and answer.question.stream:
+            said.began, said.ended = said.began or now, now
+        said.ending = choice.get("cutaway") or said.ending
+
+
+def _text(choice: dict[str, Any]) -> str:
+    message = choice.get("delta") or choice.get("message") or choice
+    text: str = message.get("content") or message.get("text") or ""
+    return text
+
+
+def texts(answers: Iterable[Answer]) -> list[tuple[Answer, int]]:
+    """Every sample of the answers that were read to their ends."""
+    return [(a, i) for a in answers if a.whole for i in range(len(a.said))]

@@ -1,0 +1,107 @@
+"""``cutaway serve`` as a process of its own: where it is, what it takes, how it ends.
+
+Knows the process, its log, its metrics' form and /proc. Refuses to know what is asked of it.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from cutaway.errors import CutawayError
+
+GRACE_S = 30.0
+_LINE = 1 << 24  # a traceback is one line of the log
+
+
+class Server:
+    """A server that is ready.
+
+    pid     its process
+    url     where it is
+    errors  its log's lines that are worse than usual
+    """
+
+    def __init__(self, process: Process, url: str) -> None:
+        self.pid, self.url, self.errors = process.pid, url, list[str]()
+        self._process = process
+        self._reading = asyncio.create_task(self._read())
+
+    def cpu_s(self) -> dict[str, float]:
+        """Seconds of processors that it has used, and those of its event loop's thread."""
+        return {
+            "server": _cpu_s(Path(f"/proc/{self.pid}/stat")),
+            "event loop": _cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}/stat")),
+        }
+
+    async def stop(self) -> int | None:
+        """Its exit code after SIGTERM; None where it was not gone within grace."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(GRACE_S):
+                await self._reading
+                return await self._process.wait()
+        except TimeoutError:
+            return None
+
+    async def _read(self) -> None:
+        async for line in _log(self._process):
+            if line.get("level") != "info":
+                self.errors.append(json.dumps(line))
+
+
+def _cpu_s(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def serving(*flags: str) -> AsyncIterator[Server]:
+    """Serve on a free port until the block ends. CutawayError where it does not start."""
+    command = [sys.executable, "-m", "cutaway", "serve", "--port", "0", "--log", "json", "-q"]
+    process = await asyncio.create_subprocess_exec(
+        *command, "--grace", str(GRACE_S), *flags, stderr=PIPE, limit=_LINE
+    )
+    try:
+        yield Server(process, await _url(process))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _url(process: Process) -> str:
+    said = []
+    async for line in _log(process):
+        if line.get("event") == "ready":
+            return str(line["url"])
+        said.append(str(line.get("message", line)))
+    raise CutawayError(f"cutaway serve did not start: {' '.join(said)}")
+
+
+async def _log(process: Process) -> AsyncIterator[dict[str, Any]]:
+    """The lines of its log; what is none is a message."""
+    assert process.stderr
+    async for line in process.stderr:
+        try:
+            told: dict[str, Any] = json.loads(line)
+        except ValueError:
+            told = {"message": line.decode("utf-8", "replace").rstrip()}
+        yield told
+
+
+def figures(page: str) -> dict[str, float]:
+    """The samples of a page of metrics: ``cutaway_kv_blocks free`` -> 256.0."""
+    return {
+        " ".join([sample.name, *sample.labels.values()]): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }

@@ -1,0 +1,143 @@
+"""``cutaway serve``: the model for other programs, over HTTP, as OpenAI's API has it."""
+
+import os
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from ipaddress import ip_address
+from logging import WARNING
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.errors import InputError
+from cutaway.hub import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from cutaway.server.settings import Settings
+
+_KEY = "CUTAWAY_API_KEY"
+_ALL = ("0.0.0.0", "::", "")  # addresses of this machine
+_EPILOG = f"""
+examples:
+  cutaway serve
+  cutaway serve -m model.gguf --port 8080 --temperature 0.2 --max-waiting 32
+  {_KEY}=secret cutaway serve --host 0.0.0.0 --allow-host models.example.org
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"messages": [{{"role": "user", "content": "Hello"}}], "stream": true}}'
+
+OpenAI's clients need base_url="http://127.0.0.1:8000/v1" and any key. The sampling options are the
+defaults of requests that do not say. SIGTERM, or Ctrl-C, stops accepting at once, lets answers
+finish for --grace seconds, and then ends them; a second one ends them at once.
+"""
+_HOST = "address to listen at; default 127.0.0.1, where only this machine can ask"
+_KEY_HELP = f"that clients must send; {_KEY} in the environment hides it from other users"
+_NAMES = (
+    ("--allow-host", "NAME", "a name that clients may call this server by; repeat for more"),
+    ("--cors", "ORIGIN", "an origin whose pages may ask, or *; repeat for more"),
+    ("--served-model-name", "NAME", "a name for the model in requests; repeat for more"),
+)
+_LOG = "a line per request; default human"
+_LIMITS = (
+    ("--max-running", int, "N", "texts that are written at once; default 64"),
+    ("--max-waiting", int, "N", "texts that may wait; further ones are refused; default 256"),
+    ("--max-body", int, "BYTES", "of a request; default 4194304"),
+    ("--grace", float, "S", "seconds that answers have to finish at the end; default 30"),
+    ("--keep-alive", float, "S", "seconds of silence after which a stream sends a comment; "
+     "default 10"),
+)  # fmt: skip
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway serve``."""
+    parser.epilog = _EPILOG
+    group = parser.add_argument_group("who may ask")
+    group.add_argument("--host", default="127.0.0.1", help=_HOST)
+    group.add_argument("--port", type=int, default=8000, help="default 8000; 0 takes a free one")
+    group.add_argument("--api-key", metavar="KEY", help=_KEY_HELP)
+    for flag, metavar, text in _NAMES:
+        group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
+    limits = parser.add_argument_group("limits", argument_default=SUPPRESS)
+    for flag, kind, metavar, text in _LIMITS:
+        limits.add_argument(flag, type=kind, metavar=metavar, help=text)
+    log = parser.add_argument_group("log, on standard error")
+    log.add_argument("--log", choices=("off", "human", "json"), default="human", help=_LOG)
+    log.add_argument("--log-prompts", action="store_true", help="with the prompts' text")
+    log.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
+    parser.set_defaults(max_waiting=256)
+    arguments.add_model_arguments(parser)
+    arguments.add_request_arguments(parser)
+
+
+def run(args: Namespace) -> int:
+    """Serve until a signal comes; 0 after SIGTERM, 130 after Ctrl-C."""
+    settings, options = _settings(args), arguments.request_options(args)
+    grace = getattr(args, "grace", 30.0)
+    if not 0 <= grace < float("inf"):
+        raise InputError(f"--grace must be seconds, 0 or more, not {grace}")
+    try:
+        from cutaway.server import log, process
+        from cutaway.server.app import create_app
+    except ImportError as error:
+        raise InputError(
+            f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
+        ) from error
+    from cutaway.async_llm import AsyncLLM
+
+    host, port = args.host, args.port
+    sockets = process.bind(
+        host, port, patience=settings.write_timeout
+    )  # before a model is loaded for nothing
+    log.configure(args.log)
+    llm = AsyncLLM(console.load(args), **options)
+    app = create_app(llm, settings)
+    service = app.state.service
+    url = _url(host, sockets[0].getsockname()[1])
+
+    def ready() -> None:
+        log.event("ready", url=url, models=service.names, context=service.room)
+        if settings.api_key is None and not _is_local(host):
+            log.event("open", level=WARNING, message=f"everybody who reaches {url} may ask: "
+                      f"set --api-key or {_KEY}")  # fmt: skip
+
+    def stop() -> None:
+        log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in service.jobs))
+        service.stop()
+
+    code = process.run(
+        app, sockets, grace=grace, on_ready=ready, on_stop=stop, on_grace_over=llm.close
+    )
+    log.event("stopped")
+    return code
+
+
+def _settings(args: Namespace) -> "Settings":
+    """What clients may do; a key in the environment is one that other users cannot see."""
+    from cutaway.server.settings import Settings
+
+    model = getattr(args, "model", DEFAULT_MODEL)
+    own = [] if Path(model).expanduser().is_file() else [model]  # a path is no one's business
+    given = {name: getattr(args, name) for name in ("max_body", "keep_alive") if name in args}
+    local, known = _is_local(args.host), [] if args.host in _ALL else [_in_url(args.host)]
+    key = args.api_key if args.api_key is not None else os.environ.get(_KEY) or None
+    return Settings(
+        names=args.served_model_name or own,
+        api_key=key,
+        allow_hosts=[*known, *args.allow_host] if local or args.allow_host else None,
+        cors=args.cors,
+        log_prompts=args.log_prompts,
+        **given,
+    )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{_in_url('127.0.0.1' if host in _ALL else host)}:{port}"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

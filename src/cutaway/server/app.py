@@ -1,0 +1,114 @@
+"""The application: its endpoints, its door, and one model behind them.
+
+Knows how the parts are put together. Refuses to know sockets and signals: process.py does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from html import escape
+from importlib.resources import files
+from time import time
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse
+from starlette.types import Scope
+
+from cutaway import __version__
+from cutaway.async_llm import AsyncLLM
+from cutaway.server import endpoints, refusals, status, tokens
+from cutaway.server.document import Documented
+from cutaway.server.guard import Guard
+from cutaway.server.log import access
+from cutaway.server.metrics import Metrics
+from cutaway.server.service import Service, Told
+from cutaway.server.settings import Settings
+
+ROUTERS = (endpoints.router, tokens.router, status.router)
+
+
+def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
+    """An ASGI application that serves a model, and closes it at the end.
+
+    Its ``state.service`` is what the endpoints share.
+    """
+    settings = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with llm:
+            await asyncio.to_thread(llm.llm.machine)  # it reads the whole file; known from now on
+            yield
+
+    app = Documented(
+        settings, title="cutaway", version=__version__, lifespan=lifespan, redoc_url=None,
+        docs_url=None, summary="Text from a transformer, a token at a time",
+    )  # fmt: skip
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_api_route("/", _start_page, include_in_schema=False)
+    app.state.service = service = _service(llm, settings, app)
+    refusals.install(app, retry_after=lambda: service.retry_after)
+    app.add_middleware(
+        Guard, api_key=settings.api_key, allow_hosts=settings.allow_hosts,
+        max_body=settings.max_body, read_timeout=settings.read_timeout,
+        write_timeout=settings.write_timeout, done=_done(service),
+    )  # fmt: skip
+    if settings.cors:  # outside, so that a page can read refusals, too
+        app.add_middleware(
+            CORSMiddleware, allow_origins=settings.cors, allow_methods=["GET", "POST"],
+            allow_headers=["*"], expose_headers=["x-request-id", "retry-after"],
+        )  # fmt: skip
+    return app
+
+
+def _service(llm: AsyncLLM, settings: Settings, app: FastAPI) -> Service:
+    names = tuple(dict.fromkeys([*settings.names, llm.llm.name]))
+    routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
+    paths = {route.path for route in routes if hasattr(route, "path")}
+    metrics = Metrics(llm.llm.engine, version=__version__, model=names[0], paths=paths)
+    return Service(
+        llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
+        log_prompts=settings.log_prompts,
+    )  # fmt: skip
+
+
+async def _start_page(request: Request) -> HTMLResponse:
+    page = files("cutaway.web").joinpath("start.html").read_text("utf-8")
+    return HTMLResponse(page.replace("BASE", escape(str(request.base_url))))
+
+
+def _done(service: Service) -> Callable[[Scope, int, float], None]:
+    """What is counted and written when a request is over."""
+
+    def done(scope: Scope, status: int, seconds: float) -> None:
+        route, told = scope.get("route"), scope["state"].get("told")
+        service.metrics.http(getattr(route, "path", None), scope["method"], status, seconds)
+        client = scope.get("client")
+        access(
+            id=scope["state"]["request_id"], client=client and client[0], method=scope["method"],
+            path=scope["path"], status=status, seconds=seconds, **_of_texts(told),
+        )  # fmt: skip
+
+    return done
+
+
+def _of_texts(told: Told | None) -> dict[str, Any]:
+    if told is None:
+        return {}
+    texts = told.texts
+    queued = [text.queue_s for text in texts if text.queue_s is not None]
+    first = [text.ttft_s for text in texts if text.ttft_s is not None]
+    return {
+        "model": told.model,
+        "user": told.user,
+        "prompt": told.prompt,
+        "prompt_tokens": sum(text.prompt_tokens for text in texts),
+        "cached_tokens": sum(text.cached_tokens or 0 for text in texts),
+        "completion_tokens": sum(text.completion_tokens for text in texts),
+        "finish_reasons": [text.finish_reason for text in texts],
+        "queue_s": max(queued, default=None),
+        "ttft_s": min(first, default=None),
+    }

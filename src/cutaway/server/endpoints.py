@@ -1,0 +1,101 @@
+"""The endpoints that write text.
+
+Knows which request gets which answer, whole or streamed. Refuses to know fields and forms.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from cutaway.errors import CutawayError, InputError, TooLongError
+from cutaway.prompts import Prompt
+from cutaway.server.chat import ChatChoices, ChatRequest
+from cutaway.server.completions import CompletionChoices, CompletionRequest
+from cutaway.server.document import TEXT, replies
+from cutaway.server.errors import Refusal
+from cutaway.server.events import Events, EventStream, dumps
+from cutaway.server.fields import TextFields
+from cutaway.server.response_shapes import Response as ResponseShape
+from cutaway.server.response_shapes import ResponseEvent
+from cutaway.server.responses import ResponsesAnswer, ResponsesRequest
+from cutaway.server.service import Job, Service, Told, unless_gone
+from cutaway.server.shapes import ChatChunk, ChatCompletion, Completion, CompletionChunk
+from cutaway.server.strict_json import StrictRoute
+
+router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+
+@router.post("/v1/completions", responses=replies(Completion, *TEXT, events=CompletionChunk))
+async def completions(body: CompletionRequest, request: Request) -> Response:
+    """Continue a text, or each of a list of texts."""
+
+    async def prompts(_: Service) -> Sequence[Prompt]:
+        return body.prompt
+
+    return await _answer(request, body, prompts, CompletionChoices)
+
+
+@router.post("/v1/chat/completions", responses=replies(ChatCompletion, *TEXT, events=ChatChunk))
+async def chat_completions(body: ChatRequest, request: Request) -> Response:
+    """Answer a conversation."""
+
+    async def prompts(service: Service) -> Sequence[Prompt]:
+        messages = [message.plain() for message in body.messages]
+        return [await service.llm.chat_prompt(messages)]
+
+    return await _answer(request, body, prompts, ChatChoices)
+
+
+@router.post(
+    "/v1/responses", responses=replies(ResponseShape, *TEXT, events=ResponseEvent, mark=False)
+)
+async def responses(body: ResponsesRequest, request: Request) -> Response:
+    """Answer a text or a conversation; nothing is stored."""
+
+    async def prompts(service: Service) -> Sequence[Prompt]:
+        return [await service.llm.chat_prompt(body.messages())]
+
+    return await _answer(request, body, prompts, ResponsesAnswer)
+
+
+async def _answer(
+    request: Request,
+    body: TextFields,
+    prompts: Callable[[Service], Awaitable[Sequence[Prompt]]],
+    make: Callable[[Service, Any, Job, str], Events],
+) -> Response:
+    """Queue a request's texts and answer with them; a client that leaves ends them."""
+    service: Service = request.app.state.service
+    about = request.state.told = Told(service.named(body.model), body.user)
+    about.prompt = body.said() if service.log_prompts else None
+    options = body.options()
+
+    async def start() -> Job:
+        try:
+            read = await prompts(service)
+            return await service.start(read, options, about, fill=body.FILL, trace=body.trace)
+        except InputError as error:
+            raise _about(error, body) from error
+
+    job = await unless_gone(request.receive, start())
+    events = make(service, body, job, request.state.request_id)
+    if body.stream:
+        return EventStream(job, events, service.keep_alive)
+    with job:
+        await unless_gone(request.receive, job.finish())
+    # A long one may take a second, and other texts are written meanwhile.
+    told = await asyncio.to_thread(lambda: dumps(events.whole()))
+    return Response(told, media_type="application/json")
+
+
+def _about(error: InputError, body: TextFields) -> CutawayError:
+    """The same, about the field by which the client knows it."""
+    word = str(error).split(maxsplit=1)[0].rstrip(":")
+    name = {"prompt": body.PROMPT, **body.CALLED}.get(word, word)
+    sentence = str(error) if name == word else f"{name}: {error}"
+    if isinstance(error, TooLongError):
+        return Refusal(400, sentence, param=body.PROMPT, code="context_length_exceeded")
+    return InputError(sentence)

@@ -1,0 +1,107 @@
+"""Server-sent events: an answer that grows while the client reads it.
+
+Knows the form of a stream, silence, and clients that leave. Refuses to know what events say.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cutaway.engine import TokenStep
+from cutaway.errors import CutawayError
+from cutaway.server.errors import Refusal
+from cutaway.server.service import Job, unless_gone
+
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies are not to wait
+
+
+def dumps(document: Any) -> bytes:
+    """JSON as it is sent."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
+def event(document: Any, name: str | None = None) -> bytes:
+    """One event; its data is one line, since JSON escapes line feeds."""
+    head = b"" if name is None else b"event: %s\n" % name.encode()
+    return head + b"data: %s\n\n" % dumps(document)
+
+
+class Events:
+    """An answer, whole or as what a stream says; each endpoint has its own."""
+
+    def whole(self) -> Any:
+        """The answer as JSON has it, once all texts have ended."""
+        raise NotImplementedError
+
+    def begin(self) -> Iterable[bytes]:
+        """Before the first token."""
+        raise NotImplementedError
+
+    def step(self, index: int, step: TokenStep) -> Iterable[bytes]:
+        """For a step of a text, whose end it may be."""
+        raise NotImplementedError
+
+    def end(self) -> Iterable[bytes]:
+        """When all texts have ended."""
+        raise NotImplementedError
+
+    def failed(self, refusal: Refusal) -> Iterable[bytes]:
+        """When something went wrong on the way."""
+        yield event(refusal.document())
+
+
+class EventStream(Response):
+    """An ASGI answer that reads a job to its end; a client that leaves ends the job."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, job: Job, events: Events, keep_alive: float) -> None:
+        """keep_alive: seconds of silence after which a comment is sent."""
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._job, self._events, self._keep_alive = job, events, keep_alive
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        """Send all of it."""
+        with self._job:
+            await unless_gone(receive, self._send_all(send))
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(self._parts()) as parts:
+            async for part in parts:
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        """What came together is sent together."""
+        yield b"".join(self._events.begin())
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._keep_alive):
+                        steps = await self._job.read()
+                except TimeoutError:
+                    yield b": keep-alive\n\n"
+                    continue
+                if not steps:
+                    break
+                yield b"".join(self._of_steps(steps))
+            yield b"".join(self._events.end())
+        except CutawayError as error:
+            yield b"".join(self._events.failed(Refusal(500, str(error), code="text_failed")))
+        except Exception:
+            told = "something went wrong in the server, and its log says what"
+            yield b"".join(self._events.failed(Refusal(500, told)))
+            raise
+
+    def _of_steps(self, steps: list[tuple[int, TokenStep]]) -> Iterator[bytes]:
+        for index, step in steps:
+            yield from self._events.step(index, step)

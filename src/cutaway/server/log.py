@@ -1,0 +1,216 @@
+"""What the server writes about itself: a line for each event, for people or for programs.
+
+Knows lines, levels and streams. Refuses to know what the events are, and a prompt's text where
+nobody gave it. Only the loggers "cutaway.server" and uvicorn's are touched, never the root.
+"""
+
+import codecs
+import json
+import logging
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from traceback import format_exception
+from typing import Any, Literal, TextIO
+
+Mode = Literal["off", "human", "json"]
+
+_LOGGER = logging.getLogger("cutaway.server")
+_UVICORN = logging.getLogger("uvicorn.error")
+_ACCESS = logging.getLogger("uvicorn.access")
+
+# json leaves them as they are, though some programs break lines at them or obey them.
+_UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029]")
+_COLOURS = {"warning": "33", "error": "31", "critical": "31"}
+
+
+def configure(mode: Mode, stream: TextIO | None = None) -> None:
+    """Write events to ``stream`` (standard error) from now on, instead of what was set before.
+
+    uvicorn's warnings and errors come the same way; its access lines do not come at all.
+    """
+    handler = _handler(mode, sys.stderr if stream is None else stream)
+    for logger, level in ((_LOGGER, logging.INFO), (_UVICORN, logging.WARNING)):
+        for old in [h for h in logger.handlers if isinstance(h, _Ours)]:
+            logger.removeHandler(old)
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = False
+    _ACCESS.propagate = False
+
+
+def event(
+    name: str,
+    /,
+    *,
+    level: int = logging.INFO,
+    error: BaseException | None = None,
+    **fields: object,
+) -> None:
+    """Write that something happened; ``error`` comes with its traceback."""
+    _LOGGER.log(level, "%s", name, exc_info=error, extra={"event": name, "fields": fields})
+
+
+def access(
+    *,
+    id: str,
+    client: str | None,
+    method: str,
+    path: str,
+    status: int,
+    seconds: float,
+    model: str | None = None,
+    prompt_tokens: int | None = None,
+    cached_tokens: int | None = None,
+    completion_tokens: int | None = None,
+    finish_reasons: Iterable[str] | None = None,
+    queue_s: float | None = None,
+    ttft_s: float | None = None,
+    user: str | None = None,
+    prompt: object = None,
+) -> None:
+    """Write the line of a request that was answered; what is None is left out.
+
+    path    without its query, which may hold what is nobody's business
+    prompt  only where whoever runs the server wants texts in the log
+    """
+    given = dict(locals())
+    fields = {name: value for name, value in given.items() if value is not None}
+    if finish_reasons is not None:
+        fields["finish_reasons"] = [str(reason) for reason in finish_reasons]
+    for name in fields.keys() & {"seconds", "queue_s", "ttft_s"}:
+        fields[name] = round(fields[name], 4)
+    event("request", level=logging.INFO if status < 500 else logging.WARNING, **fields)
+
+
+# -- handlers ----------------------------------------------------------------------------------
+
+
+class _Ours:
+    """What ``configure`` added, and may take away."""
+
+
+class _Silence(_Ours, logging.NullHandler):
+    """Without any handler, Python would write warnings to standard error."""
+
+
+class _Lines(_Ours, logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """A stream that is full or closed loses the line; whoever wrote it goes on."""
+        if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
+            super().handleError(record)
+
+
+def _handler(mode: Mode, stream: TextIO) -> logging.Handler:
+    if mode == "off":
+        return _Silence()
+    handler = _Lines(stream)
+    handler.setFormatter(_Json(stream) if mode == "json" else _Human(stream))
+    return handler
+
+
+# -- lines -------------------------------------------------------------------------------------
+
+
+def _head(record: logging.LogRecord) -> dict[str, Any]:
+    """When, how bad and what: of our own events and of uvicorn's records."""
+    when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    name = getattr(record, "event", record.name)
+    return {
+        "time": when.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "event": name,
+    }
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] | None = getattr(record, "fields", None)
+    return {"message": record.getMessage().rstrip()} if fields is None else fields
+
+
+def _failure(record: logging.LogRecord) -> dict[str, str]:
+    """The exception in one line, and its traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return {}
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return {"error": told, "traceback": "".join(format_exception(error))}
+
+
+class _Json(logging.Formatter):
+    """A line is a JSON object; it is ASCII where the stream is not UTF-8."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._ascii = codecs.lookup(stream.encoding or "utf-8").name != "utf-8"
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = _head(record)
+        line = head | {**_fields(record)} | _failure(record) | head
+        text = json.dumps(_plain(line), ensure_ascii=self._ascii)
+        return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(value: object) -> object:
+    """The same in JSON's own types; a number that JSON has no word for becomes a string."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {_whole(str(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return _whole(str(value))
+
+
+def _whole(text: str) -> str:
+    """The text without halves of characters, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class _Human(logging.Formatter):
+    """Time of day, level, event, and name=value for each field; a traceback is indented."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        ansi = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._colour = ansi and not os.environ.get("NO_COLOR")
+        self._encoding = stream.encoding or "utf-8"
+
+    def format(self, record: logging.LogRecord) -> str:
+        head, failure = _head(record), _failure(record)
+        trace = failure.pop("traceback", "").splitlines()
+        when, level = datetime.fromtimestamp(record.created), head["level"]
+        shown = {**_fields(record)} | failure
+        words = [f"{name}={_shown(value)}" for name, value in shown.items()]
+        start = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
+        line = f"{self._paint(start, '2')} {self._paint(f'{level:<7}', _COLOURS.get(level))}"
+        line += f" {_escaped(str(head['event'])):<12} {' '.join(words)}"
+        text = "\n".join([line.rstrip(), *(f"    {_escaped(row)}" for row in trace)])
+        return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+
+    def _paint(self, text: str, colour: str | None) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and colour else text
+
+
+def _shown(value: object) -> str:
+    """A value as one word, quoted where it would be read as several."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_shown, value))
+    text = _escaped(str(value))
+    if text and not set(text) & set(' ,="'):
+        return text
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+def _escaped(text: str) -> str:
+    """Nothing in it can begin a line or steer a terminal."""
+    return "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,244 @@
+"""What a Prometheus server is told: how busy the engine is, and what became of every text.
+
+Knows names, labels and buckets. Refuses to know requests: it is told figures, not texts. All
+state is in the registry of one ``Metrics``; there may be several in a process.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from cutaway.engine import Engine, FinishReason
+
+Phase = Literal["queue", "prefill", "decode"]
+"""How far a text came: it waited, its prompt was read, it was written."""
+
+_REASONS = tuple(map(str, FinishReason))
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+# A CPU takes 3 to 100 ms for a token, and a second or more to read a long prompt.
+_WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_TOKEN = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5)
+_WHOLE = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+_HTTP = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, *_WHOLE[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFigures:
+    """One text that has ended in any way; each sample of n is one.
+
+    prompt_tokens      all of the prompt
+    cached_tokens      of these, how many were not computed; None where it never began
+    completion_tokens  drawn tokens, that which ended the text included
+    finish_reason      a FinishReason
+    queue_s            from its arrival until it began; None where that is not known
+    ttft_s             from its arrival until its first token; None where it had none
+    decode_s           from its first token until its last; None where it had none
+    duration_s         from its arrival until its end
+    proposed           tokens guessed ahead
+    accepted           of these, how many were right
+
+    Times are in seconds.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int
+    finish_reason: str
+    queue_s: float | None
+    ttft_s: float | None
+    decode_s: float | None
+    duration_s: float
+    proposed: int = 0
+    accepted: int = 0
+
+    @property
+    def phase(self) -> Phase:
+        """How far it had come when it ended."""
+        if self.completion_tokens:
+            return "decode"
+        return "queue" if self.cached_tokens is None else "prefill"
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds for each token after the first; None where there was none."""
+        if self.decode_s is None or self.completion_tokens < 2:
+            return None
+        return self.decode_s / (self.completion_tokens - 1)
+
+
+class Metrics:
+    """Everything that is measured, on a registry of its own. Used by one thread.
+
+    engine   read whenever a page is made, from a thread that is not its own
+    version  of cutaway
+    model    the name that it is served under
+    paths    the path templates that become label values; all others are "other"
+    """
+
+    def __init__(self, engine: Engine, *, version: str, model: str, paths: Collection[str]) -> None:
+        self.registry = CollectorRegistry()
+        self._paths = frozenset(paths)
+        self._add_counters()
+        self._add_histograms()
+        self.registry.register(_EngineReader(engine))
+        ProcessCollector(registry=self.registry)
+        self._add_build(version, model, engine.backend.name, engine.backend.tier)
+
+    def finished(self, text: TextFigures) -> None:
+        """Count a text that has ended. Call it once for each."""
+        self._count_tokens(text)
+        self._texts.labels(_known(text.finish_reason, _REASONS)).inc()
+        if text.finish_reason == FinishReason.ABORTED:
+            self._cancelled.labels(text.phase).inc()
+        for histogram, seconds in (
+            (self._queue, text.queue_s),
+            (self._ttft, text.ttft_s),
+            (self._tpot, text.tpot_s),
+            (self._duration, text.duration_s),
+        ):
+            if seconds is not None:
+                histogram.observe(seconds)
+
+    def http(self, path_template: str | None, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered, and how long that took until the last byte."""
+        path, method = _known(path_template, self._paths), _known(method, _METHODS)
+        code = str(status) if 100 <= status <= 599 else "other"
+        self._http_requests.labels(path, method, code).inc()
+        self._http_seconds.labels(path, method).observe(seconds)
+
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its content type, in the form that an Accept header asks for."""
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is none
+            encode, content_type = choose_encoder("")
+        return encode(self.registry), content_type
+
+    # -- what is counted ---------------------------------------------------------------------
+
+    def _count_tokens(self, text: TextFigures) -> None:
+        self._tokens.labels("completion").inc(text.completion_tokens)
+        if text.cached_tokens is not None:
+            self._tokens.labels("prompt").inc(text.prompt_tokens - text.cached_tokens)
+            self._tokens.labels("cached").inc(text.cached_tokens)
+            self._queries.inc(text.prompt_tokens)
+            self._hits.inc(text.cached_tokens)
+        self._proposed.inc(text.proposed)
+        self._accepted.inc(text.accepted)
+
+    def _counter(self, name: str, help: str, *labels: str, values: Iterable[str] = ()) -> Counter:
+        """values: of its one label, to be there from the beginning, so that a rate sees them."""
+        made = Counter(f"cutaway_{name}", help, labels, registry=self.registry)
+        for value in values:
+            made.labels(value)
+        return made
+
+    def _histogram(
+        self, name: str, help: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(
+            f"cutaway_{name}_seconds", help, labels, registry=self.registry, buckets=buckets
+        )
+
+    def _add_counters(self) -> None:
+        self._tokens = self._counter(
+            "tokens",
+            "Tokens of texts that have ended: prompt tokens that were computed, prompt tokens "
+            "that were cached instead, and completion tokens. No token is of two kinds; a prompt "
+            "counts whole where its text was aborted while it was read.",
+            "kind",
+            values=("prompt", "cached", "completion"),
+        )
+        self._texts = self._counter(
+            "texts",
+            "Texts that have ended, by finish reason. Each sample of n is one.",
+            "finish_reason",
+            values=_REASONS,
+        )
+        self._cancelled = self._counter(
+            "requests_cancelled",
+            "Texts that were aborted, by how far they had come. Each sample of n is one.",
+            "phase",
+            values=get_args(Phase),
+        )
+        self._queries = self._counter(
+            "prefix_cache_query_tokens", "Prompt tokens that were looked up in the prefix cache."
+        )
+        self._hits = self._counter(
+            "prefix_cache_hit_tokens", "Prompt tokens that the prefix cache, or a sample, had."
+        )
+        self._proposed = self._counter("speculation_proposed_tokens", "Tokens guessed ahead.")
+        self._accepted = self._counter("speculation_accepted_tokens", "Tokens guessed right.")
+        self._http_requests = self._counter(
+            "http_requests", "HTTP requests that were answered.", "path", "method", "status"
+        )
+
+    def _add_histograms(self) -> None:
+        self._queue = self._histogram("queue", "From arrival until the text began.", _WAITS)
+        self._ttft = self._histogram(
+            "time_to_first_token", "From arrival until the text's first token.", _WAITS
+        )
+        self._tpot = self._histogram(
+            "time_per_output_token", "A text's mean for each token after the first.", _TOKEN
+        )
+        self._duration = self._histogram(
+            "text_duration", "From arrival until the text's end, whatever ended it.", _WHOLE
+        )
+        self._http_seconds = self._histogram(
+            "http_request", "From a request until its answer's last byte.", _HTTP, "path", "method"
+        )
+
+    def _add_build(self, *values: str) -> None:
+        labels = ("version", "model", "backend", "tier")
+        help = "What is running; always 1."
+        Gauge("cutaway_build_info", help, labels, registry=self.registry).labels(*values).set(1)
+
+
+class _EngineReader(Collector):
+    """Reads an engine while its own thread works: lengths and integers only."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        """The engine's figures at this moment."""
+        engine = self._engine
+        each = "Each sample of n is one."
+        yield _gauge("requests_running", f"Texts that hold KV blocks. {each}", len(engine.running))
+        yield _gauge("requests_waiting", f"Texts in the queue. {each}", len(engine.waiting))
+        yield from self._blocks()
+        yield CounterMetricFamily(
+            "cutaway_preemptions",
+            "Texts that were sent back into the queue to make room.",
+            value=engine.scheduler.preemptions,
+        )
+
+    def _blocks(self) -> Iterator[Metric]:
+        blocks = self._engine.blocks
+        free = min(blocks.free, blocks.count)  # a sum: a block may move while it is made
+        held = blocks.count - free
+        family = GaugeMetricFamily(
+            "cutaway_kv_blocks",
+            "KV blocks: held by texts that run, or free to be taken, those of the prefix cache "
+            "included. The sum is all there are.",
+            labels=["state"],
+        )
+        family.add_metric(["held"], held)
+        family.add_metric(["free"], free)
+        yield family
+        yield _gauge("kv_cache_usage_ratio", "Held KV blocks of all, 0 to 1.", held / blocks.count)
+
+
+def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"cutaway_{name}", help, value=value)
+
+
+def _known(value: str | None, values: Collection[str]) -> str:
+    """A label's value, one of a few: whoever asks must not be able to make new ones."""
+    return value if value is not None and value in values else "other"

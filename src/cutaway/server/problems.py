@@ -1,0 +1,163 @@
+"""What is wrong with a request's fields, in one sentence about the first problem.
+
+Knows pydantic's errors and our words for them. Refuses to know which fields there are: the
+route's own model says.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+_Error = dict[str, Any]
+_Path = tuple[str | int, ...]
+
+_KINDS = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "none_required": "null",
+}
+_WORDS: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
+_MANY = 1000  # a hostile request has many more errors, and those of one field are neighbours
+_MISSING = ("missing", "union_tag_not_found")
+
+
+def problem(errors: Sequence[_Error], body: Any, route: object) -> tuple[str, str | None]:
+    """The sentence, and the field that it is about.
+
+    errors  as pydantic lists them, one at least
+    body    the parsed request
+    route   FastAPI's route, whose model knows which fields there are
+    """
+    path = _path(_first(errors), body)
+    others = [(e, p) for e in errors[:_MANY] if (p := _path(e, body))[: len(path)] == path]
+    deepest = max((p for _, p in others), key=len, default=path)  # a union's best fitting branch
+    told = [error for error, p in others if p == deepest] or [_first(errors)]
+    field = _written(deepest)
+    return _sentence(told, deepest, field or "the body", route), field or None
+
+
+def _first(errors: Sequence[_Error]) -> _Error:
+    """A field that is unknown is told before one that is missing: it may be the same, misspelt."""
+    unknown = (e for e in errors if e["type"] == "extra_forbidden" and len(e["loc"]) == 2)
+    return next(unknown, errors[0])
+
+
+def _path(error: _Error, body: Any) -> _Path:
+    """Where the error is in the request: pydantic's place without the names of union members."""
+    source, *parts = error["loc"]
+    if source != "body":  # of a query or a header
+        return tuple(parts)
+    if parts and parts[-1] == "[key]":
+        parts = parts[:-2]
+    path: list[str | int] = []
+    missing = parts[-1:] if error["type"] == "missing" else []  # or null, which is no value
+    for part in parts[: len(parts) - len(missing)]:
+        if _leads(body, part):
+            path.append(part)
+            body = body[part]
+    path += missing
+    if tag := error.get("ctx", {}).get("discriminator"):
+        path.append(tag.strip("'"))
+    return tuple(path)
+
+
+def _leads(value: Any, part: str | int) -> bool:
+    if isinstance(value, list):
+        return isinstance(part, int) and part < len(value)
+    return isinstance(value, dict) and part in value
+
+
+def _written(path: _Path) -> str:
+    """As a program would write it: messages[0].content"""
+    text = ""
+    for part in path:
+        if isinstance(part, str) and part.isidentifier():
+            text += f".{part}" if text else part
+        else:
+            text += f"[{str(part)[:80]}]"
+    return text[:200]
+
+
+def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> str:
+    error = errors[0]
+    if error["type"] == "extra_forbidden":
+        return _unknown(field, path, route)
+    if error["type"] in _MISSING:
+        return f"{field} is missing; add it"
+    given = _called(error["input"])
+    if error["loc"][-1] == "[key]":  # which JSON always has as a string
+        field, given, errors = f"each key of {field}", _shown(error["input"]), errors[:1]
+    kinds = dict.fromkeys(_KINDS.get(e["type"]) for e in errors)
+    if None not in kinds:
+        return f"{field} must be {' or '.join(map(str, kinds))}, not {given}"
+    return _reworded(next(e for e in errors if e["type"] not in _KINDS), field)
+
+
+def _reworded(error: _Error, field: str) -> str:
+    """What pydantic said, or one of our own validators, as a sentence about the field."""
+    context, said = error.get("ctx", {}), error["msg"].replace(" after validation", "")
+    if cause := context.get("error"):
+        return str(cause) if str(cause).startswith(field) else f"{field}: {cause}"
+    if tags := context.get("expected_tags"):
+        return f"{field} must be one of {tags}, not {_shown(context['tag'])}"
+    said, found = re.subn(r"^\w+ should", f"{field} must", said)
+    if not found:
+        return f"{field}: {said[0].lower()}{said[1:]}"
+    return said if ", not " in said else f"{said}, not {_shown(error['input'])}"
+
+
+def _called(value: Any) -> str:
+    return _WORDS.get(type(value)) or _shown(value)
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+
+
+# -- which fields there are ------------------------------------------------------------------
+
+
+def fields_of(route: object, path: _Path = ()) -> set[str]:
+    """The names of the fields at ``path`` of a route's body; empty where nobody knows."""
+    body = getattr(getattr(route, "body_field", None), "field_info", None)
+    models = _models(getattr(body, "annotation", None))
+    for part in path:
+        if isinstance(part, str):
+            inner = [f.annotation for m in models for n, f in _fields(m) if n == part]
+            models = [m for annotation in inner for m in _models(annotation)]
+    return {name for m in models for name, _ in _fields(m)}
+
+
+def _fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    return [(field.alias or name, field) for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]
+
+
+def _unknown(field: str, path: _Path, route: object) -> str:
+    known = fields_of(route, path[:-1])
+    close = get_close_matches(str(path[-1])[:80], known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else "leave it out"
+    return f"unknown field '{field}'; {hint}"

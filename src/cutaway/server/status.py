@@ -1,0 +1,72 @@
+"""What the server says of itself: its models, whether it is well, and figures for Prometheus."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from cutaway.server.document import plain_replies, replies
+from cutaway.server.errors import Refusal
+from cutaway.server.events import dumps
+from cutaway.server.plain_shapes import Health, Model, Models, Ready
+from cutaway.server.service import Service
+
+router = APIRouter(tags=["status"])
+
+Name = Annotated[str, Path(description="one of /v1/models")]
+_METRICS = plain_replies(
+    "Figures in the form that the Accept header asks for.",
+    "text/plain", "application/openmetrics-text",
+)  # fmt: skip
+
+
+@router.get("/v1/models", responses=replies(Models))
+async def models(request: Request) -> Response:
+    """The names by which the model may be asked for."""
+    service: Service = request.app.state.service
+    told = {"object": "list", "data": [_model(service, name) for name in service.names]}
+    return Response(dumps(told), media_type="application/json")
+
+
+@router.get("/v1/models/{name:path}", responses=replies(Model, 404))
+async def model(name: Name, request: Request) -> Response:
+    """One of them."""
+    service: Service = request.app.state.service
+    return Response(dumps(_model(service, service.named(name))), media_type="application/json")
+
+
+def _model(service: Service, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": service.created,
+        "owned_by": "cutaway",
+        "root": service.llm.llm.name,
+        "max_model_len": service.room,
+    }
+
+
+@router.get("/health", responses=replies(Health, 503))
+async def health(request: Request) -> Response:
+    """Whether the engine is alive."""
+    service: Service = request.app.state.service
+    if not service.llm.engine.alive:
+        raise Refusal(503, "the engine has ended: start the server again", code="engine_ended")
+    return Response(b'{"status":"ok"}', media_type="application/json")
+
+
+@router.get("/ready", responses=replies(Ready, 503))
+async def ready(request: Request) -> Response:
+    """Whether it takes requests."""
+    service: Service = request.app.state.service
+    if service.draining or not service.llm.engine.alive:
+        raise Refusal(503, "the server is stopping: ask another", code="stopping")
+    return Response(b'{"status":"ready"}', media_type="application/json")
+
+
+@router.get("/metrics", responses=_METRICS)
+async def metrics(request: Request) -> Response:
+    """Figures in Prometheus' form."""
+    service: Service = request.app.state.service
+    page, content_type = service.metrics.page(request.headers.get("accept", ""))
+    return Response(page, headers={"content-type": content_type})

@@ -1,0 +1,82 @@
+"""``/tokenize`` and ``/detokenize``: what a text is made of, and back.
+
+Knows these two endpoints, in the form that vLLM gave them.
+"""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.server.chat import Message
+from cutaway.server.document import FIELDS, replies
+from cutaway.server.errors import Refusal
+from cutaway.server.events import dumps
+from cutaway.server.fields import Body, examples
+from cutaway.server.plain_shapes import Detokenized, Tokenized
+from cutaway.server.service import Service, unless_gone
+from cutaway.server.strict_json import StrictRoute
+
+router = APIRouter(route_class=StrictRoute, tags=["tokens"])
+_LONG = 1 << 16  # characters, which take half a second
+
+
+class TokenizeRequest(Body):
+    """A text, or a conversation in the model's own template."""
+
+    model_config = examples(
+        {"prompt": "Once upon a time", "return_token_strs": True},
+        {"messages": [{"role": "user", "content": "Hello"}]},
+    )
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    prompt: str | None = Field(None, description="a text")
+    messages: list[Message] | None = Field(
+        None, fail_fast=True, description="a conversation, instead of a text"
+    )
+    add_special_tokens: bool = Field(True, description="begin the text as the model wants it")
+    special: bool = Field(False, description="read special tokens in the text as tokens")
+    return_token_strs: bool = Field(False, description="tell the tokens' names, too")
+
+
+class DetokenizeRequest(Body):
+    """Token ids."""
+
+    model_config = examples({"tokens": [79, 110, 99, 101]})
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    tokens: list[int] = Field(fail_fast=True)
+    special: bool = Field(False, description="show control tokens by name")
+
+
+@router.post("/tokenize", responses=replies(Tokenized, *FIELDS))
+async def tokenize(body: TokenizeRequest, request: Request) -> Response:
+    """The token ids of a text, or of a conversation."""
+    service: Service = request.app.state.service
+    service.named(body.model)
+    thread = service.slow if len(body.prompt or "") > _LONG else None
+    asked = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
+    ids = await unless_gone(request.receive, asked)
+    told: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
+    if body.return_token_strs:
+        told["token_strs"] = [service.llm.llm.tokenizer.token_name(i) for i in ids]
+    return Response(dumps(told), media_type="application/json")
+
+
+def _ids(service: Service, body: TokenizeRequest) -> list[int]:
+    llm = service.llm.llm
+    if (body.prompt is None) == (body.messages is None):
+        raise Refusal(400, "give prompt or messages, one of them", param="prompt")
+    if body.messages is not None:
+        return llm.chat_prompt([message.plain() for message in body.messages])
+    add_bos = None if body.add_special_tokens else False
+    return llm.tokenize(body.prompt or "", special=body.special, add_bos=add_bos)
+
+
+@router.post("/detokenize", responses=replies(Detokenized, *FIELDS))
+async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
+    """The text of token ids."""
+    service: Service = request.app.state.service
+    service.named(body.model)
+    text = await asyncio.to_thread(service.llm.llm.detokenize, body.tokens, body.special)
+    return Response(dumps({"prompt": text}), media_type="application/json")

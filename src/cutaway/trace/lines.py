@@ -1,0 +1,149 @@
+"""The lines of a trace, one after another, wherever they go.
+
+Knows their order and how a ``TokenStep`` of the engine becomes a record. Refuses to know files
+and how the engine works.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Protocol
+
+from cutaway.errors import CutawayError
+from cutaway.trace.record import End, Head, Json, StageRecord, Step, Token
+
+if TYPE_CHECKING:
+    from cutaway.engine import TokenStep
+
+Tell = Callable[[int], Token]
+"""What a token id stands for; asked once for each that occurs."""
+
+_MS = 1e3
+_PHASE_DIGITS = 4  # of a millisecond
+
+
+class TraceSink(Protocol):
+    """Where a trace goes whose head is told already."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can follow."""
+
+    def step(self, step: "TokenStep") -> None:
+        """Append a step, which the engine was asked to observe."""
+
+    def end(self, end: End) -> None:
+        """Append why it ended; nothing follows."""
+
+
+class TraceLines:
+    """Records as lines of JSON; every token is told before the first that names it."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._told: set[int] = set()
+
+    def head(self, head: Head) -> list[bytes]:
+        """The first lines."""
+        ids = (*head.prompt_token_ids, *head.watch, *head.end_ids)
+        return [_line(head.to_json()), *self._new_tokens(ids)]
+
+    def step(self, step: "TokenStep") -> list[bytes]:
+        """Those of a step, which the engine was asked to observe."""
+        record = record_of(step)
+        ids = {record.own, *(c.id for c in record.candidates)}
+        ids.update(*(stage.victims for stage in record.stages))
+        return [*self._new_tokens(ids), _line(record.to_json())]
+
+    def end(self, end: End) -> list[bytes]:
+        """The last."""
+        return [_line(end.to_json())]
+
+    def _new_tokens(self, ids: Iterable[int]) -> list[bytes]:
+        new = sorted({*ids} - self._told)
+        self._told.update(new)
+        return [token_line(self._tell(token_id)) for token_id in new]
+
+
+class TraceBuffer:
+    """A trace in memory, for whoever sends it on while it grows."""
+
+    def __init__(self, head: Head, tell: Tell) -> None:
+        self._lines = TraceLines(tell)
+        self._kept = self._lines.head(head)
+        self.closed = False
+
+    def step(self, step: "TokenStep") -> None:
+        """Append a step, which the engine was asked to observe."""
+        self._kept += self._lines.step(step)
+
+    def end(self, end: End) -> None:
+        """Append why it ended; nothing follows."""
+        self._kept += self._lines.end(end)
+        self.closed = True
+
+    def take(self) -> list[bytes]:
+        """The lines that came since the last time, each ending with a line feed."""
+        taken, self._kept = self._kept, []
+        return taken
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
+).encode
+
+
+def _line(record: Json) -> bytes:
+    try:
+        text = _encode(record)
+    except ValueError:
+        raise CutawayError("trace: a figure is not finite, for which JSON has no form") from None
+    return text.encode("utf-8", "replace") + b"\n"  # a model's name may be no Unicode
+
+
+def token_line(token: Token) -> bytes:
+    """``_line(token.to_json())``, faster where it is plain: a step has many that are new."""
+    try:
+        text = encode_basestring(token.bytes.decode())
+    except UnicodeDecodeError:
+        return _line(token.to_json())
+    if token.name:
+        return _line(token.to_json())
+    return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
+
+
+def record_of(step: "TokenStep") -> Step:
+    """What a trace keeps of a step. ValueError where it was not observed."""
+    seen = step.observed
+    if seen is None:
+        raise ValueError("a trace needs steps that were observed: ask for candidates")
+    phases = step.phases
+    return Step(
+        index=step.index,
+        position=step.position,
+        token_id=step.token_id,
+        own=step.own,
+        source=step.source,
+        text=step.text,
+        candidates=seen.candidates,
+        maximum=seen.maximum,
+        log_sum_exp=seen.log_sum_exp,
+        entropy=seen.entropy,
+        rank=seen.rank,
+        logprob=seen.logprob,
+        final_rank=seen.final_rank,
+        final_logprob=seen.final_logprob,
+        final_log_sum_exp=seen.final_log_sum_exp,
+        stages=tuple(
+            StageRecord(s.survivors, s.removed_mass, s.log_sum_exp, s.cut, s.victims)
+            for s in seen.stages
+        ),
+        sketch=seen.sketch,
+        kv_tokens=step.position,  # the row's own and all before it
+        ms={
+            name: round(getattr(phases, name) * _MS, _PHASE_DIGITS)
+            for name in ("schedule", "run", "sample")
+        },
+        row=f"{step.row:016x}",
+        fingerprint=f"{step.fingerprint:016x}",
+    )

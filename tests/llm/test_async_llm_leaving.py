@@ -1,0 +1,144 @@
+"""AsyncLLM: whoever leaves, in whatever way, takes everything along and leaves a readable trace."""
+
+import asyncio
+import gc
+from time import perf_counter
+
+import pytest
+
+from async_mock import Lockstep
+from cutaway import LLM
+from cutaway.errors import QueueFullError
+from cutaway.trace import Trace
+from opened_async_llm import LONG, opened
+from random_llama import write_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_tiny_llama(tmp_path_factory.mktemp("async") / "t.gguf")
+
+
+@pytest.fixture(scope="module")
+def sync(path):
+    return LLM(path, threads=1, progress=False)
+
+
+def test_a_queue_that_gets_full_half_way_leaves_nothing(path):
+    async def main():
+        async with opened(path, {"max_waiting": 3}) as llm:
+            with pytest.raises(QueueFullError):
+                await llm.generate(["ab", "b"], n=2, **LONG)
+            with pytest.raises(QueueFullError):
+                await llm.generate("ab", n=4, **LONG, trace=path.with_name("full.jsonl"))
+            engine = llm.llm.engine
+            assert not (engine.running or engine.waiting)
+            done = await llm.generate("ab", n=3, max_tokens=1)
+            assert len(done) == 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_cancelling_a_task_that_reads_ends_its_texts(path, steps):
+    async def main():
+        async with opened(path) as llm:
+            lockstep = Lockstep(llm.engine)
+            with await llm.texts(["ab"], {**LONG, "n": 2}) as texts:
+                task = asyncio.create_task(texts.finish())
+                await asyncio.sleep(0)  # a task that has not begun has nothing to leave
+                await lockstep.step(steps)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await lockstep.step()
+                assert [str(s.sequence.finish_reason) for s in texts.texts] == ["aborted"] * 2
+            lockstep.open()
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_task_that_submits_leaves_nothing(path):
+    async def main():
+        async with opened(path) as llm:
+            lockstep = Lockstep(llm.engine)
+            with await llm.texts(["ab"], LONG):
+                for polls in range(6):  # wherever it waits: a prompt being read, or the engine
+                    task = asyncio.create_task(llm.texts(["b"], {**LONG, "n": 2}))
+                    for _ in range(polls):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                await lockstep.step(2)
+                assert len(llm.llm.engine.running) == 1
+                assert not llm.llm.engine.waiting
+            lockstep.open()
+
+    asyncio.run(main())
+
+
+def test_texts_that_are_dropped_end(path):
+    async def main():
+        async with opened(path) as llm:
+            lockstep = Lockstep(llm.engine)
+            await llm.texts(["ab"], LONG)
+            gc.collect()
+            await lockstep.step()
+            assert not llm.llm.engine.running
+            lockstep.open()
+
+    asyncio.run(main())
+
+
+def test_texts_that_are_left_say_what_was_read_of_them(path, sync, tmp_path):
+    """Also in their traces, however far the engine is ahead."""
+    whole = sync.generate("ab", **LONG)
+
+    async def main():
+        async with opened(path) as llm:
+            lockstep = Lockstep(llm.engine)
+            texts = await llm.texts(["ab"], {**LONG, "trace": tmp_path / "left.jsonl"})
+            await lockstep.step(4)
+            await texts.read()
+            await lockstep.step(3)  # not read
+            texts.close()
+            assert await texts.read() == []
+            lockstep.open()
+            return texts.texts[0]
+
+    text = asyncio.run(main())
+    done, trace = text.completion(), Trace.read(tmp_path / "left.jsonl")
+    read = len(done.token_ids)
+    assert 4 <= read < 8
+    assert done.token_ids == whole.token_ids[:read]
+    assert done.finish_reason == "aborted"
+    assert done.text == b"".join(map(sync.tokenizer.token_bytes, done.token_ids)).decode(
+        errors="replace"
+    )
+    assert trace.end.reason == "aborted"
+    assert tuple(step.token_id for step in trace.steps) == done.token_ids
+    assert trace.end.usage["completion_tokens"] == read
+    assert trace.end.fingerprint == trace.steps[-1].fingerprint == done.fingerprint
+    assert "".join(step.text for step in trace.steps) + trace.end.text == done.text
+
+
+def test_waited_tells_the_queue_from_the_rest(path):
+    async def main():
+        async with opened(path, {"max_running": 1}) as llm:
+            lockstep, began = Lockstep(llm.engine), perf_counter()
+            with await llm.texts(["ab"], LONG) as first:
+                pending = asyncio.create_task(llm.texts(["b"], LONG))
+                while not pending.done():
+                    await lockstep.step()
+                with await pending as second:
+                    assert second.waited(0) is None
+                    await first.read()
+                    assert 0 <= first.waited(0) < perf_counter() - began
+                    first.close()
+                    await lockstep.step(2)
+                    await second.read()
+                    assert 0 <= second.waited(0) < perf_counter() - began
+            lockstep.open()
+
+    asyncio.run(main())

@@ -1,0 +1,127 @@
+"""Two ways to ask an ASGI app: by its messages alone, and through uvicorn on a loopback socket."""
+
+import asyncio
+import json
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Thread
+
+import uvicorn
+
+
+@dataclass
+class Answer:
+    status: int = 0
+    headers: list = field(default_factory=list)
+    body: bytes = b""
+    complete: bool = False
+
+    def header(self, name):
+        found = [value.decode() for key, value in self.headers if key.decode() == name]
+        assert len(found) <= 1
+        return found[0] if found else None
+
+    def error(self):
+        """What it tells, which must have OpenAI's form and be one sentence."""
+        assert self.header("content-type") == "application/json"
+        assert self.header("content-length") == str(len(self.body))
+        told = json.loads(self.body)
+        assert told.keys() == {"error"}
+        assert told["error"].keys() == {"message", "type", "param", "code"}
+        assert "\n" not in told["error"]["message"]
+        return told["error"]
+
+
+def scope_of(method="GET", path="/", headers=()):
+    raw = [
+        (name.lower().encode(), value.encode("latin-1")) for name, value in dict(headers).items()
+    ]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "headers": raw,
+    }
+
+
+def request(*parts, hangs_up=False):
+    """What a server's receive tells: the body in parts, and maybe that the client left."""
+    last = len(parts) - 1
+    messages = [
+        {"type": "http.request", "body": part, "more_body": hangs_up or i < last}
+        for i, part in enumerate(parts)
+    ]
+    return [*messages, {"type": "http.disconnect"}] if hangs_up else messages
+
+
+def call(app, scope, messages=None) -> Answer:
+    """Ask an app; what it does not receive in time it waits for without end."""
+    return asyncio.run(_call(app, scope, request(b"") if messages is None else messages))
+
+
+async def _call(app, scope, messages) -> Answer:
+    answer, waiting = Answer(), list(messages)
+
+    async def receive():
+        return waiting.pop(0) if waiting else await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            assert not answer.status
+            answer.status, answer.headers = message["status"], message["headers"]
+        else:
+            assert answer.status and not answer.complete
+            answer.body += message.get("body", b"")
+            answer.complete = not message.get("more_body", False)
+
+    await app(scope, receive, send)
+    return answer
+
+
+def post(app, value, headers=(), path="/"):
+    """POST a value as JSON, or bytes as they are."""
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    given = {"content-type": "application/json", "content-length": str(len(body)), **dict(headers)}
+    return call(app, scope_of("POST", path, given), request(body))
+
+
+@contextmanager
+def served(app):
+    """The port at which uvicorn serves ``app``; when it is left, every request has ended."""
+    config = uvicorn.Config(app, ws="none", log_config=None, lifespan="off", access_log=False)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def connect(port, sent=b"", buffer=None):
+    """A client's socket that has sent ``sent`` already."""
+    client = socket.socket()
+    if buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", port))
+    client.sendall(sent)
+    return client
+
+
+def read_all(client) -> bytes:
+    """All that comes until the server hangs up."""
+    parts = []
+    while part := client.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)

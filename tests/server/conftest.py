@@ -1,0 +1,35 @@
+"""The servers that tests share: a tiny random model, and SmolLM2."""
+
+import pytest
+
+from cutaway import LLM
+from cutaway.server.settings import Settings
+from random_llama import write_tiny_llama
+from served import TEMPLATE, serve
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory):
+    metadata = {"tokenizer.chat_template": TEMPLATE}
+    folder = tmp_path_factory.mktemp("served")
+    return write_tiny_llama(folder / "tiny.gguf", context=512, metadata=metadata)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_path):
+    """A server of the tiny model, which says anything."""
+    with serve(LLM(tiny_path, threads=1)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def tiny_alone(tiny_path):
+    """The tiny model without a server: what the engine itself writes."""
+    return LLM(tiny_path, threads=1, progress=False)
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    """A server of SmolLM2."""
+    with serve(LLM(), Settings(names=["smollm2"])) as served:
+        yield served

@@ -1,0 +1,77 @@
+"""Answers of OpenAI's client: events put together, and what is left when clocks are taken out."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from cutaway.trace import Trace
+
+_CHANGES = ("id", "created", "timing", "ms", "prompt_tokens_details", "object", "chunks")
+
+
+def clean(answer: Any) -> Any:
+    """All that neither a clock nor the cache decides, without nulls; a choice's parts by name."""
+    data = json.loads(answer.model_dump_json()) if hasattr(answer, "model_dump_json") else answer
+    if isinstance(data, dict):
+        return {k: clean(v) for k, v in data.items() if k not in _CHANGES and v is not None}
+    return [clean(one) for one in data] if isinstance(data, list) else data
+
+
+def joined(chunks: Any) -> Any:
+    """A stream as the whole answer that it stands for, with choices as attributes."""
+    chunks = list(chunks)
+    head = json.loads(chunks[0].model_dump_json())
+    whole: dict[str, Any] = {**head, "choices": [], "chunks": len(chunks)}
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        data = json.loads(chunk.model_dump_json())
+        assert data["id"] == head["id"] and data["model"] == head["model"]
+        whole["usage"] = data.get("usage")
+        for part in data["choices"]:
+            _add(choices.setdefault(part["index"], {"index": part["index"]}), part)
+    whole["choices"] = [choices[index] for index in sorted(choices)]
+    return Joined(whole)
+
+
+class Joined(SimpleNamespace):
+    """A joined stream."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(**data, data=data)
+        self.choices = [SimpleNamespace(**choice) for choice in data["choices"]]
+
+    def model_dump_json(self) -> str:
+        return json.dumps(self.data)
+
+
+def _add(choice: dict[str, Any], part: dict[str, Any]) -> None:
+    """One event's part of a choice; after its end nothing may come."""
+    assert not choice.get("finish_reason")
+    if "delta" in part:
+        message = choice.setdefault("message", {"content": "", "role": "assistant"})
+        _add_delta(message, part["delta"])
+    else:
+        choice["text"] = choice.get("text", "") + part["text"]
+    if part.get("logprobs"):
+        told = choice.setdefault("logprobs", {})
+        for name, values in part["logprobs"].items():
+            told[name] = None if values is None else [*(told.get(name) or []), *values]
+    if "token_ids" in part:
+        choice["token_ids"] = [*choice.get("token_ids", []), *part["token_ids"]]
+    if "prompt_token_ids" in part:
+        choice["prompt_token_ids"] = part["prompt_token_ids"]
+    ours = part.get("cutaway") or {}
+    records = [*choice.get("cutaway", {}).get("trace", []), *ours.get("trace", [])]
+    choice["cutaway"] = choice.get("cutaway", {}) | ours | ({"trace": records} if records else {})
+    choice["finish_reason"] = part["finish_reason"]
+
+
+def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    assert delta.get("role") in (None, "assistant")
+    message["content"] += delta.get("content") or ""
+
+
+def trace_of(choice: Any) -> Trace:
+    """Its records as the file that they make."""
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in choice.cutaway["trace"]]
+    return Trace.parse("".join(lines).encode())

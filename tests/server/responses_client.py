@@ -1,0 +1,18 @@
+"""OpenAI's client and what tests ask for with it; a request's seed decides how its text looks."""
+
+import openai
+
+MULTI_LINE, LONG, WIDE = 116, 118, 254  # seeds: with line feeds; of 60 tokens; with 4-byte letters
+DELTA = "response.output_text.delta"
+
+
+def client_of(served, make=openai.OpenAI):
+    url = f"{served.url}/v1"
+    return make(base_url=url, api_key="x", max_retries=0, _strict_response_validation=True)
+
+
+def asked(seed=LONG, input="ab", **more):
+    """The keywords of a request; ours go another way through OpenAI's client."""
+    ours = {"seed": seed, **more.pop("ours", {})}
+    fields = {"model": "tiny", "temperature": 1.0, "max_output_tokens": 60}
+    return {**fields, "input": input, "extra_body": ours, **more}

@@ -1,0 +1,72 @@
+"""A server on a loopback socket, in a thread of the test's process, so that tests see inside."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import uvicorn
+
+from cutaway import LLM, AsyncLLM
+from cutaway.server.app import create_app
+from cutaway.server.process import bind
+from cutaway.server.settings import Settings
+
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant: {% endif %}"
+)
+
+
+class Served:
+    """A running server: where it is, and what is behind it."""
+
+    def __init__(self, llm: LLM, url: str, app: Any) -> None:
+        self.llm, self.url, self.app = llm, url, app
+        self.service = app.state.service
+
+    @property
+    def engine(self):
+        return self.llm.engine
+
+    def free(self) -> bool:
+        """Whether every block is free, and nobody is in the engine."""
+        engine = self.engine
+        nobody = not (engine.running or engine.waiting)
+        return nobody and engine.blocks.free == engine.blocks.count
+
+
+@contextmanager
+def serve(llm: LLM, settings: Settings | None = None, **options: Any) -> Iterator[Served]:
+    """Serve a model until the block ends; everything must have ended by then."""
+    [sock] = bind("127.0.0.1", 0)
+    port, ready, made = sock.getsockname()[1], Event(), []
+
+    async def main() -> None:
+        app = create_app(AsyncLLM(llm, **options), settings)
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on")
+        server = _Server(config, ready)
+        made.extend([server, app])
+        await server.serve([sock])
+
+    thread = Thread(target=asyncio.run, args=(main(),), daemon=True)
+    thread.start()
+    assert ready.wait(30), "the server did not start"
+    server, app = made
+    try:
+        yield Served(llm, f"http://127.0.0.1:{port}", app)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive(), "the server did not end"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Event) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets=None) -> None:
+        await super().startup(sockets)
+        self._ready.set()

@@ -1,0 +1,248 @@
+"""Clients that hang up, a queue that is full, silence, and a server that ends.
+
+The engine's steps are let through one at a time, so that it is known where a text is.
+"""
+
+import asyncio
+import json
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from async_mock import Lockstep
+from cutaway import LLM
+from cutaway.server.settings import Settings
+from served import serve
+
+LONG = {"max_tokens": 400, "temperature": 0, "ignore_eos": True}
+PROMPT = {"/v1/completions": {"prompt": "ab"},
+          "/v1/chat/completions": {"messages": [{"role": "user", "content": "ab"}]}}  # fmt: skip
+
+
+@pytest.fixture
+def held(tiny_path):
+    """A server whose steps are held back; one text runs at a time, and two may wait."""
+    llm = LLM(tiny_path, threads=1, progress=False, max_running=1, max_waiting=2)
+    with serve(llm, Settings(keep_alive=0.05)) as served:
+        served.lockstep = Lockstep(served.service.llm.engine)
+        yield served
+        served.lockstep.open()
+
+
+class Client:
+    """A connection of its own: it can ask, read events, and hang up."""
+
+    def __init__(self, served, path="/v1/completions", **fields):
+        self._served, self._path = served, path
+        self._body = json.dumps({**PROMPT[path], **LONG, **fields}).encode()
+
+    async def __aenter__(self):
+        port = int(self._served.url.rsplit(":", 1)[1])
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        head = f"POST {self._path} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(self._body)}\r\n\r\n"
+        self.writer.write(head.encode() + self._body)
+        await self.writer.drain()
+        return self
+
+    async def __aexit__(self, *_):
+        self.writer.close()
+        await self.writer.wait_closed()
+
+    async def until(self, found: bytes) -> bytes:
+        """Read until this comes."""
+        return await asyncio.wait_for(self.reader.readuntil(found), 30)
+
+
+async def until(served, condition, step=None):
+    """Ask the server for its health until a condition holds, which its own loop brings about."""
+    async with httpx.AsyncClient(base_url=served.url) as client, asyncio.timeout(10):
+        while not condition():
+            assert (await client.get("/health")).status_code == 200
+            if step:
+                await step()
+
+
+def cancelled(served):
+    """Texts that were cancelled, by how far they had come."""
+    name, told = "cutaway_requests_cancelled_total", {}
+    for family in served.service.metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name == name:
+                told[sample.labels["phase"]] = int(sample.value)
+    return told
+
+
+def none_but(**phases):
+    return {"queue": 0, "prefill": 0, "decode": 0, **phases}
+
+
+def jobs(served, count):
+    return lambda: len(served.service.jobs) == count
+
+
+# -- hanging up ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PROMPT)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_who_hangs_up_frees_all_with_the_next_step(held, path, stream, n, phase):
+    async def main():
+        lockstep = held.lockstep
+        async with Client(held, path, stream=stream, n=n):
+            await until(held, jobs(held, 1))
+            job = next(iter(held.service.jobs))
+            if phase == "decode":
+                await until(held, lambda: job.texts[0].steps, step=lockstep.step)
+            assert not held.free()
+        await until(held, jobs(held, 0))
+        others = {"queue": n - 1} if n > 1 else {}  # one runs at a time
+        assert cancelled(held) == none_but(**{phase: 1}, **others)
+        await lockstep.step()
+        assert held.free()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_hangs_up_in_the_queue_was_never_there(held, stream):
+    async def main():
+        lockstep = held.lockstep
+        async with Client(held) as first:
+            await until(held, jobs(held, 1))
+            async with Client(held, stream=stream):
+                await until(held, jobs(held, 2), step=lockstep.step)
+                assert len(held.engine.waiting) == 1
+            await until(held, jobs(held, 1))
+            assert cancelled(held) == none_but(queue=1)
+            await lockstep.step()
+            assert len(held.engine.running) == 1 and not held.engine.waiting
+            lockstep.open()
+            await first.until(b'"finish_reason":"length"')
+        await until(held, jobs(held, 0))
+        assert cancelled(held) == none_but(queue=1)
+
+    asyncio.run(main())
+
+
+def test_who_hangs_up_before_being_queued_is_not(held):
+    """While the engine's thread is busy and has not heard of the request."""
+
+    async def main():
+        lockstep = held.lockstep
+        async with Client(held) as first:
+            await until(held, jobs(held, 1))
+            async with Client(held):
+                await until(held, held.service.llm.engine._commands.qsize)
+            name, labels = "cutaway_http_requests_total", ("/v1/completions", "POST", "499")
+            labels = dict(zip(("path", "method", "status"), labels, strict=True))
+            count = held.service.metrics.registry.get_sample_value
+            await until(held, lambda: count(name, labels))
+            await lockstep.step(2)
+            assert len(held.engine.running) == 1 and not held.engine.waiting
+            lockstep.open()
+            await first.until(b'"finish_reason":"length"')
+        assert cancelled(held) == none_but(), "it never was a text"
+
+    asyncio.run(main())
+
+
+def test_closing_a_stream_of_openais_client_ends_the_text(held):
+    held.lockstep.open()
+    with OpenAI(base_url=f"{held.url}/v1", api_key="any") as client:
+        asked = {"model": "tiny", "prompt": "ab", "max_tokens": 400, "extra_body": LONG}
+        with client.completions.create(**asked, stream=True) as stream:
+            next(iter(stream))
+        asyncio.run(until(held, jobs(held, 0)))
+        asyncio.run(until(held, held.free))
+
+
+# -- the queue -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_is_told_with_when_to_come_again(held, stream):
+    async def main():
+        async with Client(held), Client(held, n=2):
+            await until(held, jobs(held, 2), step=held.lockstep.step)
+            asking = asyncio.create_task(asyncio.to_thread(refused, held, stream=stream))
+            while not asking.done():
+                await held.lockstep.step()
+            error = await asking
+        assert int(error.response.headers["retry-after"]) >= 1
+        assert (error.code, error.type) == ("queue_full", "rate_limit_error")
+        await until(held, jobs(held, 0))
+        await held.lockstep.step()
+        assert held.free()
+
+    asyncio.run(main())
+
+
+def refused(held, **fields):
+    with OpenAI(base_url=f"{held.url}/v1", api_key="any", max_retries=0) as client:
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.completions.create(model="tiny", prompt="ab", **fields)
+        return caught.value
+
+
+def test_who_waits_hears_that_the_server_is_there(held):
+    async def main():
+        async with Client(held), Client(held, stream=True) as waits:
+            await until(held, jobs(held, 2), step=held.lockstep.step)
+            for _ in range(2):
+                await waits.until(b"\r\n: keep-alive\n\n\r\n")  # a chunk of its own
+            held.lockstep.open()
+            await waits.until(b"data: [DONE]\n\n")
+
+    asyncio.run(main())
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+
+def test_a_server_that_stops_takes_no_more_and_finishes_what_it_has(held):
+    async def main():
+        async with Client(held, stream=True) as client:
+            await client.until(b"\n\n")
+            held.service.stop()
+            async with httpx.AsyncClient(base_url=held.url) as other:
+                ready = await other.get("/ready")
+                assert (ready.status_code, ready.json()["error"]["code"]) == (503, "stopping")
+                assert (await other.get("/health")).status_code == 200
+                for path, body in PROMPT.items():
+                    answer = await other.post(path, json=body)
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
+            held.lockstep.open()
+            await client.until(b"data: [DONE]\n\n")
+
+    asyncio.run(main())
+
+
+def test_a_stream_whose_engine_is_closed_says_so(held):
+    async def main():
+        async with Client(held, stream=True) as client:
+            await client.until(b"\n\n")
+            held.service.llm.close()
+            held.lockstep.open()
+            await client.until(b'{"error":')
+            told = await client.until(b"\n\n")
+            assert b"closed before this text was finished" in told
+            await client.until(b"0\r\n\r\n")
+
+    asyncio.run(main())
+
+
+def test_openais_client_raises_what_a_stream_fails_with(held):
+    with OpenAI(base_url=f"{held.url}/v1", api_key="any", max_retries=0) as client:
+        stream = client.completions.create(model="tiny", prompt="ab", stream=True, extra_body=LONG)
+        chunks = iter(stream)
+        next(chunks)
+        held.service.llm.close()
+        held.lockstep.open()
+        with pytest.raises(openai.APIError, match="closed before this text was finished") as caught:
+            list(chunks)
+        assert caught.value.code == "text_failed"

@@ -1,0 +1,313 @@
+"""What /openapi.json says is so: everything is asked for, and every answer is as documented."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from schemathesis.engine import events, from_schema
+
+from cutaway import LLM
+from cutaway.server.chat import ChatRequest, Message, TextPart
+from cutaway.server.completions import CompletionRequest
+from cutaway.server.fields import StreamOptions
+from cutaway.server.settings import Settings
+from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
+from served import serve
+
+KEY = "sesame"
+REFS = "#/components/schemas/"
+
+LEFT_OUT = {
+    # The shapes do not say what the rooms check: ranges, token ids of this vocabulary, prompts
+    # that leave no room for an answer.
+    "positive_data_acceptance": {"enabled": False},
+}
+
+
+@pytest.fixture(scope="module")
+def served(tiny_path):
+    """A server with a key, whose texts end soon, as there is no room."""
+    llm = LLM(tiny_path, threads=1, context=64)
+    with serve(llm, Settings(api_key=KEY, allow_hosts=())) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    headers = {"authorization": f"Bearer {KEY}"}
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def document(client):
+    return client.get("/openapi.json").json()
+
+
+@pytest.fixture(scope="module")
+def strict(document):
+    """Validates answers, in which nothing may stand that is not documented."""
+    schemas = document["components"]["schemas"]
+    closed = {
+        name: {**schema, "additionalProperties": False} if "properties" in schema else schema
+        for name, schema in schemas.items()
+    }
+
+    def check(shape, answer):
+        told = {"$ref": REFS + shape, "components": {"schemas": closed}}
+        Draft202012Validator(told).validate(answer)
+
+    return check
+
+
+# -- everything is asked for -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("examples", [25, pytest.param(1500, marks=pytest.mark.slow)])
+def test_every_answer_is_as_documented(served, document, strict, examples):
+    answers = list(_ask(served, document, examples))
+    for shapes, answer in answers:
+        _check(strict, shapes, answer)
+    asked = {json.dumps(shapes) for shapes, _ in answers}
+    assert asked == {json.dumps(_shapes(op)) for op in _operations(document)}
+    streamed = [a for _, a in answers if "text/event-stream" in a.headers["content-type"][0]]
+    assert streamed
+    _assert_well(served)
+
+
+def _ask(served, document, examples) -> Iterator:
+    """The shapes and the answer, of all that were good; AssertionError where a check failed."""
+    schema = schemathesis.openapi.from_dict(document, config=_config(served, examples))
+    schema.hook.apply_to(method="POST")(map_case)
+    for event in from_schema(schema).execute():
+        assert not isinstance(event, events.NonFatalError | events.FatalError), event
+        if isinstance(event, events.ScenarioFinished):
+            yield from _answers(event.recorder)
+
+
+def _config(served, examples):
+    phases = {"stateful": {"enabled": False}}  # nothing is made here that is asked for later
+    return schemathesis.Config.from_dict(
+        {
+            "base-url": served.url,
+            "auth": {"openapi": {"key": {"bearer": KEY}}},
+            "cache": {"enabled": False},
+            "checks": {"enabled": True, **LEFT_OUT},
+            "generation": {"max-examples": examples, "deterministic": True, "database": "none"},
+            "output": {"truncation": {"max-recorded-payload-size": 1 << 28}},
+            "max-stream-events": 1 << 20,
+            "phases": phases,
+        }
+    )
+
+
+def map_case(_, case):
+    """Leave out what has no sense without another field, or nearly all would be refused."""
+    body = case.body
+    if case.meta.generation.mode.is_positive and isinstance(body, dict):
+        pairs = {"candidates": "trace", "watch": "trace", "stream_options": "stream"}
+        pairs["top_logprobs"] = "logprobs"
+        for name, other in pairs.items():
+            if not body.get(other):
+                body.pop(name, None)
+    return case
+
+
+def _answers(recorder) -> Iterator:
+    for id, checks in recorder.checks.items():
+        for check in checks:
+            failure = check.failure_info
+            assert failure is None, (
+                f"{recorder.label}: {check.name}: {failure.failure.title}: "
+                f"{failure.failure.message}\n{failure.code_sample}\n"
+                f"{recorder.interactions[id].response.content!r:.1000}"
+            )
+    for id, exchange in recorder.interactions.items():
+        assert exchange.response is not None, recorder.cases[id].value
+        if exchange.response.status_code == 200:
+            yield _shapes(recorder.cases[id].value.operation.definition.raw), exchange.response
+
+
+def _operations(document):
+    return [op for methods in document["paths"].values() for op in methods.values()]
+
+
+def _shapes(operation):
+    """Media type -> the name of its shape; None for text."""
+    content = operation["responses"]["200"]["content"]
+    shapes = {}
+    for media, told in content.items():
+        schema = told["schema"]
+        if media == "text/event-stream":
+            schema = schema["properties"]["data"]["anyOf"][0]["contentSchema"]["anyOf"][0]
+        shapes[media] = schema.get("$ref", "").removeprefix(REFS) or None
+    return shapes
+
+
+def _check(strict, shapes, answer):
+    media = answer.headers["content-type"][0].partition(";")[0]
+    shape = shapes[media]
+    if media == "text/event-stream":
+        _check_events(strict, shape, answer.content.decode())
+    elif shape:
+        strict(shape, json.loads(answer.content))
+
+
+def _check_events(strict, shape, stream):
+    *blocks, end = stream.split("\n\n")
+    assert end == ""
+    if shape != "ResponseEvent":
+        assert blocks.pop() == "data: [DONE]"
+    assert blocks
+    for block in blocks:
+        *name, data = block.splitlines()
+        told = json.loads(data.removeprefix("data: "))
+        assert name == ([f"event: {told['type']}"] if "type" in told else [])
+        strict(shape, told)
+
+
+def _assert_well(served):
+    """Nothing is left of what was asked."""
+    assert httpx.get(served.url + "/health").json() == {"status": "ok"}
+    deadline = time.monotonic() + 20
+    # A stream's job is closed just after its last byte; the engine answers between two steps.
+    while served.service.jobs or not asyncio.run(served.service.llm.engine.call(served.free)):
+        assert time.monotonic() < deadline, "blocks were held for 20 s"
+
+
+# -- texts with all that can be told ----------------------------------------------------------
+
+PROMPTS = st.one_of(
+    st.text(max_size=8),
+    st.lists(st.integers(0, 255), min_size=1, max_size=8),
+    st.lists(st.text(max_size=4), min_size=1, max_size=3),
+)
+SHARED = {
+    "stream": st.booleans(),
+    "n": st.integers(1, 3),
+    "seed": st.integers(0, 2**64 - 1),
+    "temperature": st.sampled_from([0, 0.7, 100]),
+    "trace": st.booleans(),
+    "return_token_ids": st.booleans(),
+    "stop": st.sampled_from(["e", ["a", "ab"], []]),
+    "ignore_eos": st.booleans(),
+    "logprobs_when": st.sampled_from(["before", "after"]),
+    "speculate": st.sampled_from(["off", "ngram"]),
+}
+COMPLETIONS = st.fixed_dictionaries(
+    {"prompt": PROMPTS},
+    optional={
+        **SHARED,
+        "max_tokens": st.integers(1, 8),
+        "echo": st.booleans(),
+        "logprobs": st.integers(0, 3),
+    },
+)
+CHATS = st.fixed_dictionaries(
+    {"messages": st.just([{"role": "user", "content": "Hello"}])},
+    optional={
+        **SHARED,
+        "max_completion_tokens": st.integers(1, 8),
+        "logprobs": st.booleans(),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "bodies"), [("/v1/completions", COMPLETIONS), ("/v1/chat/completions", CHATS)]
+)
+def test_texts_have_the_documented_shape(served, client, document, strict, path, bodies):
+    shapes = _shapes(document["paths"][path]["post"])
+
+    @settings(max_examples=60)
+    @given(bodies)
+    def check(body):
+        answer = client.post(path, json=body)
+        if answer.status_code == 400:  # nothing else can be wrong with these
+            assert "prompt is empty" in answer.text, answer.text
+        elif body.get("stream"):
+            _check_events(strict, shapes["text/event-stream"], answer.text)
+        else:
+            strict(shapes["application/json"], answer.json())
+
+    check()
+    _assert_well(served)
+
+
+# -- the document itself -----------------------------------------------------------------------
+
+
+def test_the_document_is_valid(document):
+    schemathesis.openapi.from_dict(document).validate()
+    assert document["openapi"].startswith("3.1")
+    refs = set(_refs(document))
+    assert refs == {REFS + name for name in document["components"]["schemas"]}
+    ids = [op["operationId"] for op in _operations(document)]
+    assert len(ids) == len(set(ids)) and "chat_completions" in ids
+    assert all(op["description"] and op["tags"] for op in _operations(document))
+
+
+def _refs(value):
+    if isinstance(value, dict):
+        yield from (v for k, v in value.items() if k == "$ref")
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        yield from _refs(one)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ChatRequest, CompletionRequest, DetokenizeRequest, Message, StreamOptions, TextPart,
+        TokenizeRequest,
+    ],
+)  # fmt: skip
+def test_fields_documented_are_fields_accepted(document, model):
+    schema = document["components"]["schemas"][model.__name__]
+    assert set(schema["properties"]) == {*model.model_fields, *model.inert}
+    assert schema["additionalProperties"] == {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+        ("/tokenize", {"prompt": "a"}),
+        ("/detokenize", {"tokens": [97]}),
+    ],
+)
+def test_a_documented_field_may_be_null_and_no_other_may_be(client, document, path, body):
+    content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    name = content["schema"]["$ref"].removeprefix(REFS)
+    fields = document["components"]["schemas"][name]["properties"]
+    for field in fields:
+        assert client.post(path, json={field: None, **body}).status_code == 200, field
+    assert client.post(path, json={"no_such": None, **body}).status_code == 200
+    answer = client.post(path, json={"no_such": 1, **body})
+    assert answer.status_code == 400
+    assert "unknown field 'no_such'" in answer.json()["error"]["message"]
+
+
+def test_the_key_and_the_hosts_are_documented_where_they_are_set(document, tiny):
+    locked = {path for path, told in document["paths"].items() if "security" in _one(told)}
+    assert locked == set(document["paths"]) - {"/health", "/ready"}
+    for path, told in document["paths"].items():
+        statuses = set(_one(told)["responses"])
+        assert ("401" in statuses) == (path in locked)
+        assert "403" in statuses and "422" not in statuses
+    open_document = tiny.app.openapi()
+    assert "securitySchemes" not in open_document["components"]
+    assert not any({"401", "403"} & {*op["responses"]} for op in _operations(open_document))
+
+
+def _one(methods):
+    [operation] = methods.values()
+    return operation

@@ -1,0 +1,262 @@
+"""/v1/responses through OpenAI's own client, which checks the types of all that it is told."""
+
+import asyncio
+
+import openai
+import pytest
+
+from cutaway import LLM
+from cutaway.server.responses import ResponsesRequest
+from responses_client import DELTA, LONG, MULTI_LINE, WIDE, asked, client_of
+
+BEGINNING = [
+    "response.created", "response.in_progress", "response.output_item.added",
+    "response.content_part.added",
+]  # fmt: skip
+ENDING = [
+    "response.output_text.done", "response.content_part.done", "response.output_item.done",
+]  # fmt: skip
+LOGPROBS = ["message.output_text.logprobs"]
+
+
+@pytest.fixture(scope="module")
+def client(tiny):
+    with client_of(tiny) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_path):
+    """The same model, without a server."""
+    return LLM(tiny_path, threads=1)
+
+
+def lasting(response):
+    """What does not depend on when it was asked."""
+    told = response.to_dict()
+    for name in ("id", "created_at", "completed_at", "usage"):  # of the cache
+        told.pop(name, None)
+    told["output"][0].pop("id")
+    told["cutaway"].pop("timing")
+    return told
+
+
+# -- the text ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [MULTI_LINE, LONG, WIDE])
+def test_every_way_to_ask_gives_the_same_text(client, alone, seed):
+    said = [{"role": "system", "content": "b"}, {"role": "user", "content": "ab\nb"}]
+    expected = alone.chat(said, seed=seed, temperature=1.0, max_tokens=60)
+    keywords = asked(seed, said[1:], instructions="b", ours={"return_token_ids": True})
+    whole = client.responses.create(**keywords)
+    *_, last = client.responses.create(**keywords, stream=True)
+    chat = client.chat.completions.create(
+        model="tiny", messages=said, temperature=1.0, max_tokens=60,
+        extra_body={"seed": seed, "return_token_ids": True},
+    ).choices[0]  # fmt: skip
+    assert whole.output_text == chat.message.content == expected.text
+    assert tuple(whole.prompt_token_ids) == expected.prompt_token_ids
+    assert whole.prompt_token_ids == chat.prompt_token_ids
+    assert tuple(whole.token_ids) == expected.token_ids
+    assert whole.cutaway["fingerprint"] == chat.cutaway["fingerprint"] == expected.fingerprint
+    assert lasting(whole) == lasting(last.response)
+
+
+def test_asynchronous_clients_are_told_the_same(tiny, client):
+    whole = client.responses.create(**asked())
+
+    async def ask():
+        async with client_of(tiny, openai.AsyncOpenAI) as other:
+            answer = await other.responses.create(**asked())
+            stream = await other.responses.create(**asked(), stream=True)
+            return answer, [event async for event in stream]
+
+    answer, events = asyncio.run(ask())
+    assert lasting(answer) == lasting(events[-1].response) == lasting(whole)
+    assert "".join(e.delta for e in events if e.type == DELTA) == whole.output_text
+
+
+def test_an_earlier_answer_can_be_sent_back(client):
+    first = client.responses.create(**asked(WIDE, include=LOGPROBS, top_logprobs=1))
+    with client.responses.stream(**asked(WIDE)) as stream:
+        streamed = stream.get_final_response()
+    turns = [{"role": "user", "content": "ab"}, {"role": "user", "content": "b"}]
+    plain = [turns[0], {"role": "assistant", "content": first.output_text}, turns[1]]
+    more = {"ours": {"return_token_ids": True}}
+    expected, *others = [
+        client.responses.create(**asked(input=said, **more))
+        for said in (
+            plain,
+            [turns[0], *first.output, turns[1]],
+            [turns[0], *streamed.output, turns[1]],
+            [turns[0], *[item.to_dict() for item in first.output], turns[1]],
+            [turns[0], *[item.model_dump() for item in first.output], turns[1]],
+        )
+    ]
+    for other in others:
+        assert other.prompt_token_ids == expected.prompt_token_ids
+        assert other.output_text == expected.output_text
+
+
+def test_what_was_read_before_is_told(client):
+    text = "the same beginning of at least a block"
+    before = client.responses.create(**asked(input=text)).usage
+    usage = client.responses.create(**asked(input=text)).usage
+    details = usage.input_tokens_details
+    assert 0 < details.cached_tokens < usage.input_tokens == before.input_tokens
+    assert details.cache_write_tokens == usage.input_tokens - details.cached_tokens
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+    assert usage.output_tokens_details.reasoning_tokens == 0
+
+
+# -- the answer --------------------------------------------------------------------------------
+
+
+def test_a_text_that_ends_by_itself_is_complete(client):
+    response = client.responses.create(**asked(WIDE))
+    assert response.cutaway["finish_reason"] == "end_token"
+    assert (response.status, response.output[0].status) == ("completed", "completed")
+    assert response.incomplete_details is None
+    assert response.completed_at >= response.created_at
+
+
+def test_a_text_that_is_cut_off_is_incomplete(client):
+    response = client.responses.create(**asked(LONG, max_output_tokens=3))
+    assert response.usage.output_tokens == 3
+    assert (response.status, response.output[0].status) == ("incomplete", "incomplete")
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.completed_at is None
+
+
+def test_a_text_has_all_the_room_there_is(client):
+    response = client.responses.create(**asked(LONG, max_output_tokens=None, temperature=0.0))
+    assert response.cutaway["params"]["max_tokens"] == 512 - response.usage.input_tokens
+
+
+def test_what_was_asked_is_told_again(client):
+    given = {
+        "metadata": {"k" * 64: "v" * 512, "": ""}, "instructions": "", "user": "somebody",
+        "prompt_cache_key": "key", "top_p": 0.5,
+    }  # fmt: skip
+    harmless = {
+        "store": False, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True,
+        "text": {"format": {"type": "text"}}, "truncation": "disabled", "background": False,
+        "service_tier": "auto", "stream_options": {"include_obfuscation": False},
+        "reasoning": {"effort": "none"}, "previous_response_id": None, "include": [],
+    }  # fmt: skip
+    response = client.responses.create(**asked(**given, **harmless))
+    assert {name: getattr(response, name) for name in given} == given
+    assert (response.temperature, response.max_output_tokens) == (1.0, 60)
+    assert response.cutaway["params_source"]["top_p"] == "given"
+    assert response.text.format.type == "text"
+    assert not (response.store or response.tools or response.background)
+
+
+def test_the_newer_name_of_a_user_is_logged_as_the_older():
+    assert ResponsesRequest(input="a", safety_identifier="somebody").user == "somebody"
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seed", "last"), [(WIDE, "completed"), (LONG, "incomplete")])
+def test_events_are_in_order_and_numbered(client, seed, last):
+    events = list(client.responses.create(**asked(seed), stream=True))
+    deltas = len(events) - len(BEGINNING) - len(ENDING) - 1
+    kinds = [*BEGINNING, *[DELTA] * deltas, *ENDING, f"response.{last}"]
+    assert [event.type for event in events] == kinds
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    response, item = events[-1].response, events[-1].response.output[0]
+    assert events[0].response.status == events[1].response.status == "in_progress"
+    assert events[0].response.id == response.id
+    assert events[0].response.cutaway["seeds"] == [seed]
+    assert {event.item_id for event in events if hasattr(event, "item_id")} == {item.id}
+    assert events[2].item.id == item.id
+    text_done, part_done, item_done = events[-4:-1]
+    assert text_done.text == part_done.part.text == item.content[0].text == response.output_text
+    assert item_done.item == item
+
+
+@pytest.mark.parametrize("seed", [MULTI_LINE, LONG, WIDE])
+def test_pieces_are_whole_letters_and_make_the_text(client, seed):
+    events = list(client.responses.create(**asked(seed), stream=True))
+    pieces = [event.delta for event in events if event.type == DELTA]
+    text = events[-1].response.output_text
+    assert all(pieces) and "".join(pieces) == text
+    assert len(pieces) < events[-1].response.usage.output_tokens  # some tokens are parts of letters
+    assert ("\n" in text) == (seed == MULTI_LINE)
+    assert (max(text) > "\uffff") == (seed == WIDE)
+
+
+def test_events_have_names_and_no_mark_ends_them(client):
+    with client.responses.with_streaming_response.create(**asked(), stream=True) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        blocks = answer.read().decode().split("\n\n")
+    assert blocks.pop() == ""
+    for block in blocks:
+        name, data = block.split("\n")
+        assert data.startswith('data: {"type":"' + name.removeprefix("event: ") + '"')
+
+
+def test_log_probabilities_are_those_of_chat(client):
+    keywords = asked(WIDE, include=LOGPROBS, top_logprobs=3)
+    events = list(client.responses.create(**keywords, stream=True))
+    chat = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "ab"}], temperature=1.0, max_tokens=60,
+        logprobs=True, top_logprobs=3, extra_body={"seed": WIDE},
+    )  # fmt: skip
+    expected = with_bytes([one.to_dict() for one in chat.choices[0].logprobs.content])
+    assert len(expected) > 10 and all(len(one["top_logprobs"]) == 3 for one in expected)
+    response = events[-1].response
+    assert [one.to_dict() for one in response.output[0].content[0].logprobs] == expected
+    pieces = [one.to_dict() for e in events if e.type == DELTA for one in e.logprobs]
+    assert pieces == expected
+    assert response.top_logprobs == 3
+
+
+def with_bytes(entries):
+    """OpenAI's client wants a list of bytes here, also where a token has none."""
+    for one in [token for entry in entries for token in (entry, *entry["top_logprobs"])]:
+        one["bytes"] = one["bytes"] or []
+    return entries
+
+
+def test_ids_and_traces_come_with_their_pieces(client):
+    keywords = asked(WIDE, ours={"return_token_ids": True, "trace": True, "candidates": 2})
+    whole = client.responses.create(**keywords)
+    *events, last = client.responses.create(**keywords, stream=True)
+    deltas = [event for event in events if event.type == DELTA]
+    assert [i for event in deltas for i in event.token_ids] == whole.token_ids
+    assert last.response.token_ids == whole.token_ids
+    pieces = [r for e in deltas if hasattr(e, "cutaway") for r in e.cutaway["trace"]]
+    streamed = pieces + last.response.cutaway["trace"]
+    kinds = [record["kind"] for record in whole.cutaway["trace"]]
+    assert [record["kind"] for record in streamed] == kinds
+    steps = [record["token_id"] for record in streamed if record["kind"] == "step"]
+    assert steps == whole.token_ids
+
+
+# -- a model that can talk ---------------------------------------------------------------------
+
+
+@pytest.mark.model
+def test_a_conversation_with_smollm2(smollm2):
+    with client_of(smollm2) as client:
+        name, ours = smollm2.service.names[0], {"seed": 1}
+        keywords = {"model": name, "max_output_tokens": 24, "temperature": 0, "extra_body": ours}
+        said = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
+        events = list(client.responses.create(**keywords, input=said, stream=True))
+        first = client.responses.create(**keywords, input=said)
+        assert lasting(first) == lasting(events[-1].response)
+        assert "".join(e.delta for e in events if e.type == DELTA) == first.output_text
+        assert "Paris" in first.output_text and first.status == "completed"
+        said += [*first.output, {"role": "user", "content": "And of Italy?"}]
+        second = client.responses.create(**keywords, input=said)
+        plain = [said[0], {"role": "assistant", "content": first.output_text}, said[-1]]
+        chat = client.chat.completions.create(
+            model=name, messages=plain, temperature=0, max_tokens=24
+        ).choices[0]
+        assert second.output_text == chat.message.content
+        assert second.cutaway["fingerprint"] == chat.cutaway["fingerprint"]
+        assert second.usage.input_tokens_details.cached_tokens > 0

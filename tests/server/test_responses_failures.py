@@ -1,0 +1,194 @@
+"""What /v1/responses refuses, each field by its name; texts that fail, and clients that leave."""
+
+import asyncio
+import time
+
+import httpx
+import openai
+import pytest
+
+from cutaway.errors import CutawayError
+from cutaway.server.service import Job
+from responses_client import DELTA, asked, client_of
+
+
+def text_of(**part):
+    return {"input": [{"role": "user", "content": [part]}]}
+
+
+def said(**item):
+    return {"input": [{"role": "user", "content": "a", **item}]}
+
+
+REFUSED = [
+    # what cannot be had here
+    ("store", {"store": True}, "nothing is stored"),
+    ("previous_response_id", {"previous_response_id": "resp_1"}, "nothing is stored"),
+    ("conversation", {"conversation": "conv_1"}, "nothing is stored"),
+    ("prompt", {"prompt": {"id": "pmpt_1"}}, "nothing is stored"),
+    ("tools", {"tools": [{"type": "web_search"}]}, "tools cannot be called"),
+    ("tool_choice", {"tool_choice": "required"}, "tools cannot be called"),
+    ("max_tool_calls", {"max_tool_calls": 1}, "tools cannot be called"),
+    ("reasoning", {"reasoning": {"effort": "high"}}, "cannot ask a model to think"),
+    ("text", {"text": {"format": {"type": "json_object"}}}, "text alone"),
+    ("truncation", {"truncation": "auto"}, "nothing is cut here"),
+    ("context_management", {"context_management": [{"type": "compaction"}]}, "nothing is cut"),
+    ("background", {"background": True}, "whoever waits"),
+    ("service_tier", {"service_tier": "flex"}, "one tier"),
+    ("stream_options", {"stream_options": {"include_obfuscation": True}}, "nothing is padded"),
+    ("prompt_cache_retention", {"prompt_cache_retention": "24h"}, "while there is room"),
+    ("moderation", {"moderation": {}}, "nothing is moderated"),
+    ("stop", {"stop": ["a"]}, "/v1/chat/completions has"),
+    # fields of others
+    ("max_tokens", {"max_tokens": 3}, "did you mean 'max_output_tokens'"),
+    ("n", {"n": 2}, "unknown field 'n'"),
+    ("messages", {"messages": []}, "unknown field 'messages'"),
+    # values
+    ("include[0]", {"include": ["reasoning.encrypted_content"]}, "'message.output_text.logprobs'"),
+    ("top_logprobs", {"top_logprobs": 1}, "needs include"),
+    ("top_logprobs", {"top_logprobs": 1001}, "or equal to 1000"),
+    ("max_output_tokens", {"max_output_tokens": 0}, "or equal to 1"),
+    ("max_output_tokens", {"max_output_tokens": 1.5}, "a whole number"),
+    ("temperature", {"temperature": -1}, "0 (greedy)"),
+    ("seed", {"seed": -1}, "between 0"),
+    ("instructions", {"instructions": ["a"]}, "a string"),
+    ("metadata", {"metadata": {str(i): "" for i in range(17)}}, "at most 16"),
+    ("metadata", {"metadata": {"k" * 65: ""}}, "at most 64"),
+    ("metadata.k", {"metadata": {"k": "v" * 513}}, "at most 512"),
+    ("metadata.k", {"metadata": {"k": 1}}, "a string"),
+    ("safety_identifier", {"user": "a", "safety_identifier": "b"}, "give one"),
+    ("trace", {"watch": [1]}, "add trace"),
+    # the input
+    ("input", {"input": None}, "input is missing"),
+    ("input", {"input": 5}, "a string or a list"),
+    ("input", {"input": []}, "at least 1 item"),
+    ("input[0]", {"input": ["a"]}, "an object"),
+    ("input", {"input": [{"type": "function_call", "name": "f"}]}, "'function_call'"),
+    ("input", {"input": [{"type": "reasoning", "summary": []}]}, "'reasoning'"),
+    ("input", {"input": [{"type": "item_reference", "id": "msg_1"}]}, "'item_reference'"),
+    ("input[0].role", {"input": [{"content": "a"}]}, "is missing"),
+    ("input[0].role", said(role="tool"), "'developer'"),
+    ("input[0].content", said(content=None), "is missing"),
+    ("input[0].content", said(content=5), "a string or a list"),
+    ("input[0].status", said(status="done"), "'completed'"),
+    ("input[0].name", said(name="a"), "unknown field"),
+    ("phase", said(phase="final_answer"), "templates have no place"),
+    ("input", text_of(type="input_image", image_url="x"), "'input_image'"),
+    ("input", text_of(type=["input_text"], text="a"), "only text can"),
+    ("input[0].content[0].text", text_of(type="input_text"), "is missing"),
+    ("input[0].content[0].text", text_of(type="output_text", text=5), "a string"),
+    ("input[0].content[0].more", text_of(type="input_text", text="a", more=1), "unknown field"),
+    ("annotations", text_of(type="output_text", text="a", annotations=[{}]), "only text"),
+]
+
+
+@pytest.fixture(scope="module")
+def http(tiny):
+    with httpx.Client(base_url=tiny.url) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def client(tiny):
+    with client_of(tiny) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("param", "fields", "said"), REFUSED)
+def test_what_cannot_be_is_refused_by_name(http, param, fields, said):
+    answer = http.post("/v1/responses", json={"input": "a", "max_output_tokens": 1, **fields})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == param
+    assert said in error["message"]
+    assert param.split(".")[-1].split("[")[0] in error["message"]
+
+
+def test_the_parts_of_a_message_are_one_text(http):
+    parts = [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b"}]
+    told = [
+        http.post("/v1/responses", json={
+            "input": [{"role": "developer", "content": content}], "seed": 1,
+            "max_output_tokens": 1, "return_token_ids": True,
+        }).json()["prompt_token_ids"]
+        for content in (parts, "ab")
+    ]  # fmt: skip
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("param", "messages"),
+    [
+        ("messages", None),
+        ("messages[0].content[0].text", [{"role": "user", "content": [{"type": "text"}]}]),
+        (
+            "messages[0].content[0].more",
+            [{"role": "user", "content": [{"type": "text", "text": "a", "more": 1}]}],
+        ),
+    ],
+)
+def test_places_in_a_chat_are_told_the_same_way(http, param, messages):
+    error = http.post("/v1/chat/completions", json={"messages": messages}).json()["error"]
+    assert error["param"] == param
+    assert param in error["message"]
+
+
+# -- texts that fail, and clients that leave ----------------------------------------------------
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Jobs that fail when they are read for the second time."""
+    reads, read = [], Job.read
+
+    async def fail(job):
+        reads.append(job)
+        if len(reads) == 2:
+            raise CutawayError("the text has failed")
+        return await read(job)
+
+    monkeypatch.setattr(Job, "read", fail)
+
+
+def test_a_stream_that_fails_says_how_far_it_came_and_raises(client, failing, tiny):
+    events = []
+    with pytest.raises(openai.APIError, match="the text has failed") as error:
+        for event in client.responses.create(**asked(), stream=True):
+            events.append(event)
+    assert error.value.code == "text_failed"
+    *_, last = events
+    assert last.type == "response.failed"
+    assert last.response.error.code == "server_error"
+    assert last.response.error.message == "the text has failed"
+    deltas = [event.delta for event in events if event.type == DELTA]
+    assert last.response.output[0].status == "incomplete"
+    assert last.response.output_text == "".join(deltas)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    until_free(tiny)
+
+
+def test_an_answer_that_fails_is_an_error(client, failing):
+    with pytest.raises(openai.InternalServerError, match="the text has failed"):
+        client.responses.create(**asked())
+
+
+def test_who_leaves_a_stream_frees_its_blocks(client, tiny, monkeypatch):
+    read = Job.read
+
+    async def wait(job):  # so that the job cannot end but by the client that leaves
+        return await (asyncio.Event().wait() if job.texts[0].steps else read(job))
+
+    monkeypatch.setattr(Job, "read", wait)
+    with client.responses.create(**asked(max_output_tokens=400), stream=True) as stream:
+        for event in stream:
+            if event.type == DELTA:
+                break
+        assert tiny.service.jobs
+    until_free(tiny)
+
+
+def until_free(served):
+    deadline = time.monotonic() + 20
+    while served.service.jobs or not served.free():
+        assert time.monotonic() < deadline, "blocks were held for 20 s"
+        time.sleep(0.01)

@@ -1,0 +1,72 @@
+"""What the command line's words mean to the server: who may ask, and under which name."""
+
+from argparse import ArgumentParser
+
+import httpx
+import pytest
+
+from cutaway import LLM
+from cutaway.cli import serve as command
+from cutaway.errors import InputError
+from cutaway.server.settings import Settings
+from served import serve
+
+
+def settings(*words):
+    parser = ArgumentParser(exit_on_error=False)
+    command.add_arguments(parser)
+    return command._settings(parser.parse_args(words))
+
+
+@pytest.mark.parametrize("words", [("--api-key", ""), ("--api-key", "two words")])
+def test_a_key_that_is_none_opens_no_door(words, monkeypatch):
+    """As where a script's variable is not set."""
+    monkeypatch.delenv("CUTAWAY_API_KEY", raising=False)
+    with pytest.raises(InputError, match="api_key"):
+        settings(*words)
+
+
+def test_the_key_in_the_environment_is_hidden_by_that_of_the_command_line(monkeypatch):
+    monkeypatch.setenv("CUTAWAY_API_KEY", "environment")
+    assert settings().api_key == "environment"
+    assert settings("--api-key", "line").api_key == "line"
+    monkeypatch.setenv("CUTAWAY_API_KEY", "")
+    assert settings().api_key is None
+
+
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        ((), ["127.0.0.1"]),
+        (("--host", "127.0.0.2"), ["127.0.0.2"]),
+        (("--host", "::1", "--allow-host", "a"), ["[::1]", "a"]),
+        (("--host", "10.0.0.1", "--allow-host", "a"), ["10.0.0.1", "a"]),
+        (("--host", "10.0.0.1"), None),
+        (("--host", "0.0.0.0"), None),
+    ],
+)
+def test_the_address_that_it_listens_at_is_one_of_its_names(words, hosts):
+    assert settings(*words).allow_hosts == hosts
+
+
+@pytest.mark.parametrize(
+    "origin", ["localhost:3000", "https://a/", "https://a/path", "a", "", "http://", "https://a b"]
+)
+def test_an_origin_that_no_browser_sends_is_refused(origin):
+    with pytest.raises(InputError, match="cors"):
+        Settings(cors=[origin])
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "http://localhost:3000", "app://obsidian.md"])
+def test_an_origin_that_browsers_send_is_taken(origin):
+    assert Settings(cors=[origin]).cors == [origin]
+
+
+def test_the_model_file_is_named_before_anybody_asks(tiny_path, monkeypatch):
+    """Hashing takes seconds, in which nobody else would be served; and a file that has changed
+    since would be the client's mistake, told with its path."""
+    llm = LLM(tiny_path, threads=1, progress=False)
+    with serve(llm) as served:
+        monkeypatch.setattr("cutaway.identity.identify", None)
+        answer = httpx.post(f"{served.url}/v1/completions", json={"prompt": "a", "max_tokens": 1})
+        assert answer.status_code == 200

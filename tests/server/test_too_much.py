@@ -1,0 +1,99 @@
+"""One client that asks for very much is refused in a moment, and holds up nobody."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
+
+import httpx
+import pytest
+
+from cutaway import LLM
+from cutaway.server.service import MOST_BESIDE
+from served import serve
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+ASKED = {TEXT: {"prompt": "ab"}, CHAT: {"messages": [{"role": "user", "content": "ab"}]}}
+
+
+@pytest.fixture
+def client(tiny):
+    with httpx.Client(base_url=tiny.url, timeout=60) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "param", "fields"),
+    [
+        (TEXT, "stop", {"stop": ["ab" * 3000]}),
+        (TEXT, "stop", {"stop": [f"{i:0>400}" for i in range(20)]}),
+        (TEXT, "logprobs", {"logprobs": 1000, "n": 8, "max_tokens": 400}),
+        (TEXT, "logprobs", {"logprobs": 1000, "max_tokens": 1, "echo": True,
+                            "prompt": ["ab" * 100] * 10}),
+        (CHAT, "top_logprobs", {"logprobs": True, "top_logprobs": 1000, "n": 4}),
+        (TEXT, "watch", {"trace": True, "watch": [*range(200)], "n": 16, "max_tokens": 400}),
+        (TEXT, "candidates", {"trace": True, "candidates": 1000, "n": 8, "max_tokens": 400}),
+        (TEXT, "logit_bias", {"n": 128, "logit_bias": {str(i): 1.0 for i in range(8193)}}),
+        (TEXT, "n", {"prompt": ["ab"] * 65, "n": 2}),
+    ],
+)  # fmt: skip
+def test_what_is_too_much_is_refused_by_name(client, tiny, path, param, fields):
+    answer = client.post(path, json={**ASKED[path], "ignore_eos": True, **fields})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["param"] == param
+    assert "at most" in error["message"] or "more than" in error["message"]
+    assert tiny.free()
+
+
+def test_what_is_much_is_answered(client):
+    stops = ["\x00" + "a" * 62 + chr(1000 + i) for i in range(64)]
+    fields = {"logprobs": 20, "n": 4, "max_tokens": 60, "stop": stops, "echo": True}
+    answer = client.post(TEXT, json={"prompt": ["ab" * 9] * 32, **fields})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["choices"]) == 128
+    assert MOST_BESIDE >= 8192 * 20 * 4, "an answer that fills a context, as far as OpenAI's tells"
+
+
+def test_samples_that_the_server_asks_for_are_counted(tiny_path):
+    with serve(LLM(tiny_path, threads=1, progress=False), n=4, max_tokens=1) as served:
+        many = httpx.post(f"{served.url}{TEXT}", json={"prompt": ["ab"] * 33})
+        assert many.json()["error"]["param"] == "n"
+        few = httpx.post(f"{served.url}{TEXT}", json={"prompt": ["ab"] * 32})
+        assert len(few.json()["choices"]) == 128
+
+
+@pytest.mark.parametrize("path", [TEXT, CHAT])
+def test_a_prompt_that_must_be_too_long_is_not_read(client, path):
+    """Reading 3 MB takes half a minute."""
+    text = "ab " * 1_000_000
+    asked = {TEXT: {"prompt": text}, CHAT: {"messages": [{"role": "user", "content": text}]}}
+    began = time.process_time()
+    error = client.post(path, json=asked[path]).json()["error"]
+    assert time.process_time() - began < 1
+    assert error["code"] == "context_length_exceeded"
+    assert error["param"] == {TEXT: "prompt", CHAT: "messages"}[path]
+    assert "at least" in error["message"]
+
+
+def test_long_texts_are_tokenized_one_after_another_and_short_ones_meanwhile(tiny, monkeypatch):
+    """Each takes the interpreter for up to half a minute, from everybody else."""
+    began, goes_on = Semaphore(0), Semaphore(0)
+
+    def tokenize(text, **_):
+        if len(text) > 9:
+            began.release()
+            goes_on.acquire()
+        return [len(text)]
+
+    def ask(text):
+        return httpx.post(f"{tiny.url}/tokenize", json={"prompt": text}, timeout=60).json()
+
+    monkeypatch.setattr(tiny.llm, "tokenize", tokenize)
+    with ThreadPoolExecutor(3) as clients:
+        asked = [clients.submit(ask, "a" * 100_000) for _ in range(3)]
+        for _ in asked:
+            assert began.acquire(timeout=20)
+            assert ask("short")["tokens"] == [5]
+            assert not began.acquire(timeout=0.1)
+            goes_on.release()
+        assert [one.result()["tokens"] for one in asked] == [[100_000]] * 3
