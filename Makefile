@@ -1,13 +1,18 @@
-.PHONY: test lint bench sanitize
+.PHONY: test lint types bench sanitize
 
 test:
 	python -m pytest
 
-lint:
+lint: types
 	ruff check .
 	ruff format --check .
 	mypy
 	lint-imports
+
+# The page's modules are plain JavaScript; TypeScript reads the types in their comments.
+types:
+	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p tsconfig.json; \
+	else echo "no npx: the types of the page are not checked"; fi
 
 # Speed beside the machine's limit, what the KV cache buys, many texts at once, in process and
 # through HTTP. Beside other engines:

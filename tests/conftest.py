@@ -20,3 +20,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def smollm2_path() -> Path:
     """The default model's file: fetched once into the user's own cache, then found there."""
     return hub.resolve("smollm2", progress=False)
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory) -> Path:
+    """A tiny random model that converses."""
+    from random_llama import write_tiny_llama
+    from served import TEMPLATE
+
+    metadata = {"tokenizer.chat_template": TEMPLATE}
+    folder = tmp_path_factory.mktemp("served")
+    return write_tiny_llama(folder / "tiny.gguf", context=512, metadata=metadata)

@@ -154,7 +154,7 @@ def test_bad_steps(capsys, run, tmp_path):
 def test_play_writes_a_page(capsys, run, tmp_path):
     out = tmp_path / "run.html"
     assert printed(capsys, "play", run, "--html", out) == ""
-    assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert "is the trace itself" in refused(capsys, "play", run, "--html", run)
     assert "cannot be written" in refused(capsys, "play", run, "--html", tmp_path / "no" / "x")
     assert "the page has all" in refused(capsys, "play", run, "--html", out, "--step", 1)

@@ -141,7 +141,7 @@ def test_a_full_queue_is_told_to_who_comes_next():
         second = asyncio.create_task(read(running, every[1]))
         third = asyncio.create_task(submit(running, every[2]))
         await lockstep.step()
-        with pytest.raises(QueueFullError, match="1 requests wait already"):
+        with pytest.raises(QueueFullError, match="full with 1 waiting"):
             await third
         lockstep.open()
         assert [await read_all(first), await second] == [alone(r) for r in every[:2]]

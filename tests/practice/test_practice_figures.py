@@ -208,6 +208,18 @@ def test_the_thousand_are_judged_by_what_chance_does(seed):
     assert exercise.answer.judge("45%").right
 
 
+def test_the_bars_of_a_thousand_end_within_two_standard_errors_of_theory():
+    [exercise] = exercises(SAMPLE, ["thousand"])
+    beside = exercise.arithmetic[0]
+    drawn = cells(beside, "drawn")
+    assert beside.bars == tuple(int(count) / 1000 for count in drawn.values())
+    for row, (low, high) in enumerate(beside.spans):
+        p = shares(SAMPLE)[row]
+        error = (p * (1 - p) / 1000) ** 0.5
+        assert (low, high) == pytest.approx((p - 2 * error, p + 2 * error))
+    assert len(beside.spans) == 6
+
+
 def test_topics_are_asked_in_the_order_of_the_lesson():
     asked = [exercise.topic for exercise in exercises(SAMPLE, ["top-k", "greedy"])]
     assert asked == ["greedy", "top-k", "top-k"]

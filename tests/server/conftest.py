@@ -4,15 +4,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.settings import Settings
-from random_llama import write_tiny_llama
-from served import TEMPLATE, serve
-
-
-@pytest.fixture(scope="session")
-def tiny_path(tmp_path_factory):
-    metadata = {"tokenizer.chat_template": TEMPLATE}
-    folder = tmp_path_factory.mktemp("served")
-    return write_tiny_llama(folder / "tiny.gguf", context=512, metadata=metadata)
+from served import serve
 
 
 @pytest.fixture(scope="module")

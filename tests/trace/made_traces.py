@@ -1,6 +1,7 @@
 """Traces of no run at all, as hypothesis makes them up: every figure is arbitrary, but fits."""
 
 import json
+import re
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from cutaway.engine import TokenStep
 from cutaway.engine.sequence import Phases
 from cutaway.sampling import Candidate, Observed, Stage, StageReport
-from cutaway.trace import End, Head, Parent, Token, TraceWriter
+from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
 from cutaway.trace.record import REASONS, SOURCES
 
 VOCAB = 60
@@ -107,3 +108,9 @@ def write(path: Path, run) -> None:
 def records(path: Path) -> list[dict]:
     """The lines of a plain trace."""
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def embedded(page):
+    """The trace that a page holds, as a browser reads it."""
+    (inside,) = re.findall(r'id="trace">(.*?)</script>', page, re.DOTALL)
+    return Trace.parse(inside.encode())

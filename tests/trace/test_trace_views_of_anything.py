@@ -12,7 +12,7 @@ from cutaway.cli import play_lines
 from cutaway.cli.drawing import Style, width
 from cutaway.cli.play_screen import Player, frame
 from cutaway.trace import Trace, diff, step_view, to_csv, to_html, to_openai, why
-from made_traces import runs, write
+from made_traces import embedded, runs, write
 
 
 @given(runs(), st.booleans())
@@ -25,7 +25,7 @@ def test_every_view_of_anything(tmp_path_factory, run, unicode):
     json.dumps([asdict(why(trace)), asdict(diff(trace, trace))])
     json.dumps([to_openai(trace), to_openai(trace, "after")])
     assert len(list(csv.reader(io.StringIO(to_csv(trace))))) == 1 + len(trace.steps)
-    assert to_html(trace).count("<details>") == len(trace.steps)
+    assert embedded(to_html(trace)).steps == trace.steps
     shown = [play_lines.summary(style, trace), play_lines.ending(style, trace)]
     shown += [play_lines.step_line(style, trace, step) for step in trace.steps]
     shown += frame(Player(trace), 90, 40, style)

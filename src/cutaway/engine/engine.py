@@ -179,7 +179,7 @@ class Engine:
             raise InputError("leader must have the same prompt and prompt_logprobs: leave it out")
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) >= most:
-            raise QueueFullError(f"{most} requests wait already: try again later")
+            raise QueueFullError(f"the queue is full with {most} waiting: try again later")
         seed = params.seed if params.seed is not None else randbits(32)
         longest = self.limits.longest(len(prompt), stops.max_tokens)
         sequence = Sequence(

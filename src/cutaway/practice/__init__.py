@@ -4,19 +4,23 @@ Knows exercises and the arithmetic behind each. Whatever is right here is what
 ``cutaway.sampling`` did: nothing is sampled a second way. Refuses to know terminals.
 """
 
-from cutaway.practice.answers import Verdict
+from cutaway.practice.answers import Numbers, Token, Verdict
 from cutaway.practice.exercises import Exercise, comparison, exercises
-from cutaway.practice.start import SAMPLE, Start, from_trace
+from cutaway.practice.start import SAMPLE, Origin, Start, from_trace, from_values
 from cutaway.practice.tables import Block, Table
 
 __all__ = [
     "SAMPLE",
     "Block",
     "Exercise",
+    "Numbers",
+    "Origin",
     "Start",
     "Table",
+    "Token",
     "Verdict",
     "comparison",
     "exercises",
     "from_trace",
+    "from_values",
 ]

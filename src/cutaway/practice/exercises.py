@@ -5,7 +5,7 @@ and every figure on the way there, is an ``Outcome`` of the engine's own sampler
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import sqrt
 from typing import Any
@@ -234,6 +234,10 @@ def _thousand(start: Start) -> Exercise:
         "theory": [f"{TIMES * pure.shares[row]:.0f} ± {spread[row]:.0f}" for row in rows],
         "drawn": [str(count) for count in counts],
     }
+    spans = tuple(
+        (pure.shares[r] - spread[r] / TIMES, pure.shares[r] + spread[r] / TIMES) for r in rows
+    )
+    beside = table(start, worked, bars={row: counts[row] / TIMES for row in rows})
     inside = sum(abs(counts[row] - TIMES * pure.shares[row]) <= spread[row] for row in rows)
     give = max(spread[best], 0.5)
     unit = Unit("450", 0, give, percent=TIMES / 100)
@@ -245,7 +249,7 @@ def _thousand(start: Start) -> Exercise:
         Numbers((TIMES * pure.shares[best],), (start.names[best],), unit),
         f"{TIMES:,} × p, and whatever chance adds or takes is as good.",
         (
-            table(start, worked, bars={row: counts[row] / TIMES for row in rows}),
+            replace(beside, spans=spans),
             f"± is 2 × √(n p (1 − p)): chance keeps 19 counts in 20 within it. Here it keeps "
             f"{inside} of {len(rows)}.",
         ),

@@ -1,21 +1,26 @@
 """Where an exercise starts: a handful of tokens with their logits, and the luck they have.
 
-Knows the sample of the lesson, and how to take such a handful from a step of a trace.
-Refuses to know what is asked about it.
+Knows the sample of the lesson, and how to take such a handful from a step of a run, be it a
+trace or plain values that somebody sent. Refuses to know what is asked about it.
 """
 
-from dataclasses import dataclass
-from math import exp
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, isfinite
 
 import numpy as np
 
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
-from cutaway.trace import Candidate, Step, Trace
+from cutaway.sampling.params import MAX_SEED, check_int
+from cutaway.trace import Step, Trace
 from cutaway.trace.figures import printable, stage_label
 
 TOKENS = 6  # as many as one works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12
+_MOST_TOKENS = 1 << 19  # of a vocabulary: the sampler gets a row with a place for each
+_MOST_POSITIONS = 1 << 32  # what luck is made of has 32 bits for it
+_LARGEST_LOGIT = 1e4  # times what any model says; differences must stay float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,23 @@ class Run:
     step: int
     left_out: float
     chain: str
+    drawn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The step of a run that plain values come from.
+
+    step         from 0
+    log_sum_exp  of all logits of the step, in nats
+    chain        in words
+    own, drawn   the token that this chain drew from all tokens, and its name
+    """
+
+    step: int
+    log_sum_exp: float
+    chain: str
+    own: int
     drawn: str
 
 
@@ -76,23 +98,77 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     where there is no such step, or where it kept too few tokens.
     """
     step = _step(trace, index)
-    kept = _handful(step)
-    if len(kept) < 2:
+    if len(step.candidates) < 2:
         raise InputError(f"step {step.index} keeps 1 token: record the trace with more candidates")
-    return Start(
-        text=_written(trace, step),
-        token_ids=tuple(candidate.id for candidate in kept),
-        names=tuple(_visible(trace.name_of(candidate.id)) for candidate in kept),
-        logits=tuple(candidate.logit for candidate in kept),
+    return from_values(
+        text=(trace.head.prompt or "") + "".join(s.text for s in trace.steps[: step.index]),
+        token_ids=[c.id for c in step.candidates],
+        names=[trace.name_of(c.id) for c in step.candidates],
+        logits=[c.logit for c in step.candidates],
         seed=trace.head.seed,
         position=step.position,
-        run=Run(
-            step.index,
-            max(0.0, 1 - sum(exp(candidate.logit - step.log_sum_exp) for candidate in kept)),
-            _chain(trace),
-            _visible(trace.name_of(step.own)),
+        origin=Origin(
+            step.index, step.log_sum_exp, _chain(trace), step.own, trace.name_of(step.own)
         ),
     )
+
+
+def from_values(
+    *,
+    text: str,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    logits: Sequence[float],
+    seed: int,
+    position: int,
+    origin: Origin | None = None,
+) -> Start:
+    """A start from two tokens or more: the six likeliest, the one that was drawn among them.
+
+    InputError where a value is out of range, or the columns do not belong together.
+    """
+    ids = _checked(token_ids, names, logits)
+    ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
+    kept = _handful(ranked, [ids[row] == origin.own for row in ranked] if origin else [])
+    start = Start(
+        text=_shortened(text),
+        token_ids=tuple(ids[row] for row in kept),
+        names=tuple(_visible(names[row]) for row in kept),
+        logits=tuple(float(np.float32(logits[row])) for row in kept),
+        seed=check_int("seed", seed, 0, MAX_SEED),
+        position=check_int("position", position, 0, _MOST_POSITIONS - 1),
+    )
+    return start if origin is None else replace(start, run=_run(start, origin))
+
+
+def _checked(
+    token_ids: Sequence[int], names: Sequence[str], logits: Sequence[float]
+) -> tuple[int, ...]:
+    ids = tuple(check_int("token_ids", i, 0, _MOST_TOKENS - 1) for i in token_ids)
+    if len(ids) < 2:
+        raise InputError(f"token_ids must have two tokens or more, not {len(ids)}")
+    if len({*ids}) < len(ids):
+        raise InputError("token_ids names a token twice; name each once")
+    for column, name in ((names, "names"), (logits, "logits")):
+        if len(column) != len(ids):
+            raise InputError(f"{name} must have one for each of the {len(ids)} token_ids")
+    if not all(abs(logit) <= _LARGEST_LOGIT for logit in logits):  # nor is any NaN
+        raise InputError(f"logits must lie between -{_LARGEST_LOGIT:g} and {_LARGEST_LOGIT:g}")
+    return ids
+
+
+def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
+    """The first of them; what was drawn takes the last place if it is not there."""
+    drawn = [row for row, found in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if found]
+    return [*ranked[: TOKENS - len(drawn)], *drawn]
+
+
+def _run(start: Start, origin: Origin) -> Run:
+    if not isfinite(origin.log_sum_exp):
+        raise InputError(f"log_sum_exp must be a finite number, not {origin.log_sum_exp}")
+    kept = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
+    step = check_int("step", origin.step, 0)
+    return Run(step, max(0.0, 1 - kept), origin.chain, _visible(origin.drawn))
 
 
 def _step(trace: Trace, index: int | None) -> Step:
@@ -106,22 +182,15 @@ def _step(trace: Trace, index: int | None) -> Step:
     return trace.steps[index]
 
 
-def _handful(step: Step) -> list[Candidate]:
-    ranked = sorted(step.candidates, key=lambda candidate: candidate.rank)
-    drawn = [candidate for candidate in ranked[TOKENS:] if candidate.id == step.own]
-    return [*ranked[: TOKENS - len(drawn)], *drawn]
-
-
 def _chain(trace: Trace) -> str:
     stages = [stage_label(stage) for stage in trace.head.chain]
     greedy = ["greedy"] if trace.head.params.get("temperature") == 0 else []
     return " → ".join(stages + greedy) or "pure sampling"
 
 
-def _written(trace: Trace, step: Step) -> str:
-    new = "".join(earlier.text for earlier in trace.steps[: step.index])
-    text = printable(" ".join(((trace.head.prompt or "") + new).split()))
-    return text if len(text) <= _LONGEST_TEXT else "…" + text[-_LONGEST_TEXT:]
+def _shortened(text: str) -> str:
+    told = printable(" ".join(text.split()))
+    return told if len(told) <= _LONGEST_TEXT else "…" + told[-_LONGEST_TEXT:]
 
 
 def _visible(name: str) -> str:

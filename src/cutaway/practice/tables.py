@@ -18,11 +18,16 @@ Figures = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under a head; ``bars`` are lengths in 0 … 1, one a row."""
+    """Rows of cells under a head.
+
+    bars   lengths in 0 … 1, one a row
+    spans  within which chance lets each bar end: (from, to)
+    """
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     bars: tuple[float, ...] = ()
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 Block = str | Table

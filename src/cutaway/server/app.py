@@ -6,27 +6,24 @@ Knows how the parts are put together. Refuses to know sockets and signals: proce
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from html import escape
-from importlib.resources import files
 from time import time
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from cutaway import __version__
 from cutaway.async_llm import AsyncLLM
-from cutaway.server import endpoints, refusals, status, tokens
+from cutaway.server import endpoints, page, practice, refusals, status, tokens
 from cutaway.server.document import Documented
-from cutaway.server.guard import Guard
+from cutaway.server.guard import OPEN_PATHS, Guard
 from cutaway.server.log import access
 from cutaway.server.metrics import Metrics
 from cutaway.server.service import Service, Told
 from cutaway.server.settings import Settings
 
-ROUTERS = (endpoints.router, tokens.router, status.router)
+ROUTERS = (endpoints.router, tokens.router, status.router, page.router, practice.router)
 
 
 def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
@@ -48,12 +45,13 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
     )  # fmt: skip
     for router in ROUTERS:
         app.include_router(router)
-    app.add_api_route("/", _start_page, include_in_schema=False)
+    app.mount("/static", page.Static())
     app.state.service = service = _service(llm, settings, app)
     refusals.install(app, retry_after=lambda: service.retry_after)
     app.add_middleware(
-        Guard, api_key=settings.api_key, allow_hosts=settings.allow_hosts,
-        max_body=settings.max_body, read_timeout=settings.read_timeout,
+        Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
+        allow_hosts=settings.allow_hosts, max_body=settings.max_body,
+        read_timeout=settings.read_timeout,
         write_timeout=settings.write_timeout, done=_done(service),
     )  # fmt: skip
     if settings.cors:  # outside, so that a page can read refusals, too
@@ -73,11 +71,6 @@ def _service(llm: AsyncLLM, settings: Settings, app: FastAPI) -> Service:
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
         log_prompts=settings.log_prompts,
     )  # fmt: skip
-
-
-async def _start_page(request: Request) -> HTMLResponse:
-    page = files("cutaway.web").joinpath("start.html").read_text("utf-8")
-    return HTMLResponse(page.replace("BASE", escape(str(request.base_url))))
 
 
 def _done(service: Service) -> Callable[[Scope, int, float], None]:

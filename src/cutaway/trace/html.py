@@ -48,13 +48,11 @@ class Chip:
 
     bits    its surprise; None for a token of the prompt, which has none on record
     title   what is shown when a pointer rests on it
-    href    where it leads
     """
 
     shown: str
     bits: float | None
     title: str | None = None
-    href: str | None = None
 
 
 def strip(chips: Iterable[Chip]) -> Markup:
@@ -64,9 +62,8 @@ def strip(chips: Iterable[Chip]) -> Markup:
 
 def _chip(chip: Chip) -> Markup:
     look = "t" if chip.bits is None else f"t s{_level(chip.bits)}"
-    name = "a" if chip.href else "span"
     content = text(chip.shown) if chip.shown else tag("i", "∅")
-    token = tag(name, content, class_=look, title=chip.title, href=chip.href)
+    token = tag("span", content, class_=look, title=chip.title)
     return Markup(token + "<br>" * chip.shown.count("\n"))
 
 

@@ -46,18 +46,18 @@ class TraceLines:
     def head(self, head: Head) -> list[bytes]:
         """The first lines."""
         ids = (*head.prompt_token_ids, *head.watch, *head.end_ids)
-        return [_line(head.to_json()), *self._new_tokens(ids)]
+        return [line(head.to_json()), *self._new_tokens(ids)]
 
     def step(self, step: "TokenStep") -> list[bytes]:
         """Those of a step, which the engine was asked to observe."""
         record = record_of(step)
         ids = {record.own, *(c.id for c in record.candidates)}
         ids.update(*(stage.victims for stage in record.stages))
-        return [*self._new_tokens(ids), _line(record.to_json())]
+        return [*self._new_tokens(ids), line(record.to_json())]
 
     def end(self, end: End) -> list[bytes]:
         """The last."""
-        return [_line(end.to_json())]
+        return [line(end.to_json())]
 
     def _new_tokens(self, ids: Iterable[int]) -> list[bytes]:
         new = sorted({*ids} - self._told)
@@ -93,7 +93,8 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def _line(record: Json) -> bytes:
+def line(record: Json) -> bytes:
+    """A record as its line."""
     try:
         text = _encode(record)
     except ValueError:
@@ -102,13 +103,13 @@ def _line(record: Json) -> bytes:
 
 
 def token_line(token: Token) -> bytes:
-    """``_line(token.to_json())``, faster where it is plain: a step has many that are new."""
+    """``line(token.to_json())``, faster where it is plain: a step has many that are new."""
     try:
         text = encode_basestring(token.bytes.decode())
     except UnicodeDecodeError:
-        return _line(token.to_json())
+        return line(token.to_json())
     if token.name:
-        return _line(token.to_json())
+        return line(token.to_json())
     return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
 
 

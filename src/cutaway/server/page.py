@@ -1,0 +1,72 @@
+"""The page at ``/``: its files, and what it asks beside the public endpoints.
+
+Knows which files there are and the policy that they are sent with. Refuses to know what they do.
+"""
+
+from importlib.resources import files
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
+
+from cutaway import __version__
+from cutaway.sampling import PRESETS
+from cutaway.server.events import dumps
+from cutaway.server.fields import SampledFields
+from cutaway.server.service import Service
+from cutaway.server.strict_json import StrictRoute
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+_POLICY = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+@router.get("/")
+async def page() -> Response:
+    """The page."""
+    index = files("cutaway.web").joinpath("index.html").read_bytes()
+    return Response(index, media_type="text/html", headers=_POLICY)
+
+
+@router.get("/page/about")
+async def about(request: Request) -> Response:
+    """What is served, and what a request gets that says nothing."""
+    service: Service = request.app.state.service
+    params = service.llm.parse({}).settings(0)
+    told: dict[str, Any] = {
+        "model": service.names[0],
+        "weights": service.llm.llm.machine().identity.weights,
+        "version": __version__,
+        "context": service.room,
+        "presets": list(PRESETS),
+        "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
+    }
+    return Response(dumps(told), media_type="application/json")
+
+
+class Static(StaticFiles):
+    """The page's own files, with its policy."""
+
+    def __init__(self) -> None:
+        super().__init__(packages=[("cutaway", "web")])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a file."""
+
+        async def with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                policy = [(k.encode(), v.encode()) for k, v in _POLICY.items()]
+                message["headers"] = [*message["headers"], *policy]
+            await send(message)
+
+        await super().__call__(scope, receive, with_policy)

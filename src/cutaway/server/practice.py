@@ -1,0 +1,160 @@
+"""``/page/practice``: the exercises of ``cutaway practice``, for the page.
+
+Knows how they are told, and when a solution may be. Refuses to know what is right, and who
+answered what before: a start travels with each request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.errors import InputError
+from cutaway.practice import (
+    SAMPLE,
+    Block,
+    Exercise,
+    Numbers,
+    Origin,
+    Start,
+    comparison,
+    exercises,
+    from_values,
+)
+from cutaway.sampling import check_int
+from cutaway.server.events import dumps
+from cutaway.server.fields import Body
+from cutaway.server.strict_json import StrictRoute
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+
+class OriginFields(Body):
+    """The step of a run that a start is taken from."""
+
+    step: int
+    log_sum_exp: float
+    chain: str
+    own: int
+    drawn: str
+
+
+class StartFields(Body):
+    """A step's candidates, and what their luck is made of."""
+
+    text: str
+    token_ids: list[int] = Field(fail_fast=True)
+    names: list[str] = Field(fail_fast=True)
+    logits: list[float] = Field(fail_fast=True)
+    seed: int
+    position: int
+    run: OriginFields | None = None
+
+
+class PracticeRequest(Body):
+    """Where to start; left out: at the sample."""
+
+    start: StartFields | None = None
+
+    def made(self) -> Start:
+        """The start. InputError where its values are out of range."""
+        if self.start is None:
+            return SAMPLE
+        values = self.start.model_dump(exclude={"run"})
+        run = self.start.run
+        origin = None if run is None else Origin(**run.model_dump())
+        return from_values(**values, origin=origin)
+
+
+class AnswerRequest(PracticeRequest):
+    """What somebody wrote; with ``reveal`` the solution is told however wrong that is."""
+
+    index: int
+    answer: str | None = Field(None, max_length=1000)
+    reveal: bool = False
+
+
+@router.post("/page/practice")
+async def practice(body: PracticeRequest) -> Response:
+    """The exercises, without what gives them away."""
+    return await _told(lambda: _asked(body.made()))
+
+
+@router.post("/page/practice/answer")
+async def answer(body: AnswerRequest) -> Response:
+    """Whether an answer is right; null where there is none, or it cannot be read."""
+    return await _told(lambda: _judged(body))
+
+
+@router.post("/page/practice/comparison")
+async def compared(body: PracticeRequest) -> Response:
+    """What each way to choose makes of the start: for the end, since it tells solutions."""
+    return await _told(lambda: _block(comparison(body.made())))
+
+
+async def _told(make: Callable[[], Any]) -> Response:
+    """In a thread: a thousand draws take a moment, and other texts are written meanwhile."""
+    return Response(dumps(await asyncio.to_thread(make)), media_type="application/json")
+
+
+@lru_cache(16)
+def _exercises(start: Start) -> tuple[Exercise, ...]:
+    """Kept, since whoever asks will answer."""
+    return exercises(start)
+
+
+def _asked(start: Start) -> dict[str, Any]:
+    return {
+        "text": start.text,
+        "names": start.names,
+        "seed": str(start.seed),  # a page's numbers have 53 bits
+        "position": start.position,
+        "run": start.run and asdict(start.run),
+        "exercises": [_question(exercise) for exercise in _exercises(start)],
+    }
+
+
+def _question(exercise: Exercise) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "topic": exercise.topic,
+        "question": exercise.question,
+        "given": _block(exercise.given),
+        "hint": exercise.hint,
+    }
+    asked = exercise.answer
+    if isinstance(asked, Numbers):
+        return told | {"kind": "numbers", "labels": asked.labels, "example": asked.unit.example}
+    return told | {"kind": "token", "names": asked.names}
+
+
+def _judged(body: AnswerRequest) -> dict[str, Any]:
+    every = _exercises(body.made())
+    exercise = every[check_int("index", body.index, 0, len(every) - 1)]
+    right, remark = _verdict(exercise, body.answer)
+    if not (right or body.reveal):
+        return {"right": right, "remark": remark, "solution": None, "arithmetic": []}
+    return {
+        "right": right,
+        "remark": remark,
+        "solution": exercise.answer.solution,
+        "arithmetic": [_block(block) for block in exercise.arithmetic],
+    }
+
+
+def _verdict(exercise: Exercise, text: str | None) -> tuple[bool | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        verdict = exercise.answer.judge(text)
+    except InputError as error:
+        return None, f"That cannot be read: {error}."
+    return verdict.right, verdict.remark
+
+
+def _block(block: Block) -> str | dict[str, Any]:
+    return block if isinstance(block, str) else asdict(block)

@@ -1,0 +1,109 @@
+/**
+ * Asking the server, and reading what it streams.
+ *
+ * Knows its endpoints and server-sent events. Knows no document and no state of the page.
+ */
+
+/** @import { Request } from "./store.js" */
+
+/** What the server says it cannot do, in its own sentence. `status` 0: it could not be reached. */
+export class ApiError extends Error {
+  /** @param {string} message @param {number} status @param {string | null} [param] */
+  constructor(message, status, param = null) {
+    super(message);
+    this.status = status;
+    this.param = param;
+  }
+}
+
+const KEY = "cutaway-key";
+
+/** @returns {string} the key that the server wants, as long as the tab is open */
+export const key = () => sessionStorage.getItem(KEY) ?? "";
+
+/** @param {string} value */
+export const setKey = (value) => sessionStorage.setItem(KEY, value);
+
+/**
+ * @param {string} path @param {unknown} [body] asked with POST where there is one
+ * @param {AbortSignal} [signal] @returns {Promise<Response>}
+ */
+export async function ask(path, body, signal) {
+  /** @type {Record<string, string>} */
+  const headers = key() ? { authorization: `Bearer ${key()}` } : {};
+  /** @type {RequestInit} */
+  const init = { headers, signal: signal ?? null };
+  if (body !== undefined) {
+    headers["content-type"] = "application/json";
+    Object.assign(init, { method: "POST", body: written(body) });
+  }
+  let answer;
+  try {
+    answer = await fetch(path, init);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError("the server cannot be reached: is it running?", 0);
+  }
+  if (answer.ok) return answer;
+  const told = (await answer.json().catch(() => ({}))).error ?? {};
+  throw new ApiError(told.message ?? `the server answered ${answer.status}`, answer.status, told.param);
+}
+
+/** @param {unknown} body @returns {string} JSON; seeds are strings here and numbers there */
+const written = (body) => JSON.stringify(body).replaceAll(/"seed":"(\d+)"/g, '"seed":$1');
+
+/**
+ * The records of a run's trace as they come.
+ * @param {Request} request @param {AbortSignal} signal
+ * @returns {AsyncGenerator<any[], void, void>}
+ */
+export async function* records(request, signal) {
+  const chat = request.kind === "chat" && typeof request.prompt === "string";
+  const body = {
+    ...request.settings,
+    ...(request.seed === null ? {} : { seed: request.seed }),
+    ...(request.forced.length ? { forced: request.forced } : {}),
+    ...(chat ? { messages: request.messages } : { prompt: request.prompt }),
+    stream: true,
+    trace: true,
+  };
+  const answer = await ask(chat ? "/v1/chat/completions" : "/v1/completions", body, signal);
+  if (!answer.body) return;
+  for await (const event of events(answer.body)) {
+    if (event.error) throw new ApiError(event.error.message, 500, event.error.param);
+    const found = event.choices?.flatMap((/** @type {any} */ c) => c.cutaway?.trace ?? []) ?? [];
+    if (found.length) yield found;
+  }
+}
+
+/**
+ * What a stream of server-sent events says, until its mark of the end.
+ * @param {ReadableStream<Uint8Array>} body @returns {AsyncGenerator<any, void, void>}
+ */
+async function* events(body) {
+  const reader = body.pipeThrough(decoder()).getReader();
+  let left = "";
+  try {
+    for (let part = await next(reader); !part.done; part = await next(reader)) {
+      const whole = (left + part.value).split("\n\n");
+      left = whole.pop() ?? "";
+      for (const event of whole) {
+        const data = event.split("\n").find((line) => line.startsWith("data: "))?.slice(6);
+        if (data && data !== "[DONE]") yield parsed(data);
+      }
+    }
+  } finally {
+    await reader.cancel().catch(() => {}); // whoever leaves early hangs up
+  }
+}
+
+/** @param {ReadableStreamDefaultReader<string>} reader */
+const next = (reader) => reader.read().catch(() => {
+  throw new ApiError("the server broke off; what it had written stays", 0);
+});
+
+/** @param {string} data @returns {any} numbers that are too long for us as strings */
+const parsed = (data) => JSON.parse(data.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
+
+/** @returns {ReadableWritablePair<string, Uint8Array>} the types of browsers and of their standard differ */
+const decoder = () => /** @type {any} */ (new TextDecoderStream());

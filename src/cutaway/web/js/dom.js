@@ -1,0 +1,70 @@
+/**
+ * Elements, made so that text is only ever text.
+ *
+ * Nothing here, or anywhere in the page, turns a string into markup.
+ */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {Record<string, any>} Attributes on… are listeners, style an object, others attributes */
+
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} name @param {Attributes} [attributes] @param {Child[]} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  dress(made, attributes);
+  fill(made, children);
+  return made;
+}
+
+/**
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} name @param {Attributes} [attributes] @param {Child[]} children
+ * @returns {SVGElementTagNameMap[K]}
+ */
+export function svg(name, attributes = {}, ...children) {
+  const made = document.createElementNS(SVG, name);
+  dress(made, attributes);
+  fill(made, children);
+  return made;
+}
+
+/** @param {Element} element @param {Child[]} children what it holds from now on */
+export function replace(element, ...children) {
+  element.replaceChildren();
+  fill(element, children);
+}
+
+/** @param {Element} element @param {string} text what it says; nothing is touched where it does */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** @param {Element} element @param {Record<string, any>} attributes of which those that changed are set */
+export function put(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+  }
+}
+
+/** @param {Element} element @param {Child[]} children */
+function fill(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** @param {HTMLElement | SVGElement} element @param {Attributes} attributes */
+function dress(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [k, v] of Object.entries(value)) element.style.setProperty(k, String(v));
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * The few figures that every view shares, and how they are written for people.
+ *
+ * The same as cutaway/trace/figures.py and colours.py: natural logarithms come in, bits,
+ * percentages and letters go out. Knows no document.
+ */
+
+export const LN2 = Math.LN2;
+
+/** Bits at which the scale of surprise ends. */
+export const MOST_BITS = 8;
+
+/** @param {number} logprob @returns {number} exp, where rounding may have left it above zero */
+export const probability = (logprob) => Math.exp(Math.min(logprob, 0));
+
+/** @param {number} logprob @returns {number} surprise: minus the logarithm to base 2 */
+export const bits = (logprob) => Math.max(-logprob, 0) / LN2;
+
+/** @param {number | null | undefined} share @returns {string} one decimal, more for small shares */
+export function percent(share) {
+  if (share === null || share === undefined || Number.isNaN(share)) return "–";
+  if (share >= 0.9995) return "100%";
+  if (share >= 0.001 || share === 0) return `${(100 * share).toFixed(1)}%`;
+  if (share < 1e-7) return "<0.00001%";
+  return `${(100 * share).toFixed(5).replace(/0+$/, "")}%`;
+}
+
+/** @param {number} share @returns {number} 0.0001 … 1 on a scale of four tens, 0 … 1 */
+export const height = (share) => (share > 0 ? Math.max(1 + Math.log10(share) / 4, 0) : 0);
+
+/** @param {number} rank @returns {string} 1st, 2nd, 3rd, 4th, … 11th, … 21st */
+export function ordinal(rank) {
+  const teen = Math.floor(rank / 10) % 10 === 1;
+  const ending = teen ? "th" : { 1: "st", 2: "nd", 3: "rd" }[rank % 10] ?? "th";
+  return `${rank}${ending}`;
+}
+
+/** @param {number} value @param {number} [digits] @returns {string} always with its sign */
+export const signed = (value, digits = 2) =>
+  `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
+
+/** @param {number} count @returns {string} 1,234,567 */
+export const thousands = (count) => count.toLocaleString("en-US");
+
+/** @param {number} bytes @returns {string} */
+export function memory(bytes) {
+  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(1)} kB`;
+  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
+}
+
+/** @type {Record<string, string>} */
+const LETTERS = {
+  logit_bias: "B", penalties: "R", processors: "F", grammar: "G",
+  temperature: "T", top_k: "K", top_p: "P", min_p: "M",
+};
+
+/** @typedef {Record<string, any> & {stage: string}} Stage */
+
+/** @param {Stage} stage @returns {string} one letter, so that meaning does not rest on colour */
+export const stageLetter = (stage) => LETTERS[stage.stage] ?? stage.stage.slice(0, 1).toUpperCase();
+
+/** @param {Stage} stage @returns {string} "top-k 40", "penalties" */
+export function stageLabel(stage) {
+  const rule = Object.entries(stage).filter(([name]) => name !== "stage").map(([, value]) => value);
+  const name = stage.stage.replaceAll("_", "-");
+  return rule.length === 1 && typeof rule[0] === "number" ? `${name} ${short(rule[0])}` : name;
+}
+
+/** @param {number} value @returns {string} six significant digits at most */
+export const short = (value) => String(Number(value.toPrecision(6)));
+
+// Okabe and Ito's colours, told apart without colour vision; stages wear them with their letters.
+/** @type {Record<string, string>} */
+const HUES = {
+  B: "#cc79a7", R: "#d55e00", F: "#999999", G: "#009e73",
+  T: "#f0e442", K: "#e69f00", P: "#56b4e9", M: "#0072b2",
+};
+
+/** @param {string} letter @returns {string} the colour of a stage */
+export const hue = (letter) => HUES[letter] ?? "#999999";
+
+// cividis (Nuñez, Anderton, Renslow 2018): reads the same without colour vision.
+const POINTS = [
+  0x00204d, 0x00306f, 0x2a406c, 0x48526b, 0x5e626e, 0x727374,
+  0x878479, 0x9e9677, 0xb6a971, 0xd0be67, 0xead357, 0xffea46,
+];
+
+/** @param {number} share @returns {[number, number, number]} red, green, blue of 0 … 1 */
+export function cividis(share) {
+  const place = Math.min(Math.max(share, 0), 1) * (POINTS.length - 1);
+  const low = Math.min(Math.floor(place), POINTS.length - 2);
+  const [from, to] = [channels(POINTS[low] ?? 0), channels(POINTS[low + 1] ?? 0)];
+  const mix = (/** @type {0 | 1 | 2} */ i) => Math.round(from[i] + (to[i] - from[i]) * (place - low));
+  return [mix(0), mix(1), mix(2)];
+}
+
+/** @param {number} colour @returns {[number, number, number]} */
+const channels = (colour) => [colour >> 16, (colour >> 8) & 255, colour & 255];
+
+/** @param {number} surprise in bits @returns {string} its colour on the fixed scale of 0 to 8 */
+export function surpriseColour(surprise) {
+  const [red, green, blue] = cividis(surprise / MOST_BITS);
+  return `rgb(${red} ${green} ${blue})`;
+}
+
+/** @param {string} text @returns {string} what cannot be seen, as something that can */
+export function visible(text) {
+  return text === "" ? "∅" : inText(text.replaceAll(/^ | $/g, "␣").replace(/^\p{M}/u, "◌$&"));
+}
+
+/** @param {string} text @returns {string} the same within a text, where a space can be seen */
+export const inText = (text) => text
+  .replaceAll("\n", "⏎")
+  .replaceAll("\t", "⇥")
+  .replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escaped);
+
+/** @param {string} character @returns {string} */
+const escaped = (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;

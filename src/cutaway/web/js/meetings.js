@@ -1,0 +1,80 @@
+/**
+ * Where two rows of tokens meet: the blocks that Python's `difflib.SequenceMatcher` finds, those
+ * of MEETING tokens and more.
+ *
+ * That is: the longest stretch that both have (of several the first in a, of those the first in b),
+ * then the same to its left and to its right. Stretches are found once, by their first MEETING
+ * tokens, and cut to whatever is still free: no table of all pairs.
+ */
+
+/** Equal tokens in a row that make a meeting: two texts on one subject share shorter runs. */
+export const MEETING = 8;
+
+/** @typedef {{a: number, b: number, length: number}} Meeting equal tokens, from these steps on */
+
+/**
+ * @param {number[]} a @param {number[]} b @param {number} start where both begin
+ * @returns {Meeting[]} in the order of both
+ */
+export function meetings(a, b, start = 0) {
+  return within(stretchesOf(a, b, start), start, a.length, start, b.length);
+}
+
+/**
+ * @param {Meeting[]} stretches @param {number} fromA @param {number} toA @param {number} fromB
+ * @param {number} toB @returns {Meeting[]}
+ */
+function within(stretches, fromA, toA, fromB, toB) {
+  const free = stretches.flatMap((stretch) => {
+    const cut = Math.max(0, fromA - stretch.a, fromB - stretch.b);
+    const end = Math.min(stretch.length, toA - stretch.a, toB - stretch.b);
+    return end - cut < MEETING ? [] : { a: stretch.a + cut, b: stretch.b + cut, length: end - cut };
+  });
+  const [first] = free;
+  if (!first) return [];
+  const best = free.reduce((x, y) => (isBefore(y, x) ? y : x), first);
+  return [
+    ...within(free, fromA, best.a, fromB, best.b),
+    best,
+    ...within(free, best.a + best.length, toA, best.b + best.length, toB),
+  ];
+}
+
+/** @param {Meeting} x @param {Meeting} y @returns {boolean} whether x is taken rather than y */
+const isBefore = (x, y) =>
+  (y.length - x.length || x.a - y.a || x.b - y.b) < 0;
+
+/**
+ * @param {number[]} a @param {number[]} b @param {number} start
+ * @returns {Meeting[]} every stretch that can be made longer at neither end
+ */
+function stretchesOf(a, b, start) {
+  const places = placesOf(b, start);
+  /** @type {Meeting[]} */
+  const found = [];
+  for (let i = start; i + MEETING <= a.length; i++) {
+    for (const j of places.get(wordAt(a, i)) ?? []) {
+      if (i > start && j > start && a[i - 1] === b[j - 1]) continue; // part of an earlier one
+      let length = MEETING;
+      while (i + length < a.length && a[i + length] === b[j + length]) length++;
+      found.push({ a: i, b: j, length });
+    }
+  }
+  return found;
+}
+
+/** @param {number[]} ids @param {number} start @returns {Map<string, number[]>} by their MEETING tokens */
+function placesOf(ids, start) {
+  /** @type {Map<string, number[]>} */
+  const places = new Map();
+  for (let j = start; j + MEETING <= ids.length; j++) {
+    const word = wordAt(ids, j);
+    const known = places.get(word);
+    if (known) known.push(j);
+    else places.set(word, [j]);
+  }
+  return places;
+}
+
+/** @param {number[]} ids @param {number} at @returns {string} */
+const wordAt = (ids, at) => ids.slice(at, at + MEETING).join(" ");

@@ -1,0 +1,18 @@
+/**
+ * Files for the person: bytes that the browser saves. Knows nothing of what is in them.
+ */
+
+import { el } from "./dom.js";
+
+/** @param {string} name @param {BlobPart} bytes @returns {HTMLAnchorElement} a link that saves them */
+export function savingLink(name, bytes) {
+  const href = URL.createObjectURL(new Blob([bytes], { type: "application/jsonl" }));
+  return el("a", { href, download: name }, name);
+}
+
+/** @param {string} name @param {BlobPart} bytes */
+export function save(name, bytes) {
+  const link = savingLink(name, bytes);
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href)); // once the browser has taken it
+}

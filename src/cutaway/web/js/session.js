@@ -1,0 +1,145 @@
+/**
+ * Runs: begun, stopped, forked, opened from a file, and brought back from an address.
+ *
+ * Knows how the server's stream becomes a run in the store. Knows no document.
+ */
+
+import { ApiError, records } from "./api.js";
+import { sha256 } from "./export.js";
+import { Trace, TraceError, lineOf, readFile } from "./trace.js";
+/** @import { Store, Run, Request } from "./store.js" */
+
+export class Session {
+  /** @param {Store} store */
+  constructor(store) {
+    this.store = store;
+    /** @type {Map<number, AbortController>} by run */
+    this.streams = new Map();
+    /** @type {Map<string, number>} runs that came from files, by the files' SHA-256 */
+    this.opened = new Map();
+  }
+
+  /**
+   * Ask for a text and take its steps as they come; the run ends by itself.
+   * @param {Request} request
+   * @param {{parent?: number | null, at?: number, name?: string, id?: number}} [more]
+   * @returns {Promise<Run>} the run, once it has ended
+   */
+  async start(request, more = {}) {
+    const run = this.store.add({
+      trace: new Trace(), request: { ...request }, parent: more.parent ?? null, at: more.at ?? 0,
+      live: true, name: more.name ?? "", error: null,
+    }, more.id);
+    const stream = new AbortController();
+    this.streams.set(run.id, stream);
+    try {
+      for await (const news of records(request, stream.signal)) this.take(run, news);
+    } catch (error) {
+      if (!stream.signal.aborted) run.error = sentence(error);
+      else if (run.request && run.trace.steps.length) {
+        // Whoever stopped it does not want it longer when the address brings it back.
+        run.request.settings = { ...run.request.settings, max_tokens: run.trace.steps.length };
+      }
+      run.param = error instanceof ApiError ? error.param : null;
+    }
+    this.streams.delete(run.id);
+    run.live = false;
+    this.store.changed();
+    return run;
+  }
+
+  /** @param {Run} run @param {any[]} news records of its trace */
+  take(run, news) {
+    for (const record of news) {
+      run.trace.take(record);
+      run.trace.lines.push(lineOf(record));
+    }
+    // From now on the address brings back the same text, also where the server chose the seed.
+    if (run.request && run.request.seed === null) run.request.seed = run.trace.head.seed;
+    const { state } = this.store;
+    if (state.follow && state.run === run.id) {
+      state.step = Math.max(0, run.trace.steps.length - 1);
+      state.candidate = 0;
+    }
+    this.store.changed();
+  }
+
+  /** @param {Run} run stop its stream; what was written stays */
+  stop(run) {
+    this.streams.get(run.id)?.abort();
+  }
+
+  /**
+   * Another token at a step, and on with the same luck.
+   * @param {Run} run @param {number} at @param {number} token
+   * @param {Record<string, any>} [settings] other ones than the run's
+   * @returns {Promise<Run>}
+   */
+  fork(run, at, token, settings = {}) {
+    const forced = [...run.trace.outputIds.slice(0, at), token];
+    const name = `${run.trace.nameOf(token)} at ${at}`;
+    return this.start(this.continued(run, forced, settings), { parent: run.id, at, name });
+  }
+
+  /**
+   * The same request with a given beginning of its answer.
+   * @param {Run} run @param {number[]} forced @param {Record<string, any>} [settings]
+   * @returns {Request}
+   */
+  continued(run, forced, settings = {}) {
+    const { head } = run.trace;
+    const { about } = this.store.state;
+    if (about && about.weights !== head.weights) {
+      this.store.set({ notice: `The run was recorded with another model, ${head.model}: ${about.model} goes on.` });
+    }
+    const most = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + 1);
+    return {
+      kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
+      settings: { ...asked(head.params), max_tokens: most, ...settings },
+    };
+  }
+
+  /** @param {File[]} files one after the other, so that a fork finds its parent */
+  async openAll(files) {
+    this.store.set({ notice: null });
+    for (const file of files) await this.open(file);
+  }
+
+  /**
+   * A fork stands in the tree of its parent where that was opened before.
+   * @param {File} file @returns {Promise<Run | null>} null where it is no trace; the page says why
+   */
+  async open(file) {
+    /** @type {Omit<Run, "id">} */
+    const run = { trace: new Trace(), request: null, parent: null, at: 0, live: false,
+      name: file.name, error: null };
+    try {
+      run.trace = Trace.parse(await readFile(file));
+    } catch (error) {
+      this.store.set({ notice: `${file.name}: ${sentence(error)}` });
+      return null;
+    }
+    const { parent } = run.trace.head;
+    const known = parent && this.opened.get(parent.trace);
+    const added = this.store.add(known ? { ...run, parent: known, at: parent.step } : run);
+    const hash = await sha256(new Uint8Array(await file.arrayBuffer()));
+    if (hash !== null) this.opened.set(hash, added.id);
+    return added;
+  }
+}
+
+/** Settings of a trace's head that a request may name. */
+const ASKED = [
+  "temperature", "top_p", "top_k", "min_p", "preset", "stop", "stop_token_ids", "ignore_eos",
+  "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
+];
+
+/** @param {Record<string, any>} params @returns {Record<string, any>} */
+const asked = (params) =>
+  Object.fromEntries(ASKED.filter((name) => name in params).map((name) => [name, params[name]]));
+
+/** @param {unknown} error @returns {string} */
+export function sentence(error) {
+  if (error instanceof ApiError || error instanceof TraceError) return error.message;
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+}

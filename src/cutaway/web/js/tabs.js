@@ -1,0 +1,61 @@
+/**
+ * Several parts in one place, of which one is open at a time, and the tabs that open them.
+ */
+
+import { el, replace } from "./dom.js";
+import { View } from "./view.js";
+
+/** @typedef {[name: string, label: string, element: string]} Part its tab's words, and its element */
+
+export class Tabs extends View {
+  /** @type {Part[]} in their order; those whose element is unknown are left out: a file has fewer */
+  all = [];
+  /** @type {"panel" | "kind"} what of the store says which is open */
+  key = "panel";
+  label = "";
+  /** @type {Map<string, {tab: HTMLElement, panel: View}>} */
+  parts = new Map();
+
+  build() {
+    for (const [name, label, element] of this.all) {
+      if (customElements.get(element)) this.parts.set(name, this.made(name, label, element));
+    }
+    const tabs = [...this.parts.values()].map(({ tab }) => tab);
+    const list = el("div", { class: "tabs", role: "tablist", "aria-label": this.label }, ...tabs);
+    list.addEventListener("keydown", (event) => this.pressed(event, tabs));
+    replace(this, list, ...[...this.parts.values()].map(({ panel }) => panel));
+  }
+
+  /** @param {string} name @param {string} label @param {string} element */
+  made(name, label, element) {
+    const tab = el("button", { role: "tab", type: "button", id: `tab-${name}`,
+      "aria-controls": `panel-${name}`, onclick: () => this.here.set({ [this.key]: name }) }, label);
+    const panel = /** @type {View} */ (document.createElement(element));
+    panel.id = `panel-${name}`;
+    panel.setAttribute("role", "tabpanel");
+    panel.setAttribute("aria-labelledby", tab.id);
+    panel.attach(this.here, this.runs);
+    return { tab, panel };
+  }
+
+  draw() {
+    const open = this.here.state[this.key];
+    for (const [name, { tab, panel }] of this.parts) {
+      tab.setAttribute("aria-selected", String(name === open));
+      tab.tabIndex = name === open ? 0 : -1;
+      panel.hidden = name !== open;
+    }
+  }
+
+  /** @param {KeyboardEvent} event @param {HTMLElement[]} tabs arrows go from tab to tab */
+  pressed(event, tabs) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    const at = tabs.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    const next = tabs[(at + by + tabs.length) % tabs.length];
+    next?.focus();
+    next?.click();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}

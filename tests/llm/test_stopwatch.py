@@ -1,0 +1,20 @@
+"""Times of a text, by a clock that is read by hand."""
+
+from cutaway.completion import Stopwatch, Timing
+
+
+def timing(*made: float) -> Timing:
+    watch = Stopwatch(10.0)
+    for moment in made:
+        watch.token(moment)
+    return watch.timing(0.5, 4, len(made))
+
+
+def test_the_first_token_is_of_the_prefill_and_the_others_have_a_pace() -> None:
+    assert timing(12.0, 12.5, 13.0) == Timing(0.5, 2.0, 2.0, 2.0)
+    assert timing(12.0) == Timing(0.5, 2.0, 2.0, None)
+    assert timing() == Timing(0.5, None, None, None)
+
+
+def test_tokens_of_one_turn_have_no_pace() -> None:
+    assert timing(12.0, 12.0) == Timing(0.5, 2.0, 2.0, None)

@@ -1,0 +1,94 @@
+"""What tests do with a page, and what no page may do."""
+
+import json
+from urllib.parse import urlsplit
+
+DEADLINE_MS = 20_000
+
+
+class Page:
+    """One tab in a context of its own."""
+
+    def __init__(self, context, url):
+        self.context = context
+        self.tab = context.new_page()
+        self.tab.set_default_timeout(DEADLINE_MS)
+        self.complaints, self.requests = [], []
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("console", self._heard)
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+        self.tab.goto(url)
+
+    def _heard(self, message):
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def close(self):
+        """Nothing went wrong, and nothing came from anywhere else."""
+        elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
+        self.context.close()
+        assert not elsewhere
+        assert not self.complaints
+
+    # -- what people do ----------------------------------------------------------------------
+
+    def write(self, prompt, **settings):
+        """Write a completion to its end."""
+        seed = settings.pop("seed", "")
+        if settings:
+            self.go(kind="completion", settings=settings, seed=str(seed))
+        self.tab.get_by_role("tab", name="Completion").click()
+        self.tab.get_by_label("A text to go on with").fill(prompt)
+        self.tab.get_by_role("button", name="Write", exact=True).click()
+        self.ended()
+
+    def fork(self, step):
+        """Go on with the likeliest other token there."""
+        self.press("Home", *["ArrowRight"] * step)
+        self.settle()
+        self.tab.locator("step-waterfall tbody tr:not(.chosen)").first.click()
+        self.tab.locator("step-waterfall tbody").get_by_role("button", name="Branch").click()
+        self.settle()
+        self.ended()
+
+    def go(self, **state):
+        """Open the page anew in this state."""
+        fragment = "&".join(
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in state.items()
+        )
+        self.tab.goto("about:blank")
+        self.tab.goto(f"{self.origin}/#{fragment}")
+
+    def ended(self):
+        """Wait until every run has ended."""
+        self.tab.wait_for_function("() => document.querySelector('token-strip .chip')")
+        self.tab.get_by_role("button", name="Stop").first.wait_for(state="hidden")
+
+    def press(self, *keys):
+        """Keys, on the page itself."""
+        for key in keys:
+            self.tab.keyboard.press(key)
+
+    def settle(self):
+        """Wait until what changed is drawn, and the address told."""
+        self.tab.evaluate("() => new Promise(r => setTimeout(() => requestAnimationFrame(r), 350))")
+
+    # -- what people see ---------------------------------------------------------------------
+
+    @property
+    def tokens(self):
+        """The text's tokens as they are shown."""
+        return self.tab.locator("token-strip .chip").all_inner_texts()
+
+    @property
+    def step(self):
+        """The index of the marked token."""
+        chips = "[...document.querySelectorAll('token-strip .chip')]"
+        return self.tab.evaluate(f"() => {chips}.findIndex(c => c.hasAttribute('aria-current'))")
+
+    @property
+    def address(self):
+        """What the address says."""
+        return self.tab.evaluate("() => location.hash.slice(1)")

@@ -1,0 +1,37 @@
+"""A real browser on a real server: Debian's Chromium, driven by Playwright."""
+
+import os
+import shutil
+
+import pytest
+
+from browser import Page
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """One browser for a module's tests; while Playwright runs, no other event loop can."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here: apt-get install chromium, or set CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Opens an address; whatever the page complains of, or fetches elsewhere, fails the test."""
+    opened = []
+
+    def open_one(url, **context):
+        opened.append(Page(chromium.new_context(**context), url))
+        return opened[-1]
+
+    yield open_one
+    for page in opened:
+        page.close()

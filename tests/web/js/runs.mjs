@@ -1,0 +1,35 @@
+// Runs as the page has them, from the traces that lie in data/.
+
+import { readFileSync } from "node:fs";
+import { Trace, lineOf } from "../../../src/cutaway/web/js/trace.js";
+
+export const read = (name) => readFileSync(new URL(`../data/${name}`, import.meta.url), "utf8");
+
+/** As the server's stream brings it: records, no lines. */
+export function streamed(name) {
+  const trace = new Trace();
+  for (const line of read(name).trimEnd().split("\n")) {
+    const record = JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
+    trace.take(record);
+    trace.lines.push(lineOf(record));
+  }
+  return trace;
+}
+
+/** As a file brings it. */
+export const opened = (name) => Trace.parse(read(name));
+
+export const request = (prompt, forced = []) =>
+  ({ kind: "completion", prompt, messages: [], settings: {}, seed: null, forced });
+
+export const run = (id, more = {}) => ({ id, trace: new Trace(), request: request("One, two,"),
+  parent: null, at: 0, live: false, name: "", error: null, ...more });
+
+/** The first run and its fork. */
+export function pair() {
+  const first = run(1, { trace: streamed("first.jsonl") });
+  const trace = streamed("six.jsonl");
+  const forced = trace.outputIds.slice(0, 3);
+  const six = run(2, { trace, parent: 1, at: 2, name: " six at 2", request: request([1], forced) });
+  return [first, six];
+}

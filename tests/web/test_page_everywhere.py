@@ -1,0 +1,134 @@
+"""The page for everyone: by keyboard alone, small, dark, and whatever stands in a text."""
+
+import json
+
+import pytest
+
+from cutaway import LLM
+from served import serve
+
+HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
+PANELS = ("Timelines", "Why it ended", "What if", "Branches", "Two runs", "Lesson")
+
+
+@pytest.fixture(scope="module")
+def server(tiny_path):
+    with serve(LLM(tiny_path, threads=1)) as served:
+        yield served
+
+
+def written(page, prompt="ab", **settings):
+    page.write(prompt, **{"max_tokens": 12, "ignore_eos": True, "seed": 1, **settings})
+    return page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_serious_barrier(open_page, server, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is missing"
+    ).Axe()
+    page = open_page(server.url, color_scheme=scheme, viewport={"width": width, "height": 900})
+    written(page)
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel).click()
+        page.settle()
+        found = axe.run(page.tab).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        told = [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
+        assert not serious, (panel, told)
+
+
+def test_a_phone_scrolls_one_way(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 360, "height": 740}))
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel).click()
+        page.settle()
+        wide = page.tab.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 360, panel
+
+
+def test_by_keyboard_alone(open_page, server):
+    page = open_page(server.url, viewport={"width": 1400, "height": 900})
+    focused = "() => document.activeElement.innerText || document.activeElement.ariaLabel || ''"
+
+    def tab_to(name):
+        for _ in range(80):
+            page.press("Tab")
+            if name in page.tab.evaluate(focused):
+                return
+        raise AssertionError(f"{name} cannot be reached")
+
+    tab_to("Chat")
+    page.press("ArrowRight")
+    page.press("Tab")
+    page.tab.keyboard.type("ab")
+    tab_to("Write")
+    page.press("Enter")
+    page.ended()
+    page.press("Home", "ArrowRight", "ArrowDown", "Enter")  # a fork
+    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.ended()
+    page.press("Home", "End", "e", "r", "x", "t")
+    page.settle()
+
+
+def test_text_is_only_ever_text(open_page, server):
+    page = open_page(server.url, viewport={"width": 1400, "height": 900})
+    dialogs = []
+    page.tab.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    written(page, HOSTILE)
+    page.tab.get_by_role("tab", name="Chat").click()
+    page.tab.get_by_label("Your message").fill(HOSTILE)
+    page.tab.get_by_label("Your message").press("Enter")
+    page.ended()
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel).click()
+        page.settle()
+    assert page.tab.locator("img").count() == 0
+    assert page.tab.title() == "cutaway"
+    assert not dialogs
+    assert "<img src=x" in page.tab.locator("chat-box").inner_text()
+
+
+def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
+    page = open_page(server.url, java_script_enabled=False)
+    assert "drawn by scripts" in page.tab.locator("noscript").inner_text()
+
+
+def test_a_key_is_asked_for(open_page, tiny_path):
+    from cutaway.server.settings import Settings
+
+    with serve(LLM(tiny_path, threads=1), Settings(api_key="secret")) as served:
+        page = open_page(served.url, viewport={"width": 1400, "height": 900})
+        field = page.tab.locator("run-picker input[type=password]")
+        field.wait_for()
+        field.fill("secret")
+        field.press("Enter")
+        page.tab.get_by_role("button", name="Open…").wait_for()
+        page.complaints.clear()  # the browser notes the 401
+        written(page)
+
+
+def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
+    from cutaway.cli.main import main
+
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    run, out = folder / "run.jsonl", folder / "run ü.html"
+    LLM(tiny_path, threads=1).generate(
+        HOSTILE, trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2
+    )
+    assert main(["trace", "play", str(run), "--html", str(out)]) == 0
+    page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
+    assert len(page.tokens) == 8
+    page.press("Home", "ArrowRight", "ArrowRight")
+    page.settle()
+    assert page.step == 2
+    assert not page.tab.get_by_label("Another token").is_visible()
+    page.tab.reload()
+    page.settle()
+    assert page.step == 2
+    assert page.tab.locator("img").count() == 0
+    assert page.requests == [page.requests[0]] * len(page.requests)
+    assert json.loads(run.read_text().splitlines()[0])["prompt"] == HOSTILE

@@ -1,0 +1,239 @@
+"""The page on a server, with SmolLM2: a person writes, steps, forks, compares, and comes back."""
+
+import json
+import re
+
+import pytest
+
+from cutaway import LLM
+from cutaway.trace import Trace, diff
+from served import serve
+
+pytestmark = pytest.mark.model
+
+PROMPT = "The capital of France is"
+GREEDY = {"temperature": 0, "max_tokens": 24}
+SEEN = "(field) => field.getBoundingClientRect().bottom <= innerHeight"
+LUCKY = {"temperature": 0.8, "max_tokens": 24, "seed": 11}
+
+
+@pytest.fixture(scope="module")
+def server(smollm2_path):
+    with serve(LLM(smollm2_path, threads=1)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def alone(smollm2_path):
+    return LLM(smollm2_path, threads=1, progress=False)
+
+
+@pytest.fixture
+def page(open_page, server):
+    return open_page(server.url, viewport={"width": 1400, "height": 1000})
+
+
+def saved(page, path):
+    """The selected run as the page saves it."""
+    with page.tab.expect_download() as download:
+        page.tab.get_by_role("button", name="Download").click()
+    download.value.save_as(path)
+    return Trace.read(path)
+
+
+def test_a_text_is_the_engines_own(page, alone, tmp_path):
+    page.write(PROMPT, **LUCKY)
+    trace = saved(page, tmp_path / "run.jsonl")
+    done = alone.generate(PROMPT, **LUCKY)
+    assert trace.output_token_ids == done.token_ids
+    assert trace.steps[-1].fingerprint == done.fingerprint
+    assert len(page.tokens) == 24
+
+
+def test_a_conversation_is_answered_while_one_looks(page):
+    page.tab.get_by_role("tab", name="Chat").click()
+    field = page.tab.get_by_label("Your message")
+    field.fill("Say hello.")
+    field.press("Enter")
+    page.ended()
+    answer = page.tab.get_by_role("log").inner_text()
+    assert "Say hello." in answer
+    assert len(answer) > len("You\nSay hello.\nModel\n")
+    field.fill("And again.")
+    field.press("Enter")
+    page.ended()
+    assert page.tab.locator("chat-box li").count() == 4
+    assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
+
+
+def test_keys_step_through_the_run(page):
+    page.write(PROMPT, **GREEDY)
+    for keys, step in (
+        (["Home"], 0),
+        (["ArrowRight", "ArrowRight", "Shift+ArrowRight"], 12),
+        (["End"], 23),
+        (["ArrowLeft"], 22),
+    ):
+        page.press(*keys)
+        page.settle()
+        assert page.step == step
+    assert re.search(r"\bstep=22\b", page.address)
+    page.press("?")
+    assert page.tab.get_by_role("dialog").is_visible()
+    page.press("Escape")
+
+
+def test_keys_find_uncertain_steps(page, alone, tmp_path):
+    page.write(PROMPT, **LUCKY)
+    trace = saved(page, tmp_path / "run.jsonl")
+    page.press("Home")
+    wanted = [s.index for s in trace.steps[1:] if s.rank != 1]
+    for step in wanted[:3]:
+        page.press("r")
+        page.settle()
+        assert page.step == step
+
+
+def test_a_fork_has_the_same_luck(page, alone, tmp_path):
+    page.write(PROMPT, **LUCKY)
+    first = saved(page, tmp_path / "first.jsonl")
+    page.fork(2)
+    fork = saved(page, tmp_path / "fork.jsonl")
+    token = fork.output_token_ids[2]
+    assert token in [c.id for c in first.steps[2].candidates]
+    assert diff(first, fork).is_fork
+    forced = (*first.output_token_ids[:2], token)
+    done = alone.generate(PROMPT, forced=forced, **LUCKY)
+    assert fork.output_token_ids == done.token_ids
+    assert fork.steps[-1].fingerprint == done.fingerprint
+
+
+def test_a_second_click_does_not_fork_the_fork(page):
+    page.write(PROMPT, **LUCKY)
+    page.press("Home", "ArrowDown")
+    page.settle()
+    page.tab.locator("step-waterfall tbody").get_by_role("button", name="Branch").dblclick()
+    page.ended()
+    assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
+
+
+def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
+    field = page.tab.get_by_label("Your message")
+    field.fill("word " * 4000)
+    field.press("Enter")
+    page.tab.locator("chat-box").get_by_role("button", name="Stop").click()
+    page.tab.get_by_text("no run yet").wait_for(state="attached")
+    page.settle()
+    assert page.tab.locator("chat-box li").count() == 0
+    assert field.input_value() == ("word " * 4000).strip()
+    assert "runs=" not in page.address
+
+
+def test_two_runs_stand_side_by_side(page):
+    page.write(PROMPT, **LUCKY)
+    page.fork(1)
+    page.tab.get_by_role("tab", name="Two runs").click()
+    page.settle()
+    told = page.tab.locator("run-compare").inner_text()
+    assert "The prompts are equal" in told
+    assert "step 1 goes on with" in told, told
+    assert page.tab.locator("run-compare .chip").count() >= 40
+
+
+def test_an_address_brings_everything_back(page):
+    page.write(PROMPT, **LUCKY)
+    page.fork(2)
+    page.press("Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight")
+    page.tab.get_by_role("tab", name="Branches").click()
+    page.settle()
+    before, address = page.tokens, page.address
+    page.tab.reload()
+    page.ended()
+    page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 23")
+    page.settle()
+    assert page.tokens == before
+    assert page.step == 5
+    assert page.address == address
+    assert page.tab.get_by_role("tab", name="Branches").get_attribute("aria-selected") == "true"
+    assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
+
+
+def test_another_address_is_another_page(page):
+    page.write(PROMPT, **LUCKY)
+    page.settle()
+    tokens, address = page.tokens, page.address
+    page.go()
+    page.tab.get_by_text("no run yet").wait_for(state="attached")
+    page.tab.evaluate("(address) => { location.hash = address; }", address)
+    page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 23")
+    assert page.tokens == tokens
+
+
+def test_typing_with_the_model(page, alone):
+    page.tab.get_by_role("tab", name="Type with the model").click()
+    box = page.tab.locator("typing-box")
+    box.locator("textarea").first.fill(PROMPT)
+    box.get_by_role("button", name="Begin").click()
+    board = box.get_by_role("group", name="The model's next token")
+    for pick in ("Paris", "."):
+        offered = board.get_by_role("button").filter(has_text=pick).first
+        offered.wait_for()
+        offered.click()
+    page.tab.wait_for_function(
+        "() => document.querySelector('typing-box .result').innerText.includes('Paris.')"
+    )
+
+
+def test_the_lesson_is_practised(page):
+    page.tab.get_by_role("tab", name="Lesson").click()
+    lesson = page.tab.locator("practice-lesson")
+    lesson.get_by_role("button", name=re.compile("^Exercise 3")).click()
+    lesson.get_by_role("button", name="mat").click()
+    remark = lesson.get_by_role("status").first
+    page.tab.wait_for_function(
+        "() => /Right/.test(document.querySelector('practice-lesson').innerText)"
+    )
+    assert "Right" in remark.inner_text() or "Right" in lesson.inner_text()
+
+
+def test_a_trace_file_is_opened_and_kept_apart(page, alone, tmp_path):
+    path = tmp_path / "run.jsonl.gz"
+    alone.generate(PROMPT, trace=path, **GREEDY)
+    page.tab.locator("input[type=file]").set_input_files(path)
+    page.ended()
+    assert len(page.tokens) == 24
+    page.press("Home")
+    page.settle()
+    assert page.step == 0
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"kind": "step"}\n')
+    page.tab.locator("input[type=file]").set_input_files(broken)
+    page.tab.wait_for_function("() => document.querySelector('#notice').textContent")
+    assert "broken.jsonl" in page.tab.locator("#notice").inner_text()
+    page.tab.locator("input[type=file]").set_input_files(path)
+    page.tab.wait_for_function("() => !document.querySelector('#notice').textContent")
+
+
+def test_bad_settings_are_refused_beside_their_field(page):
+    page.go(kind="completion", settings={"temperature": 1000}, prompt="x")
+    page.tab.get_by_role("button", name="Write", exact=True).click()
+    page.tab.get_by_text("temperature must be 0 (greedy) or between").first.wait_for()
+    page.complaints.clear()
+    page.go(kind="completion", seed="5x")
+    page.tab.get_by_role("button", name="Write", exact=True).click()
+    page.tab.get_by_text("seed must be a whole number").first.wait_for()
+    page.settle()
+    assert page.tab.get_by_label("seed", exact=True).evaluate(SEEN)
+    page.complaints.clear()  # the browser notes every 400
+
+
+def test_what_is_shown_is_what_is_recorded(page, tmp_path):
+    page.write(PROMPT, **LUCKY)
+    trace = saved(page, tmp_path / "run.jsonl")
+    page.press("Home")
+    page.settle()
+    rows = page.tab.locator("step-waterfall tbody tr").all_inner_texts()
+    assert len(rows) == len(trace.steps[0].candidates)
+    likeliest = trace.steps[0].candidates[0]
+    assert f"{likeliest.logit:.2f}" in rows[0]
+    assert json.dumps(trace.head.seed) in page.tab.locator("run-picker").inner_text()

@@ -1,0 +1,64 @@
+"""What the page's own tests are held against, as Python finds it.
+
+``first.jsonl`` is a run of SmolLM2 and ``six.jsonl`` a fork of it that meets it again:
+
+    cutaway generate "One, two, three," --max-tokens 30 --temperature 0.3 --top-k 20 \\
+      --seed 18446744073709551615 --candidates 2 --trace first.jsonl
+    cutaway trace branch first.jsonl --at 2 --token " six" --max-tokens 30 --trace six.jsonl
+
+``page/`` has both as the page saves them. ``python tests/web/web_data.py`` writes the rest anew.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from cutaway.trace import Trace, diff
+from cutaway.trace.differences import _meetings
+
+DATA = Path(__file__).parent / "data"
+
+
+def difference() -> dict[str, Any]:
+    """``diff.json``."""
+    found = diff(*(Trace.read(DATA / "page" / name) for name in ("first.jsonl", "six.jsonl")))
+    return json.loads(json.dumps(asdict(found)))
+
+
+def meetings() -> list[dict[str, Any]]:
+    """``meetings.json``: texts of few words, edited copies, and loops, with what they share."""
+    draw, cases = Random(7), []
+    for size in range(60):
+        words = 2 + size % 5
+        a = [draw.randrange(words) for _ in range(size * 2)]
+        b = _edited(a, draw) if size % 2 else [draw.randrange(words) for _ in range(size * 2)]
+        cases.append((a, b, min(size % 4, len(a), len(b))))
+    loop = [1, 2, 3] * 12
+    cases += [(loop, [*loop[1:], 4, *loop], 0), ([5] * 30, [5] * 21 + [6] + [5] * 25, 2)]
+    return [
+        {
+            "a": a,
+            "b": b,
+            "start": start,
+            "meetings": [[m.a, m.b, m.length] for m in _meetings(a, b, start)],
+        }
+        for a, b, start in cases
+    ]
+
+
+def _edited(text: list[int], draw: Random) -> list[int]:
+    """A copy with parts cut, put elsewhere or replaced."""
+    edited = list(text)
+    for _ in range(3):
+        i, j = sorted(draw.randrange(len(edited) + 1) for _ in range(2))
+        cut, edited = edited[i:j], edited[:i] + edited[j:]
+        at = draw.randrange(len(edited) + 1)
+        edited[at:at] = draw.choice([cut, [7], cut + cut])
+    return edited
+
+
+if __name__ == "__main__":
+    for name, made in (("diff", difference()), ("meetings", meetings())):
+        (DATA / f"{name}.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
