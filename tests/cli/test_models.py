@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.hub import catalog
 from cutaway.hub.catalog import Model, Part
+from random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"
 TINY = Model(
@@ -83,3 +85,44 @@ def test_pull_of_an_unpinned_file_says_so(tiny, capsys):
 def test_pull_of_an_unknown_name(tiny, capsys):
     assert main(["pull", "tinny"]) == 2
     assert "did you mean 'tiny'?" in capsys.readouterr().err
+
+
+# -- one model -------------------------------------------------------------------------------
+
+
+def test_a_model_is_shown_as_its_file_has_it(capsys, tmp_path):
+    path = write_tiny_llama(tmp_path / "t.gguf", metadata={"tokenizer.chat_template": "{{ x }}"})
+    llm = LLM(path, threads=1)
+    assert main(["models", "show", str(path), "--json", "--context", "100"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["config"]["layers"] == llm.config.layers
+    assert card["vocab_size"] == llm.tokenizer.vocab_size
+    assert [end["id"] for end in card["ends"]] == list(llm.tokenizer.end_ids)
+    assert [end["origin"] for end in card["ends"]] == list(llm.tokenizer.end_ids.values())
+    assert card["begin"]["id"] == llm.tokenizer.bos_id
+    assert card["template"] == "{{ x }}"
+    stored = sum(stored["bytes"] for stored in card["formats"].values())
+    assert card["kv_bytes"] == 2 * 2 * llm.config.layers * llm.config.kv_heads * llm.config.head_dim
+    assert card["memory"] == {"context": 100, "bytes": stored + 100 * card["kv_bytes"]}
+    assert sum(stored["tensors"] for stored in card["formats"].values()) == len(llm.graph.shapes)
+
+
+def test_a_model_is_shown_to_people(capsys, tmp_path):
+    path = write_tiny_llama(tmp_path / "t.gguf")
+    assert main(["models", "show", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "no template: completion only" in said
+    assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--context", "5"], "--context is for one model"),
+        (["show", "nothing.gguf"], "model file 'nothing.gguf' does not exist"),
+        (["show", "smollm2", "--context", "0"], "--context must be between 1 and 8192"),
+    ],
+)
+def test_what_cannot_be_shown(capsys, arguments, sentence):
+    assert main(["models", *arguments]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``cutaway models`` lists the models; ``cutaway pull`` fetches one and checks it.
+"""``cutaway models`` lists the models, or shows one; ``cutaway pull`` fetches one and checks it.
 
 Knows a table, a JSON list and a path on standard output. Refuses to know where models come
 from: that is the hub's.
@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from cutaway import hub
+from cutaway.errors import InputError
 from cutaway.hub.catalog import find
 from cutaway.progress import megabytes, say
 
@@ -16,6 +17,8 @@ _EPILOG = """
 examples:
   cutaway models
   cutaway models --json
+  cutaway models show smollm2                        sizes, formats, memory, special tokens
+  cutaway models show model.gguf --context 4096
 
 A .gguf file that is put into the cache's 'models' folder is listed too, and can be named with -m.
 CUTAWAY_HOME moves the cache; without it the cache is ~/.cache/cutaway.
@@ -32,14 +35,27 @@ A model that is here already is not fetched again; its checksum is always checke
 """
 
 
+_SHOWN = "alias, .gguf file or hf:org/repo[:file]; default smollm2"
+_CONTEXT = "with show: the memory that a text of N tokens needs; default: the model's own context"
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway models``."""
     parser.epilog = _EPILOG
-    parser.add_argument("--json", action="store_true", help="print one JSON list; sizes in bytes")
+    parser.add_argument("verb", nargs="?", choices=("show",), help="show one model; else list all")
+    parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_SHOWN)
+    parser.add_argument("--context", type=int, metavar="N", help=_CONTEXT)
+    parser.add_argument("--json", action="store_true", help="print JSON; sizes in bytes")
 
 
 def run(args: Namespace) -> int:
-    """Print the models to standard output."""
+    """Print the models, or one of them, to standard output."""
+    if args.verb == "show":
+        from cutaway.cli import model_card  # which reads the file
+
+        return model_card.run(args)
+    if args.context is not None:
+        raise InputError("--context is for one model: cutaway models show NAME --context N")
     models = hub.available()
     if args.json:
         print(json.dumps([asdict(model) for model in models], indent=2, default=str))

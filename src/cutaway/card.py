@@ -1,0 +1,110 @@
+"""What a model's file says of the model, for whoever chooses one.
+
+Knows sizes, formats, the tokens that matter and where each of these is said. Refuses to know
+weights: only the file's head is read, not what it heads.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from cutaway.loading import Parts
+from cutaway.model import ModelConfig
+from cutaway.text import Tokenizer
+from cutaway.text.chat import FIELD
+from cutaway.weights import GGUFFile
+
+_HALF = 2  # bytes: keys and values are float16
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The tensors of one format: how many, and their bytes together."""
+
+    tensors: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A token that begins or ends texts; origin: what in the file says so."""
+
+    id: int
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A model as its file describes it.
+
+    parameters  numbers in all tensors
+    formats     by name, the one with the most bytes first
+    kv_bytes    of keys and values, for each token of a text
+    template    the chat template's own text; None: it cannot converse
+    begin       the token that texts begin with; add_begin: whether the model wants it there
+    ends        the tokens that end a text
+    """
+
+    name: str
+    path: Path
+    file_bytes: int
+    config: ModelConfig
+    vocab_size: int
+    parameters: int
+    formats: Mapping[str, Stored]
+    kv_bytes: int
+    template: str | None
+    begin: Special | None
+    add_begin: bool
+    ends: tuple[Special, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "Card":
+        """FormatError where the file is of no model that can be run, with the reason."""
+        with GGUFFile(path) as file:
+            parts = Parts.read(file)
+            config, tokenizer = parts.config, parts.tokenizer
+            template = file.metadata.get(FIELD)
+            return cls(
+                name=path.stem,
+                path=path,
+                file_bytes=path.stat().st_size,
+                config=config,
+                vocab_size=tokenizer.vocab_size,
+                parameters=sum(prod(info.shape) for info in file.tensors.values()),
+                formats=_formats(file),
+                kv_bytes=config.layers * config.kv_heads * config.head_dim * 2 * _HALF,
+                template=template if isinstance(template, str) else None,
+                begin=_begin(tokenizer),
+                add_begin=tokenizer.add_bos,
+                ends=tuple(
+                    Special(token_id, tokenizer.token_name(token_id), origin)
+                    for token_id, origin in tokenizer.end_ids.items()
+                ),
+            )
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all tensors; packing them for the processor adds nothing."""
+        return sum(stored.bytes for stored in self.formats.values())
+
+    def memory(self, context: int) -> int:
+        """Bytes of weights, keys and values for a text of so many tokens."""
+        return self.weight_bytes + context * self.kv_bytes
+
+
+def _formats(file: GGUFFile) -> dict[str, Stored]:
+    found: dict[str, Stored] = {}
+    for info in file.tensors.values():
+        before = found.get(info.format, Stored(0, 0))
+        found[info.format] = Stored(before.tensors + 1, before.bytes + info.nbytes)
+    return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
+
+
+def _begin(tokenizer: Tokenizer) -> Special | None:
+    if tokenizer.bos_id is None:
+        return None
+    name = tokenizer.token_name(tokenizer.bos_id)
+    return Special(tokenizer.bos_id, name, "tokenizer.ggml.bos_token_id")

@@ -1,0 +1,59 @@
+"""``cutaway models show``: one model as its file describes it."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from cutaway import hub
+from cutaway.card import Card, Special
+from cutaway.cli.streams import print_json
+from cutaway.progress import megabytes
+from cutaway.sampling import check_int
+
+
+def run(args: Namespace) -> int:
+    """Print the card to standard output."""
+    card = Card.read(hub.resolve(args.name))
+    longest = card.config.context_length
+    context = longest if args.context is None else check_int("--context", args.context, 1, longest)
+    if args.json:
+        print_json(_document(card, context))
+    else:
+        for name, text in _rows(card, context):
+            print(f"{name:<14}{text}".rstrip())
+    return 0
+
+
+def _document(card: Card, context: int) -> dict[str, object]:
+    told = asdict(card) | {"path": str(card.path)}
+    return told | {"memory": {"context": context, "bytes": card.memory(context)}}
+
+
+def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
+    c = card.config
+    yield "name", card.name
+    yield "file", f"{card.path} ({megabytes(card.file_bytes)})"
+    yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
+    yield "layers", f"{c.layers} of width {c.hidden:,}"
+    yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
+    yield "positions", f"rope, base {c.rope_base:,.0f}, {c.rope_dim} of {c.head_dim} turned"
+    yield "context", f"{c.context_length:,} tokens"
+    yield "vocabulary", f"{card.vocab_size:,} tokens"
+    for i, (name, stored) in enumerate(card.formats.items()):
+        tensors = f"{stored.tensors} tensor{'s' * (stored.tensors != 1)}"
+        yield "" if i else "weights", f"{name:<5} {tensors}, {megabytes(stored.bytes)}"
+    yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
+    yield "", f"{megabytes(card.weight_bytes)} of weights"
+    keys = megabytes(context * card.kv_bytes)
+    yield "", f"{keys} of keys and values, {card.kv_bytes:,} bytes a token"
+    yield (
+        "chat",
+        "yes, by a template of its own" if card.template else "no template: completion only",
+    )
+    yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
+    for i, end in enumerate(card.ends):
+        yield "" if i else "ends with", _special(end)
+
+
+def _special(token: Special) -> str:
+    return f"{token.name} ({token.id}), from {token.origin}"
