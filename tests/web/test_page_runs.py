@@ -14,7 +14,7 @@ pytestmark = pytest.mark.model
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_tokens": 24}
 SEEN = "(field) => field.getBoundingClientRect().bottom <= innerHeight"
-LUCKY = {"temperature": 0.8, "max_tokens": 24, "seed": 11}
+LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_text_is_the_engines_own(page, alone, tmp_path):
     done = alone.generate(PROMPT, **LUCKY)
     assert trace.output_token_ids == done.token_ids
     assert trace.steps[-1].fingerprint == done.fingerprint
-    assert len(page.tokens) == 24
+    assert len(page.tokens) == 40
 
 
 def test_a_conversation_is_answered_while_one_looks(page):
@@ -140,6 +140,40 @@ def test_two_runs_stand_side_by_side(page):
     assert page.tab.locator("run-compare .chip").count() >= 40
 
 
+def test_a_tree_is_saved_as_traces_that_name_their_parents(page, tmp_path):
+    page.write(PROMPT, **LUCKY)
+    page.fork(2)
+    page.tab.get_by_role("tab", name="Branches").click()
+    page.tab.get_by_role("button", name="Export this tree").click()
+    links = page.tab.locator("branch-tree a[download]")
+    links.nth(1).wait_for()
+    traces = []
+    for i in range(2):
+        with page.tab.expect_download() as download:
+            links.nth(i).click()
+        download.value.save_as(tmp_path / f"{i}.jsonl")
+        traces.append(Trace.read(tmp_path / f"{i}.jsonl"))
+    root, fork = traces
+    assert root.head.parent is None
+    assert diff(root, fork).is_fork
+
+
+def test_a_trace_may_be_dropped(page, alone, tmp_path):
+    path = tmp_path / "run.jsonl"
+    alone.generate(PROMPT, trace=path, **GREEDY)
+    page.tab.evaluate(
+        """(text) => {
+            const data = new DataTransfer();
+            data.items.add(new File([text], "run.jsonl"));
+            document.body.dispatchEvent(
+                new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+        }""",
+        path.read_text(),
+    )
+    page.ended()
+    assert len(page.tokens) == 24
+
+
 def test_an_address_brings_everything_back(page):
     page.write(PROMPT, **LUCKY)
     page.fork(2)
@@ -149,7 +183,7 @@ def test_an_address_brings_everything_back(page):
     before, address = page.tokens, page.address
     page.tab.reload()
     page.ended()
-    page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 23")
+    page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 39")
     page.settle()
     assert page.tokens == before
     assert page.step == 5
@@ -165,7 +199,7 @@ def test_another_address_is_another_page(page):
     page.go()
     page.tab.get_by_text("no run yet").wait_for(state="attached")
     page.tab.evaluate("(address) => { location.hash = address; }", address)
-    page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 23")
+    page.tab.wait_for_function("() => document.querySelectorAll('token-strip .chip').length > 39")
     assert page.tokens == tokens
 
 

@@ -83,9 +83,8 @@ def run(args: Namespace) -> int:
     from cutaway.async_llm import AsyncLLM
 
     host, port = args.host, args.port
-    sockets = process.bind(
-        host, port, patience=settings.write_timeout
-    )  # before a model is loaded for nothing
+    # Before a model is loaded for nothing.
+    sockets = process.bind(host, port, patience=settings.write_timeout)
     log.configure(args.log)
     llm = AsyncLLM(console.load(args), **options)
     app = create_app(llm, settings)

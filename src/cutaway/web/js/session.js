@@ -92,7 +92,7 @@ export class Session {
     if (about && about.weights !== head.weights) {
       this.store.set({ notice: `The run was recorded with another model, ${head.model}: ${about.model} goes on.` });
     }
-    const most = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + 1);
+    const most = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
       kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
       settings: { ...asked(head.params), max_tokens: most, ...settings },
@@ -127,6 +127,9 @@ export class Session {
     return added;
   }
 }
+
+/** Tokens that follow a branch at least, however near it is to the end of its run. */
+const AFTER = 32;
 
 /** Settings of a trace's head that a request may name. */
 const ASKED = [
