@@ -16,11 +16,13 @@ int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 }  // namespace
 
-Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s)
+Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, std::vector<double> frequencies)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
       keys_(plan.claim_kv((size_t)s.kv_heads * s.head_dim * kKvBlock * 2) / 2),
-      values_(plan.claim_kv((size_t)s.kv_heads * stride_of(s.head_dim) * kKvBlock * 2) / 2) {
-  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim || s.rope_dim > s.head_dim)
+      values_(plan.claim_kv((size_t)s.kv_heads * stride_of(s.head_dim) * kKvBlock * 2) / 2),
+      frequencies_(std::move(frequencies)) {
+  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
+      (int)frequencies_.size() > s.head_dim / 2)
     throw std::invalid_argument("attention: these heads are not supported");
 }
 
@@ -28,10 +30,10 @@ void Attend::prepare(Step& step) {
   const Batch& b = step.batch;
   int last = -1;
   for (int i = 0; i < b.rows; i++) last = std::max(last, b.positions[i]);
-  const int pairs = shape_.rope_dim / 2;
+  const int pairs = (int)frequencies_.size();
   for (int p = pairs ? (int)angles_.size() / (2 * pairs) : last + 1; p <= last; p++)
     for (int i = 0; i < pairs; i++) {
-      const double angle = p * pow(shape_.rope_base, -2.0 * i / shape_.rope_dim);
+      const double angle = p * frequencies_[i];
       angles_.push_back((float)cos(angle));
       angles_.push_back((float)sin(angle));
     }
@@ -52,8 +54,9 @@ void Attend::prepare(Step& step) {
 }
 
 void Attend::rotate(float* head, int position) const {
-  const float* angle = angles_.data() + (size_t)position * shape_.rope_dim;
-  for (int i = 0; i < shape_.rope_dim; i += 2) {
+  const int turned = 2 * (int)frequencies_.size();
+  const float* angle = angles_.data() + (size_t)position * turned;
+  for (int i = 0; i < turned; i += 2) {
     const float x = head[i], y = head[i + 1], c = angle[i], s = angle[i + 1];
     head[i] = x * c - y * s;
     head[i + 1] = x * s + y * c;

@@ -141,10 +141,10 @@ NB_MODULE(_native, m) {
       })
       .def("linear", &add_linear)
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, int heads, int kv_heads, int head_dim,
-                        int rope_dim, double rope_base, float scale, float softcap, int window) {
-        const AttendShape shape{heads, kv_heads, head_dim, rope_dim, rope_base, scale, softcap, window};
-        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape));
-      }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "rope_dim"_a, "rope_base"_a,
+                        std::vector<double> frequencies, float scale, float softcap, int window) {
+        const AttendShape shape{heads, kv_heads, head_dim, scale, softcap, window};
+        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(frequencies)));
+      }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "frequencies"_a,
          "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)

@@ -77,8 +77,7 @@ class Linear : public Op {
 };
 
 struct AttendShape {
-  int heads, kv_heads, head_dim, rope_dim;  // rope_dim 0: no rotation
-  double rope_base;
+  int heads, kv_heads, head_dim;
   float scale, softcap;  // softcap 0: none
   int window;            // 0: all
 };
@@ -86,7 +85,8 @@ struct AttendShape {
 // Rotate q and k, store k and v, attend.
 class Attend : public Op {
  public:
-  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape);
+  // frequencies: radians a position by which each pair of neighbours is turned; the rest is not.
+  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape, std::vector<double> frequencies);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
 
@@ -102,6 +102,7 @@ class Attend : public Op {
   const AttendShape shape_;
   const int group_, stride_;  // query heads per KV head; halves per V row
   const size_t keys_, values_;  // where in a KV block this layer's begin, in halves
+  std::vector<double> frequencies_;
   std::vector<float> angles_;  // cos and sin by position, then by pair
   std::vector<Tile> tiles_;
   Shares shares_;

@@ -1,6 +1,6 @@
 """Writes small random llama models as GGUF files, in shapes odd enough to catch a mistake."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ def write_tiny_llama(
     hidden: int = 32, feed_forward: int = 96, layers: int = 2, context: int = 128, seed: int = 0,
     extra_tensor: str | None = None, skip_tensor: str | None = None, architecture: str = "llama",
     metadata: Mapping[str, Any] | None = None, rows: int | None = None, format: str = "F32",
-    formats: Mapping[str, str] | None = None,
+    formats: Mapping[str, str] | None = None, rope_factors: Sequence[float] | None = None,
 ) -> Path:  # fmt: skip
     """head_dim differs from hidden / heads, and heads from kv_heads, on purpose.
 
@@ -65,6 +65,8 @@ def write_tiny_llama(
             raw = random_matrix(rng, kind, shape, scale)
             kind_id = gguf.GGMLQuantizationType[kind] if raw.dtype == np.uint8 else None
             writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind_id)
+    if rope_factors:
+        writer.add_tensor("rope_freqs.weight", np.array(rope_factors, np.float32))
     for key, value in (metadata or {}).items():
         writer.kv_data[0].pop(key, None)
         if value is not None:

@@ -1,5 +1,6 @@
 // A small random llama, built from a fixed generator: the same numbers on every machine.
 #pragma once
+#include <math.h>
 #include <string.h>
 
 #include <memory>
@@ -66,6 +67,12 @@ inline void random_matrix(Random& random, Pool& pool, Format f, int rows, int co
   out.view = pack(pool, f, source.data(), rows, cols, nullptr, out.packed.data());
 }
 
+inline std::vector<double> frequencies(int head_dim) {
+  std::vector<double> found;
+  for (int i = 0; i < head_dim; i += 2) found.push_back(pow(10000.0, -(double)i / head_dim));
+  return found;
+}
+
 // hidden 256, 6 heads of 24 on 2 KV heads would leave a ragged width; 8 of 32 suit every format.
 struct Shape {
   int vocab = 50, hidden = 256, heads = 8, kv_heads = 2, head_dim = 32, feed_forward = 256, layers = 2;
@@ -123,8 +130,9 @@ struct TinyModel {
       linear(Rows::kAll, normed, act, Linear::Finish::kStore,
              {{matrix(q, s.hidden), heads, {}}, {matrix(kv, s.hidden), k, {}}, {matrix(kv, s.hidden), v, {}}});
       plan->add(std::make_unique<Attend>(*plan, heads, k, v, mixed,
-                                         AttendShape{s.heads, s.kv_heads, s.head_dim, s.head_dim, 10000.0,
-                                                     0.1767767f, layer ? 5.0f : 0.0f, layer ? 40 : 0}));
+                                         AttendShape{s.heads, s.kv_heads, s.head_dim, 0.1767767f,
+                                                     layer ? 5.0f : 0.0f, layer ? 40 : 0},
+                                         frequencies(s.head_dim)));
       quantise(mixed, q, act);
       linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(s.hidden, q), x, {}}});
       norm(Rows::kAll, x, normed, act);

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, model
+from cutaway.errors import FormatError
 from cutaway.weights import GGUFFile
 from random_llama import write_tiny_llama
 
@@ -30,7 +31,8 @@ def textbook(path, ids):
     def rotate(heads, position):
         for head in heads:
             for i in range(0, c.rope_dim, 2):
-                a = position * c.rope_base ** (-i / c.rope_dim)
+                a = position * c.rope_base ** (-i / c.rope_dim) / c.rope_stretch
+                a /= w["rope_freqs"][i // 2] if "rope_freqs" in w else 1
                 x, y = head[i], head[i + 1]
                 head[i], head[i + 1] = x * np.cos(a) - y * np.sin(a), x * np.sin(a) + y * np.cos(a)
         return heads
@@ -78,6 +80,38 @@ def test_other_shapes(tmp_path, shape):
             ).max()
             < 1e-4
         )
+
+
+STRETCHED = {
+    "llama 3": {"rope_factors": [1, 1.5, 4, 32]},
+    "linear": {"metadata": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}},
+    "older": {"metadata": {"llama.rope.scale_linear": 2.5}, "rope_factors": [1, 1, 2, 8]},
+}
+IDS = [1, 50, 200, 7, 263, 3, 3, 90, *range(40, 80)]
+
+
+@pytest.mark.parametrize("kind", STRETCHED)
+def test_positions_are_stretched_as_the_model_says(tmp_path, kind):
+    path = write_tiny_llama(tmp_path / "m.gguf", **STRETCHED[kind])
+    logits = LLM(path, backend="reference").logits(IDS)
+    assert np.abs(logits - textbook(path, IDS)).max() < 1e-3
+    plain = LLM(write_tiny_llama(tmp_path / "plain.gguf"), backend="reference").logits(IDS)
+    assert np.linalg.norm(logits - plain) / np.linalg.norm(plain) > 0.05
+
+
+@pytest.mark.parametrize("kind", STRETCHED)
+def test_the_native_backend_stretches_them_too(tmp_path, kind):
+    path = write_tiny_llama(tmp_path / "m.gguf", **STRETCHED[kind])
+    ours, ideal = LLM(path, backend="cpu").logits(IDS), LLM(path, backend="reference").logits(IDS)
+    assert np.linalg.norm(ours - ideal) / np.linalg.norm(ideal) < 5e-3
+
+
+@pytest.mark.parametrize("factor", [0, -1, float("nan"), float("inf")])
+def test_factors_that_stretch_nothing_are_refused(tmp_path, factor):
+    path = write_tiny_llama(tmp_path / "m.gguf", rope_factors=[1, 1, factor, 1])
+    for backend in ("reference", "cpu"):
+        with pytest.raises(FormatError, match="rope factors must be positive"):
+            LLM(path, backend=backend).logits(IDS)
 
 
 def test_a_later_token_moves_no_earlier_logit(llm):

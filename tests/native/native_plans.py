@@ -7,6 +7,7 @@ token i is row i. A result row is as long as that table has rows, hence the padd
 import numpy as np
 
 from cutaway import _native
+from cutaway.model.rope import frequencies
 from cutaway.weights import FORMATS
 from random_llama import random_matrix
 
@@ -65,6 +66,10 @@ def run_apart(plan, count):
     return plan.run(every, zeros, every, np.zeros((count, 1), np.int32), every).copy()
 
 
+def turns(rope_dim, base):
+    return frequencies({"rope_dim": rope_dim, "base": base, "stretch": 1.0})
+
+
 def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
     """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
 
@@ -80,7 +85,7 @@ def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
     plan.embed(table(rows), (source, 0))
     plan.attend(
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
-        heads, kv_heads, d, shape.get("rope_dim", 0), shape.get("base", 10000.0),
+        heads, kv_heads, d, turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
         shape.get("scale", d**-0.5), shape.get("softcap", 0.0), shape.get("window", 0),
     )  # fmt: skip
     plan.output((out, 0))

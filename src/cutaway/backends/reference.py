@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.backends.base import KV_BLOCK, Batch, Logits, Watch
 from cutaway.model import Graph, Op
+from cutaway.model.rope import frequencies
 
 Array = NDArray[np.float32]
 
@@ -85,8 +86,9 @@ class ReferenceBackend:
         return y + self._weight(op, "bias") if "bias" in op.weights else y
 
     def _rope(self, op: Op, batch: Batch, x: Array) -> Array:
-        n = op.attrs["rope_dim"]
-        frequency = op.attrs["base"] ** (-np.arange(0, n, 2) / n)  # (n/2,), float64
+        n, factors = op.attrs["rope_dim"], op.weights.get("factors")
+        own = None if factors is None else self.weights[factors].tolist()
+        frequency = np.array(frequencies(op.attrs, own))  # (n/2,)
         angle = batch.positions[:, None, None] * frequency  # (M, 1, n/2)
         cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
         out = x.reshape(len(x), -1, op.attrs["head_dim"]).copy()  # (M, heads, head_dim)

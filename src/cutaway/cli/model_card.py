@@ -36,7 +36,11 @@ def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
     yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
     yield "layers", f"{c.layers} of width {c.hidden:,}"
     yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
-    yield "positions", f"rope, base {c.rope_base:,.0f}, {c.rope_dim} of {c.head_dim} turned"
+    stretch = f", stretched {c.rope_stretch:g} times" if c.rope_stretch != 1 else ""
+    yield (
+        "positions",
+        f"rope, base {c.rope_base:,.0f}, {c.rope_dim} of {c.head_dim} turned{stretch}",
+    )
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
     for i, (name, stored) in enumerate(card.formats.items()):

@@ -19,9 +19,6 @@ _LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
 
 # What would change the text: the values of the key that change nothing, and what others mean.
 _VARIANTS: Mapping[str, tuple[tuple[str | int, ...], str]] = {
-    "rope.scaling.type": (("none",), "rope scaling"),
-    "rope.scaling.factor": ((0, 1), "rope scaling"),
-    "rope.scale_linear": ((0, 1), "rope scaling"),
     "expert_count": ((0,), "a mixture of experts"),
 }
 
@@ -39,6 +36,7 @@ class ModelConfig:
     head_dim: int
     rope_dim: int
     rope_base: float
+    rope_stretch: float  # positions count as so many times less: linear rope scaling
     norm_eps: float
 
 
@@ -78,6 +76,21 @@ class _Reader:
                     "use a model without it"
                 )
 
+    def rope_stretch(self) -> float:
+        """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
+        kind = self.metadata.get(f"{self.prefix}.rope.scaling.type", "linear")
+        if not isinstance(kind, str) or kind not in ("none", "linear"):
+            raise FormatError(
+                f"rope scaling is not supported in this form ({self.prefix}.rope.scaling.type is "
+                f"{kind!r:.40}); use a model with none, linear, or llama 3's"
+            )
+        for key in ("rope.scaling.factor", "rope.scale_linear"):
+            value = self.metadata.get(f"{self.prefix}.{key}")
+            if kind == "linear" and value is not None:
+                none = isinstance(value, (int, float)) and value == 0
+                return 1.0 if none else self.number(key)
+        return 1.0
+
 
 def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
     """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
@@ -107,5 +120,6 @@ def config_from_gguf(metadata: Mapping[str, Any]) -> ModelConfig:
         head_dim=head_dim,
         rope_dim=rope_dim,
         rope_base=read.number("rope.freq_base", 10000.0),
+        rope_stretch=read.rope_stretch(),
         norm_eps=read.number("attention.layer_norm_rms_epsilon"),
     )

@@ -76,15 +76,23 @@ class Graph:
             weights["bias"] = f"{weight}.bias"
         return self._add("linear", out, x, name=weight, weights=weights)
 
-    def rope(self, x: Tensor, *, head_dim: int, rope_dim: int, base: float) -> Tensor:
-        """Rotate neighbouring pairs (2i, 2i+1) by position · base^(-2i/rope_dim): (M, n) -> (M, n).
+    def rope(
+        self, x: Tensor, *, head_dim: int, rope_dim: int, base: float, stretch: float = 1.0,
+        factors: str | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Rotate neighbouring pairs (2i, 2i+1) by position · frequency: (M, n) -> (M, n).
 
-        Su et al. 2021, arXiv 2104.09864; GGUF stores llama's q and k permuted for this form.
+        See ``rope.frequencies``; factors: a tensor of rope_dim / 2 divisors. GGUF stores llama's q
+        and k permuted for this form.
         """
         if x.width % head_dim:
             raise FormatError(f"{x.name} is {x.width} wide, which is no whole number of heads")
-        attrs = {"head_dim": head_dim, "rope_dim": rope_dim, "base": base}
-        return self._add("rope", x.width, x, attrs=attrs)
+        attrs = {"head_dim": head_dim, "rope_dim": rope_dim, "base": base, "stretch": stretch}
+        weights = {}
+        if factors is not None:
+            self._expect(f"{factors}.weight", (rope_dim // 2,))
+            weights["factors"] = f"{factors}.weight"
+        return self._add("rope", x.width, x, weights=weights, attrs=attrs)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cutaway import _native
 from cutaway.errors import FormatError
 from cutaway.model import Graph, Op, Tensor
+from cutaway.model.rope import frequencies
 
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
@@ -278,14 +279,19 @@ class Emitter:
         parts = [self._part(op.ops[0], op.writes[0][0])]
         self.plan.linear(self._is_late(op), *self._inputs(op), "add", parts)
 
+    def _turns(self, op: Op) -> list[float]:
+        """By how much a rope turns each pair; empty where the op is none."""
+        if op.kind != "rope":
+            return []
+        factors = op.weights.get("factors")
+        return frequencies(op.attrs, None if factors is None else self.c.vectors[factors].tolist())
+
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
-        ropes = [self.c.maker[name] for name in op.ops[0].inputs[:2]]
-        kinds = {(r.attrs["rope_dim"], r.attrs["base"]) for r in ropes if r.kind == "rope"}
-        if len(kinds) > 1 or len({r.kind == "rope" for r in ropes}) > 1:
+        of_q, of_k = (self._turns(self.c.maker[name]) for name in op.ops[0].inputs[:2])
+        if of_q != of_k:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
-        rope_dim, base = kinds.pop() if kinds else (0, 1.0)
         q, k, v = (self._view(name) for name in op.reads)
         out = self._view(op.writes[0][0])
-        shape = (a["heads"], a["kv_heads"], a["head_dim"], rope_dim, base)
+        shape = (a["heads"], a["kv_heads"], a["head_dim"], of_q)
         self.plan.attend(q, k, v, out, *shape, a["head_dim"] ** -0.5, softcap=0.0, window=0)

@@ -11,7 +11,10 @@ def llama(g: Graph, c: ModelConfig) -> Tensor:
     """
 
     def rope(x: Tensor) -> Tensor:
-        return g.rope(x, head_dim=c.head_dim, rope_dim=c.rope_dim, base=c.rope_base)
+        return g.rope(
+            x, head_dim=c.head_dim, rope_dim=c.rope_dim, base=c.rope_base, stretch=c.rope_stretch,
+            factors="rope_freqs" if g.has("rope_freqs.weight") else None,
+        )  # fmt: skip
 
     x = g.embed("token_embd")  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
