@@ -9,7 +9,7 @@ import { clip, titleOf } from "./branches.js";
 import { chip } from "./chip.js";
 import { changesTable, figuresTable, told } from "./compare-figures.js";
 import { diff, stretches } from "./diff.js";
-import { el, replace, say } from "./dom.js";
+import { el, keepInSight, replace, say } from "./dom.js";
 import { View } from "./view.js";
 /** @import { Run } from "./store.js" */
 /** @import { Stretch } from "./diff.js" */
@@ -161,15 +161,9 @@ export class RunCompare extends View {
     this.marked?.removeAttribute("aria-current");
     this.marked = chosen;
     chosen?.setAttribute("aria-current", "step");
-    if (chosen) this.reveal(chosen);
-  }
-
-  /** @param {HTMLElement} chosen within its box: the page itself stays where it is */
-  reveal(chosen) {
-    const [box, own] = [this.texts.getBoundingClientRect(), chosen.getBoundingClientRect()];
-    const top = this.texts.firstElementChild?.getBoundingClientRect().bottom ?? box.top; // the heads
-    if (own.top < top) this.texts.scrollTop += own.top - top;
-    else if (own.bottom > box.bottom) this.texts.scrollTop += own.bottom - box.bottom;
+    const heads = this.texts.firstElementChild;
+    const head = heads ? heads.getBoundingClientRect().bottom - this.texts.getBoundingClientRect().top : 0;
+    if (chosen) keepInSight(this.texts, chosen, { head });
   }
 
   /** @param {Event} event */

@@ -68,3 +68,16 @@ function dress(element, attributes) {
     else element.setAttribute(name, value === true ? "" : String(value));
   }
 }
+
+/**
+ * Scrolls a box so that something in it can be seen; the page itself stays where it is.
+ * @param {HTMLElement} box @param {HTMLElement} inside
+ * @param {{head?: number, air?: number}} [room] pixels: at the top under what stays there; and left
+ *   free to the edge
+ */
+export function keepInSight(box, inside, { head = 0, air = 0 } = {}) {
+  const [frame, own] = [box.getBoundingClientRect(), inside.getBoundingClientRect()];
+  const top = frame.top + head;
+  if (own.top < top) box.scrollTop += own.top - top - air;
+  else if (own.bottom > frame.bottom) box.scrollTop += own.bottom - frame.bottom + air;
+}

@@ -6,7 +6,7 @@
  */
 
 import { chip } from "./chip.js";
-import { el, replace } from "./dom.js";
+import { el, keepInSight, replace } from "./dom.js";
 import { surpriseColour } from "./figures.js";
 import { prompt } from "./prompt.js";
 import { View } from "./view.js";
@@ -85,14 +85,7 @@ export class TokenStrip extends View {
     this.marked?.removeAttribute("aria-current");
     this.marked = chosen;
     chosen?.setAttribute("aria-current", "step");
-    if (chosen) this.reveal(chosen);
-  }
-
-  /** @param {HTMLElement} chosen scrolled into the strip; the page stays where it is */
-  reveal(chosen) {
-    const [box, at] = [this.tokens.getBoundingClientRect(), chosen.getBoundingClientRect()];
-    if (at.top < box.top) this.tokens.scrollTop -= box.top - at.top + AIR;
-    else if (at.bottom > box.bottom) this.tokens.scrollTop += at.bottom - box.bottom + AIR;
+    if (chosen) keepInSight(this.tokens, chosen, { air: AIR });
   }
 
   /** @param {Event} event */

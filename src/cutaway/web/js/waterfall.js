@@ -5,7 +5,7 @@
 
 import { ask } from "./api.js";
 import { heading, rows } from "./candidates.js";
-import { el, replace } from "./dom.js";
+import { el, keepInSight, replace } from "./dom.js";
 import { visible } from "./figures.js";
 import { sentence } from "./session.js";
 import { cards, tellWay } from "./stages.js";
@@ -72,7 +72,8 @@ export class StepWaterfall extends View {
     if (row !== this.marked) {
       this.marked?.removeAttribute("aria-current");
       row.setAttribute("aria-current", "true");
-      within(row);
+      const box = /** @type {HTMLElement} */ (row.closest(".scrolling"));
+      keepInSight(box, row, { head: this.head.offsetHeight });
       this.marked = row;
       tellWay(this.cards, run.trace, step, candidate);
     }
@@ -121,16 +122,5 @@ async function tokensOf(text) {
 /** @param {string} label @param {HTMLElement} wide @returns {HTMLElement} it, in a box that scrolls */
 const scrolling = (label, wide) =>
   el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": label }, wide);
-
-/** @param {HTMLElement} row seen within its own box; the page itself does not move */
-function within(row) {
-  const box = row.closest(".scrolling");
-  if (!box) return;
-  const head = box.querySelector("thead")?.getBoundingClientRect().height ?? 0;
-  const top = row.offsetTop - head;
-  const bottom = row.offsetTop + row.offsetHeight - box.clientHeight;
-  if (box.scrollTop > top) box.scrollTop = top;
-  else if (box.scrollTop < bottom) box.scrollTop = bottom;
-}
 
 customElements.define("step-waterfall", StepWaterfall);
