@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from cutaway.backends.base import KV_BLOCK, Backend, Batch, Logits, Watch
 from cutaway.errors import InputError
 from cutaway.model import Graph
-from cutaway.weights import GGUFFile
+from cutaway.weights import ModelFile
 
 if TYPE_CHECKING:
     from cutaway._native import Pool
@@ -25,7 +25,7 @@ def default() -> str:
 def load(
     name: str,
     graph: Graph,
-    file: GGUFFile,
+    file: ModelFile,
     *,
     kv_blocks: int,
     context: int,

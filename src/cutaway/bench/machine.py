@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from cutaway import _native
-from cutaway.weights import GGUFFile, TensorInfo
+from cutaway.weights import ModelFile, TensorInfo
 
 STREAMS = (1, 2, 4, 8)
 """How many streams a thread reads at once; the best of them counts."""
@@ -24,7 +24,7 @@ class Probe:
     """
 
     def __init__(
-        self, threads: int, tier: str, buffer: int, file: GGUFFile, weight: TensorInfo
+        self, threads: int, tier: str, buffer: int, file: ModelFile, weight: TensorInfo
     ) -> None:
         self.tier, self.buffer = tier, buffer
         self._pool = _native.Pool(threads)
@@ -48,7 +48,7 @@ class Probe:
         return max(self.instruction_ops, self.kernel_ops)
 
 
-def _some_rows(pool: _native.Pool, file: GGUFFile, weight: TensorInfo) -> _native.Packed:
+def _some_rows(pool: _native.Pool, file: ModelFile, weight: TensorInfo) -> _native.Packed:
     """The first panel of a matrix."""
     rows, cols = min(weight.shape[0], 16), weight.shape[1]
     arena = _native.Arena(_native.packed_bytes(weight.format, rows, cols))

@@ -1,10 +1,19 @@
-"""Weights on disk: a GGUF file's metadata, its tensor table and its numbers.
+"""Weights on disk: a file's metadata, its tensor table and its numbers.
 
 Knows bytes and formats. Refuses to know what a layer is.
 """
 
 from .decode import dequantize
+from .file import ModelFile, TensorInfo
 from .formats import FORMATS, FORMATS_BY_ID, QuantFormat
-from .gguf import GGUFFile, TensorInfo
+from .gguf import GGUFFile
 
-__all__ = ["FORMATS", "FORMATS_BY_ID", "GGUFFile", "QuantFormat", "TensorInfo", "dequantize"]
+__all__ = [
+    "FORMATS",
+    "FORMATS_BY_ID",
+    "GGUFFile",
+    "ModelFile",
+    "QuantFormat",
+    "TensorInfo",
+    "dequantize",
+]

@@ -12,11 +12,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import prod
 from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError, InputError
 
 from .cursor import Cursor, quoted
-from .decode import dequantize
+from .file import ModelFile, TensorInfo
 from .formats import FORMATS, FORMATS_BY_ID, type_name
 
 _MAGIC = b"GGUF"
@@ -47,14 +46,10 @@ _IMPOSTORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Where a tensor lies and how it is stored."""
+class _Stored(TensorInfo):
+    """And where the tensor lies: bytes from the start of the file. GGUF writes shapes reversed."""
 
-    name: str
-    format: str  # a key of `FORMATS`: "Q4_1"
-    shape: tuple[int, ...]  # row-major, outermost first: (rows, cols); GGUF writes it reversed
-    offset: int  # bytes from the start of the file
-    nbytes: int
+    offset: int
 
     @property
     def end(self) -> int:
@@ -62,7 +57,7 @@ class TensorInfo:
         return self.offset + self.nbytes
 
 
-class GGUFFile:
+class GGUFFile(ModelFile):
     """A GGUF file: its metadata, its tensors, and views of their bytes.
 
     `metadata` maps keys to str, int, float, bool; arrays of strings are list[str],
@@ -75,9 +70,7 @@ class GGUFFile:
     system ends a process that touches mapped bytes that are gone.
     """
 
-    path: Path
-    metadata: Mapping[str, Any]
-    tensors: Mapping[str, TensorInfo]
+    tensors: Mapping[str, _Stored]
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -94,32 +87,17 @@ class GGUFFile:
         _forget(data, 0, cursor.position)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return the stored bytes of a tensor: uint8 (nbytes,), a read-only view, no copy.
-
-        Raises `InputError` for an unknown name or a closed file.
-        """
-        info = self._info(name)
+        """See `ModelFile`; a view, no copy."""
+        info = self._stored(name)
         if self._bytes is None:
             raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
         return self._bytes[info.offset : info.end]
 
     def release(self, name: str) -> None:
-        """Tell the system that a tensor's bytes were read: they need no memory any more.
-
-        They can be read again, from the disk, and so can its neighbours', which may go too. Does
-        nothing after `close`, or where the system has no such call.
-        """
-        info = self._info(name)
+        """See `ModelFile`; its neighbours' bytes may go too, where the system has such a call."""
+        info = self._stored(name)
         if self._map is not None:
             _forget(self._map, info.offset, info.end)
-
-    def dequantize(self, name: str) -> NDArray[np.float32]:
-        """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
-
-        Raises `InputError` for an unknown name or a closed file.
-        """
-        info = self._info(name)
-        return dequantize(FORMATS[info.format], self.raw(name)).reshape(info.shape)
 
     def close(self) -> None:
         """Let go of the mapping; the bytes stay mapped until the last view of them is gone."""
@@ -127,20 +105,8 @@ class GGUFFile:
         # leaves that to whoever drops the last one, and no view can ever dangle.
         self._bytes = self._map = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _info(self, name: str) -> TensorInfo:
-        if name not in self.tensors:
-            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+    def _stored(self, name: str) -> _Stored:
+        self.info(name)
         return self.tensors[name]
 
 
@@ -203,10 +169,10 @@ def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
     return alignment
 
 
-def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
+def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, _Stored]:
     cursor.where = "the tensor table"
     cursor.check_room(count, _MIN_TENSOR, f"entries of at least {_MIN_TENSOR} bytes")
-    entries: dict[str, TensorInfo] = {}
+    entries: dict[str, _Stored] = {}
     for i in range(count):
         cursor.where = f"tensor {i + 1} of {count}"
         name = cursor.string()
@@ -217,7 +183,7 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Tenso
     return {name: replace(info, offset=start + info.offset) for name, info in entries.items()}
 
 
-def _read_tensor(cursor: Cursor, name: str, alignment: int) -> TensorInfo:
+def _read_tensor(cursor: Cursor, name: str, alignment: int) -> _Stored:
     """Read one entry after its name; its offset is still relative to the data."""
     cursor.where = f"the tensor {quoted(name)}"
     dims = cursor.u32()
@@ -240,10 +206,10 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> TensorInfo:
         )
     if offset % alignment:
         cursor.fail(f"{cursor.where} lies at offset {offset}, not a multiple of {alignment}")
-    return TensorInfo(name, format.name, shape, offset, format.nbytes(prod(shape)))
+    return _Stored(name, format.name, shape, offset)
 
 
-def _check_extents(cursor: Cursor, tensors: dict[str, TensorInfo], size: int) -> None:
+def _check_extents(cursor: Cursor, tensors: dict[str, _Stored], size: int) -> None:
     """Fail unless every tensor lies inside the file and apart from the others."""
     ordered = sorted(tensors.values(), key=lambda info: info.offset)
     for info in ordered:

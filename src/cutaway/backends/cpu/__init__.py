@@ -15,7 +15,7 @@ from cutaway.backends.base import KV_BLOCK, Batch, Logits
 from cutaway.backends.cpu.compile import Compiler, Emitter
 from cutaway.errors import InputError
 from cutaway.model import Graph
-from cutaway.weights import GGUFFile
+from cutaway.weights import ModelFile
 
 _HALF = 2  # bytes
 _LANES = 16  # values rows are padded to this many halves
@@ -30,7 +30,7 @@ class CpuBackend:
     def __init__(
         self,
         graph: Graph,
-        file: GGUFFile,
+        file: ModelFile,
         *,
         kv_blocks: int,
         context: int,
@@ -66,7 +66,7 @@ class CpuBackend:
         self._plan.copy_blocks(sources, targets)
 
 
-def pack_matrices(graph: Graph, file: GGUFFile, pool: _native.Pool) -> dict[str, _native.Packed]:
+def pack_matrices(graph: Graph, file: ModelFile, pool: _native.Pool) -> dict[str, _native.Packed]:
     """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena."""
     names = dict.fromkeys(
         op.weights["weight"] for op in graph.ops if op.kind in ("embed", "linear")
@@ -81,7 +81,7 @@ def pack_matrices(graph: Graph, file: GGUFFile, pool: _native.Pool) -> dict[str,
     return packed
 
 
-def read_vector(file: GGUFFile, name: str) -> NDArray[np.float32]:
+def read_vector(file: ModelFile, name: str) -> NDArray[np.float32]:
     """A norm or a bias as numbers."""
     vector = file.dequantize(name)
     file.release(name)

@@ -1,0 +1,91 @@
+"""What every file of a model offers, however it stores one: metadata and tensors by name.
+
+Knows the face that the readers share; its words are GGUF's (metadata keys, tensor names), so
+that nobody behind it asks which kind of file it was. Refuses to know any kind of file.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import InputError
+
+from .cursor import quoted
+from .decode import dequantize
+from .formats import FORMATS
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A tensor's name, how it is stored and its size."""
+
+    name: str
+    format: str  # a key of `FORMATS`: "Q4_1"
+    shape: tuple[int, ...]  # row-major, outermost first: (rows, cols)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, as stored."""
+        return FORMATS[self.format].nbytes(prod(self.shape))
+
+
+class ModelFile(ABC):
+    """A model on disk.
+
+    `metadata` maps GGUF's keys to str, int, float, bool, list[str] or read-only numpy arrays;
+    `tensors` maps GGUF's tensor names, in the order of the file. Both stay valid after `close`.
+    """
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, TensorInfo]
+
+    @abstractmethod
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor in its format: uint8 (nbytes,), read-only.
+
+        Raises `InputError` for an unknown name or a closed file.
+        """
+
+    @abstractmethod
+    def release(self, name: str) -> None:
+        """Tell the system that a tensor's bytes were read: they need no memory any more.
+
+        They can be read again. Does nothing after `close`.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file; what `raw` returned stays valid."""
+
+    def dequantize(self, name: str) -> NDArray[np.float32]:
+        """Return the numbers of a tensor: a new float32 array of shape `tensors[name].shape`.
+
+        Raises `InputError` for an unknown name or a closed file.
+        """
+        info = self.info(name)
+        return dequantize(FORMATS[info.format], self.raw(name)).reshape(info.shape)
+
+    def info(self, name: str) -> TensorInfo:
+        """Return a tensor's entry. Raises `InputError` for an unknown name."""
+        if name not in self.tensors:
+            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+        return self.tensors[name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
