@@ -16,13 +16,13 @@ int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 }  // namespace
 
-Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, std::vector<double> frequencies)
+Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Turn turn)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
       keys_(plan.claim_kv((size_t)s.kv_heads * s.head_dim * kKvBlock * 2) / 2),
       values_(plan.claim_kv((size_t)s.kv_heads * stride_of(s.head_dim) * kKvBlock * 2) / 2),
-      frequencies_(std::move(frequencies)) {
+      angles_(plan.angles(std::move(turn))) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
-      (int)frequencies_.size() > s.head_dim / 2)
+      (int)angles_->turn().frequencies.size() > s.head_dim / 2)
     throw std::invalid_argument("attention: these heads are not supported");
 }
 
@@ -30,13 +30,7 @@ void Attend::prepare(Step& step) {
   const Batch& b = step.batch;
   int last = -1;
   for (int i = 0; i < b.rows; i++) last = std::max(last, b.positions[i]);
-  const int pairs = (int)frequencies_.size();
-  for (int p = pairs ? (int)angles_.size() / (2 * pairs) : last + 1; p <= last; p++)
-    for (int i = 0; i < pairs; i++) {
-      const double angle = p * frequencies_[i];
-      angles_.push_back((float)cos(angle));
-      angles_.push_back((float)sin(angle));
-    }
+  angles_->reach(last);
   tiles_.clear();
   for (int s = 0; s < (int)step.segments.size(); s++) {
     const auto& segment = step.segments[s];
@@ -53,28 +47,18 @@ void Attend::prepare(Step& step) {
   if (split_) partials_.resize((size_t)items * chunks_ * kMostRows * partial());
 }
 
-void Attend::rotate(float* head, int position) const {
-  const int turned = 2 * (int)frequencies_.size();
-  const float* angle = angles_.data() + (size_t)position * turned;
-  for (int i = 0; i < turned; i += 2) {
-    const float x = head[i], y = head[i + 1], c = angle[i], s = angle[i + 1];
-    head[i] = x * c - y * s;
-    head[i + 1] = x * s + y * c;
-  }
-}
-
 // Everything of one row that belongs to one KV head: its query heads, its key, its value.
 void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
   const int position = b.positions[row], d = shape_.head_dim;
-  for (int g = 0; g < group_; g++) rotate(step.at(q_, row) + (kv_head * group_ + g) * d, position);
+  for (int g = 0; g < group_; g++) angles_->rotate(step.at(q_, row) + (kv_head * group_ + g) * d, position);
   const int32_t* table = b.tables + (size_t)b.sequences[row] * b.table_cols;
   uint16_t* block = step.plan.kv(table[position / kKvBlock]);
   const int token = position % kKvBlock;
   float wide[kMostDim] = {0};
   uint16_t half[kMostDim];
   memcpy(wide, step.at(k_, row) + kv_head * d, sizeof(float) * d);
-  rotate(wide, position);
+  angles_->rotate(wide, position);
   step.k.to_half(wide, stride_, half);
   uint16_t* key = block + keys_ + (size_t)kv_head * d * kKvBlock + token;
   for (int i = 0; i < d; i++) key[i * kKvBlock] = half[i];

@@ -23,6 +23,10 @@ struct AttendChunk {
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
 };
 
+// Number by number: a + b, silu(a) · b, gelu(a) · b, gelu(a), the exact gelu(a), a · number, and
+// number · tanh(a / number).
+enum class Map { kAdd, kSiluMul, kGeluMul, kGelu, kGeluExact, kScale, kSoftcap };
+
 constexpr int kSketch = 32;  // counts in a sketch of a row
 
 struct RowStats {
@@ -38,7 +42,9 @@ struct Kernels {
   void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, float* out);
   void (*quantise)(const float* x, int cols, ActBlock* out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
-  void (*silu_mul)(const float* gate, const float* up, int n, float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
+  // out may be a or b; b is null where the kind has one input.
+  void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   void (*attend)(const AttendChunk& chunk);
   // Fold a chunk's (peak, total, out) into the running one; both have n values.

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "gil.h"
+#include "experts.h"
 #include "ops.h"
 
 namespace nb = nanobind;
@@ -82,6 +83,15 @@ void copy_blocks(Plan& plan, Ints sources, Ints targets) {
   plan.copy_blocks(sources.data(), targets.data(), sources.size());
 }
 
+Map map_of(const std::string& name) {
+  const std::pair<const char*, Map> kinds[] = {
+      {"add", Map::kAdd},   {"silu_mul", Map::kSiluMul},     {"gelu_mul", Map::kGeluMul}, {"gelu", Map::kGelu},
+      {"scale", Map::kScale}, {"gelu_exact", Map::kGeluExact}, {"softcap", Map::kSoftcap}};
+  for (const auto& [known, kind] : kinds)
+    if (name == known) return kind;
+  throw std::invalid_argument("no kernel for " + name);
+}
+
 using PartTuple = std::tuple<Packed*, Where, std::vector<float>>;
 
 void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& finish,
@@ -90,8 +100,21 @@ void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& f
   for (const auto& [weight, out, bias] : parts) list.push_back({*weight, view(out), bias});
   const auto how = finish == "add"        ? Linear::Finish::kAdd
                    : finish == "silu_mul" ? Linear::Finish::kSiluMul
+                   : finish == "gelu_mul" ? Linear::Finish::kGeluMul
                                           : Linear::Finish::kStore;
   plan.add(std::make_unique<Linear>(rows_of(logits), view(in), act, how, std::move(list)), true);
+}
+
+using Matrices = std::vector<Packed*>;
+
+void add_experts(Plan& plan, bool logits, Where in, int act, Where scores, int used, bool share_one,
+                 const Matrices& gate, const Matrices& up, const Matrices& down, Where out) {
+  if (gate.empty() || gate.size() != up.size() || gate.size() != down.size())
+    throw std::invalid_argument("each expert has three matrices");
+  std::vector<Expert> experts;
+  for (size_t i = 0; i < gate.size(); i++) experts.push_back({*gate[i], *up[i], *down[i]});
+  plan.add(std::make_unique<Experts>(rows_of(logits), view(in), act, view(scores), used, share_one,
+                                     std::move(experts), view(out)), true);
 }
 
 }  // namespace
@@ -133,19 +156,32 @@ NB_MODULE(_native, m) {
         p.vocab = table.rows;
         p.add(std::make_unique<Embed>(table, view(out)));
       })
+      .def("embed_positions", [](Plan& p, const Packed& table, Where out) {
+        if (table.rows < p.context) throw std::invalid_argument("fewer positions than the context");
+        p.add(std::make_unique<Embed>(table, view(out), true));
+      })
       .def("gather", [](Plan& p, Where in, Where out, int width) {
         p.add(std::make_unique<Gather>(view(in), view(out), width));
       })
-      .def("normalise", [](Plan& p, bool logits, Where in, int width, Floats weight, float eps, Where out, int act) {
-        p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, floats(weight), eps, view(out), act));
+      .def("normalise", [](Plan& p, bool logits, Where in, int width, Floats weight, Floats bias, float eps,
+                           int group, Where out, int act) {
+        Norm norm{floats(weight), floats(bias), eps, group};
+        p.add(std::make_unique<Normalise>(rows_of(logits), view(in), width, std::move(norm), view(out), act));
+      })
+      .def("map", [](Plan& p, bool logits, const std::string& kind, Where a, Where b, float number, int width,
+                     Where out) {
+        p.add(std::make_unique<Elementwise>(rows_of(logits), map_of(kind), view(a), view(b), number, width, view(out)));
       })
       .def("linear", &add_linear)
+      .def("experts", &add_experts)
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, int heads, int kv_heads, int head_dim,
-                        std::vector<double> frequencies, float scale, float softcap, int window) {
+                        std::vector<double> frequencies, bool halves, float magnitude, float scale, float softcap,
+                        int window) {
         const AttendShape shape{heads, kv_heads, head_dim, scale, softcap, window};
-        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(frequencies)));
+        Turn turn{std::move(frequencies), halves, magnitude};
+        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(turn)));
       }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "frequencies"_a,
-         "scale"_a, "softcap"_a, "window"_a)
+         "halves"_a, "magnitude"_a, "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a);

@@ -8,10 +8,6 @@
 namespace cutaway {
 namespace {
 
-int count(const Step& step, Rows rows) {
-  return rows == Rows::kAll ? step.batch.rows : (int)step.logit_rows.size();
-}
-
 // Thread t's rows when n are dealt in stretches.
 int begin_of(int n, const Step& step, int thread) { return (int)((long)n * thread / step.pool.size()); }
 
@@ -19,7 +15,7 @@ int begin_of(int n, const Step& step, int thread) { return (int)((long)n * threa
 
 void Embed::run(Step& step, int thread) {
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
-    table_.decode_row(step.batch.tokens[i], step.at(out_, i));
+    table_.decode_row((by_position_ ? step.batch.positions : step.batch.tokens)[i], step.at(out_, i));
 }
 
 void Gather::run(Step& step, int thread) {
@@ -27,8 +23,24 @@ void Gather::run(Step& step, int thread) {
     memcpy(step.at(out_, i), step.at(in_, step.logit_rows[i]), sizeof(float) * width_);
 }
 
+Normalise::Normalise(Rows rows, View in, int width, Norm norm, View out, int act)
+    : rows_(rows), in_(in), width_(width), norm_(std::move(norm)), out_(out), act_(act) {
+  const int group = norm_.group;
+  if (!norm_.weight.empty() && (group <= 0 || width % group || (int)norm_.weight.size() != group))
+    throw std::invalid_argument("a norm has one weight for each number of a group");
+  if (!norm_.bias.empty() && norm_.bias.size() != norm_.weight.size())
+    throw std::invalid_argument("a norm has as many biases as weights");
+}
+
 bool Normalise::is_shared(const Step& step) const {
   return out_.buffer >= 0 || !step.is_private(count(step, rows_));
+}
+
+void Normalise::normalise(const Step& step, const float* x, float* y) const {
+  const float *weight = norm_.weight.data(), *bias = norm_.bias.data();
+  for (int i = 0; i < width_; i += norm_.group)
+    if (norm_.bias.empty()) step.k.rms_norm(x + i, weight, norm_.eps, norm_.group, y + i);
+    else step.k.layer_norm(x + i, weight, bias, norm_.eps, norm_.group, y + i);
 }
 
 void Normalise::run(Step& step, int thread) {
@@ -38,9 +50,9 @@ void Normalise::run(Step& step, int thread) {
   const int first = all ? 0 : begin_of(rows, step, thread), last = all ? rows : begin_of(rows, step, thread + 1);
   for (int i = first; i < last; i++) {
     const float* x = step.at(in_, i);
-    if (!weight_.empty()) {
+    if (!norm_.weight.empty()) {
       float* y = out_.buffer < 0 ? scratch.data() : step.at(out_, i);
-      step.k.rms_norm(x, weight_.data(), eps_, width_, y);
+      normalise(step, x, y);
       x = y;
     }
     if (act_ < 0) continue;
@@ -52,6 +64,17 @@ void Normalise::run(Step& step, int thread) {
   }
 }
 
+// Few rows: deal stretches of them, so that the threads share a row of logits.
+void Elementwise::run(Step& step, int thread) {
+  constexpr int stretch = 1024;
+  const int rows = count(step, rows_), per_row = (width_ + stretch - 1) / stretch;
+  for (int i = begin_of(rows * per_row, step, thread); i < begin_of(rows * per_row, step, thread + 1); i++) {
+    const int row = i / per_row, at = i % per_row * stretch;
+    const float* b = b_.buffer < 0 ? nullptr : step.at(b_, row) + at;
+    step.k.map(kind_, step.at(a_, row) + at, b, number_, std::min(stretch, width_ - at), step.at(out_, row) + at);
+  }
+}
+
 Linear::Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> parts)
     : rows_(rows), in_(in), act_(act), finish_(finish), parts_(std::move(parts)) {
   for (const auto& part : parts_) {
@@ -59,9 +82,9 @@ Linear::Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> par
       throw std::invalid_argument("a linear op lacks the kind of input that its weights read");
     panels_ += part.weight.panels();
   }
-  if (finish_ == Finish::kSiluMul) {
+  if (is_gated()) {
     if (parts_.size() != 2 || parts_[0].weight.rows != parts_[1].weight.rows)
-      throw std::invalid_argument("silu_mul needs two matrices of one shape");
+      throw std::invalid_argument("a gate needs two matrices of one shape");
     panels_ = parts_[0].weight.panels();
   }
 }
@@ -98,7 +121,7 @@ void Linear::prefetch(const Step& step, int thread) const {
 
 const Linear::Part& Linear::part_of(int& panel) const {
   const Part* part = parts_.data();
-  if (finish_ != Finish::kSiluMul)
+  if (!is_gated())
     while (panel >= part->weight.panels()) panel -= part++->weight.panels();
   return *part;
 }
@@ -113,9 +136,10 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
       int tile = 0;
       while (kTileRows[tile] > end - row) tile++;
       compute(step, thread, part, panel, row, tile, out);
-      if (finish_ == Finish::kSiluMul) {
+      if (is_gated()) {
         compute(step, thread, parts_[1], panel, row, tile, up);
-        step.k.silu_mul(out, up, kTileRows[tile] * kLanes, out);
+        const Map act = finish_ == Finish::kSiluMul ? Map::kSiluMul : Map::kGeluMul;
+        step.k.map(act, out, up, 0, kTileRows[tile] * kLanes, out);
       }
       finish(step, part, panel, row, kTileRows[tile], out);
       row += kTileRows[tile];

@@ -6,14 +6,21 @@ namespace cutaway {
 
 enum class Rows { kAll, kLogits };
 
+inline int count(const Step& step, Rows rows) {
+  return rows == Rows::kAll ? step.batch.rows : (int)step.logit_rows.size();
+}
+
+// The rows of a matrix that the batch's tokens name, or its positions.
 class Embed : public Op {
  public:
-  Embed(Packed table, View out) : table_(std::move(table)), out_(out) {}
+  Embed(Packed table, View out, bool by_position = false)
+      : table_(std::move(table)), out_(out), by_position_(by_position) {}
   void run(Step& step, int thread) override;
 
  private:
   Packed table_;
   View out_;
+  bool by_position_;
 };
 
 // Copy the rows that want logits to the front.
@@ -27,22 +34,46 @@ class Gather : public Op {
   int width_;
 };
 
-// rms_norm (where there is a weight), to floats (out.buffer >= 0), quant blocks (act >= 0) or both.
+// What a row is divided by: nothing (no weight), its root mean square, or, where there is a bias, the
+// deviation from its mean, which is taken away. Each `group` numbers for themselves.
+struct Norm {
+  std::vector<float> weight, bias;
+  float eps;
+  int group;
+};
+
+// A norm, to floats (out.buffer >= 0), quant blocks (act >= 0) or both.
 class Normalise : public Op {
  public:
-  Normalise(Rows rows, View in, int width, std::vector<float> weight, float eps, View out, int act)
-      : rows_(rows), in_(in), width_(width), weight_(std::move(weight)), eps_(eps), out_(out), act_(act) {}
+  Normalise(Rows rows, View in, int width, Norm norm, View out, int act);
   void run(Step& step, int thread) override;
   bool is_shared(const Step& step) const override;
 
  private:
+  void normalise(const Step& step, const float* x, float* y) const;
+
   Rows rows_;
   View in_;
   int width_;
-  std::vector<float> weight_;
-  float eps_;
+  Norm norm_;
   View out_;
   int act_;
+};
+
+// Number by number. b.buffer < 0: one input.
+class Elementwise : public Op {
+ public:
+  Elementwise(Rows rows, Map kind, View a, View b, float number, int width, View out)
+      : rows_(rows), kind_(kind), a_(a), b_(b), number_(number), width_(width), out_(out) {}
+  void run(Step& step, int thread) override;
+
+ private:
+  Rows rows_;
+  Map kind_;
+  View a_, b_;
+  float number_;
+  int width_;
+  View out_;
 };
 
 // One or more matrices on the same input.
@@ -53,7 +84,7 @@ class Linear : public Op {
     View out;
     std::vector<float> bias;  // empty: none
   };
-  enum class Finish { kStore, kAdd, kSiluMul };  // kSiluMul: two parts, silu(first) · second
+  enum class Finish { kStore, kAdd, kSiluMul, kGeluMul };  // …Mul: two parts, act(first) · second
   // Quantised weights read quant blocks from `act`, float weights read floats from `in`.
   Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> parts);
   void prepare(Step& step) override;
@@ -61,6 +92,7 @@ class Linear : public Op {
   void prefetch(const Step& step, int thread) const override;
 
  private:
+  bool is_gated() const { return finish_ == Finish::kSiluMul || finish_ == Finish::kGeluMul; }
   const Part& part_of(int& panel) const;
   void panels(Step& step, int thread, int first, int last, int begin, int end);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, float* out) const;
@@ -82,18 +114,16 @@ struct AttendShape {
   int window;            // 0: all
 };
 
-// Rotate q and k, store k and v, attend.
+// Turn q and k, store k and v, attend.
 class Attend : public Op {
  public:
-  // frequencies: radians a position by which each pair of neighbours is turned; the rest is not.
-  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape, std::vector<double> frequencies);
+  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape, Turn turn);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
 
  private:
   struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest position
   void store_row(Step& step, int row, int kv_head);
-  void rotate(float* head, int position) const;
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* peak, int stride) const;
   int partial() const { return stride_ + 2; }  // floats of one query row's partial result
@@ -102,8 +132,7 @@ class Attend : public Op {
   const AttendShape shape_;
   const int group_, stride_;  // query heads per KV head; halves per V row
   const size_t keys_, values_;  // where in a KV block this layer's begin, in halves
-  std::vector<double> frequencies_;
-  std::vector<float> angles_;  // cos and sin by position, then by pair
+  const std::shared_ptr<Angles> angles_;
   std::vector<Tile> tiles_;
   Shares shares_;
   bool split_ = false;  // chunks of one tile are items of their own

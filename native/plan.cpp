@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <algorithm>
@@ -22,6 +23,32 @@ void Plan::add(std::unique_ptr<Op> op, bool streams) {
   if (!streams) return;
   upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
   last_stream_ = ops_.size() - 1;
+}
+
+std::shared_ptr<Angles> Plan::angles(Turn turn) {
+  for (const auto& known : angles_)
+    if (known->turn() == turn) return known;
+  return angles_.emplace_back(std::make_shared<Angles>(std::move(turn)));
+}
+
+void Angles::reach(int position) {
+  for (; reached_ <= position; reached_++)
+    for (const double frequency : turn_.frequencies) {
+      const double angle = reached_ * frequency;
+      table_.push_back((float)(turn_.magnitude * cos(angle)));
+      table_.push_back((float)(turn_.magnitude * sin(angle)));
+    }
+}
+
+void Angles::rotate(float* head, int position) const {
+  const int pairs = (int)turn_.frequencies.size(), apart = turn_.halves ? pairs : 1;
+  const float* angle = table_.data() + (size_t)position * 2 * pairs;
+  for (int i = 0; i < pairs; i++) {
+    float &first = head[turn_.halves ? i : 2 * i], &second = (&first)[apart];
+    const float x = first, y = second, c = angle[2 * i], s = angle[2 * i + 1];
+    first = x * c - y * s;
+    second = x * s + y * c;
+  }
 }
 
 void Shares::deal(int items, int threads) {

@@ -24,6 +24,28 @@ struct View {
 
 class Plan;
 
+// By how much pairs of numbers are turned.
+struct Turn {
+  std::vector<double> frequencies;  // of each pair: radians a position
+  bool halves;                      // pair i is (i, i + pairs), else (2i, 2i + 1)
+  float magnitude;                  // by which the pairs grow, too
+  bool operator==(const Turn&) const = default;
+};
+
+// The turns of all positions up to the largest that was asked for.
+class Angles {
+ public:
+  explicit Angles(Turn turn) : turn_(std::move(turn)) {}
+  const Turn& turn() const { return turn_; }
+  void reach(int position);
+  void rotate(float* head, int position) const;
+
+ private:
+  const Turn turn_;
+  std::vector<float> table_;  // cos and sin by position, then by pair
+  int reached_ = 0;           // positions
+};
+
 // What the threads share while a step runs.
 struct Step {
   Plan& plan;
@@ -81,6 +103,8 @@ class Plan {
   int add_buffer(int width, bool quantised);
   // Claim bytes of every KV block; returns where in a block they begin.
   size_t claim_kv(size_t bytes);
+  // What all layers that turn alike share.
+  std::shared_ptr<Angles> angles(Turn turn);
   // streams: the op reads weights, so that memory should never rest before it.
   void add(std::unique_ptr<Op> op, bool streams = false);
   // A KV block: the keys and values of kKvBlock tokens, all layers side by side, so that memory
@@ -118,6 +142,7 @@ class Plan {
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
+  std::vector<std::shared_ptr<Angles>> angles_;
   size_t last_stream_ = 0;
   size_t kv_bytes_ = 0;
   Memory kv_;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))  // of a lambda
 
 #if defined(CUTAWAY_AVX512)
 #include "avx512.h"

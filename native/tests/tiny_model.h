@@ -104,7 +104,7 @@ struct TinyModel {
   void norm(Rows rows, View in, View floats, int act) {
     std::vector<float> weight(ones.begin(), ones.begin() + s.hidden);
     const bool wants_floats = is_float(format);
-    plan->add(std::make_unique<Normalise>(rows, in, s.hidden, weight, 1e-5f,
+    plan->add(std::make_unique<Normalise>(rows, in, s.hidden, Norm{weight, {}, 1e-5f, s.hidden},
                                           wants_floats ? floats : View{-1, 0}, wants_floats ? -1 : act));
   }
 
@@ -114,7 +114,7 @@ struct TinyModel {
 
   void quantise(View in, int width, int act) {
     if (!is_float(format))
-      plan->add(std::make_unique<Normalise>(Rows::kAll, in, width, std::vector<float>{}, 0.0f, View{-1, 0}, act));
+      plan->add(std::make_unique<Normalise>(Rows::kAll, in, width, Norm{{}, {}, 0, width}, View{-1, 0}, act));
   }
 
   void build() {
@@ -132,7 +132,7 @@ struct TinyModel {
       plan->add(std::make_unique<Attend>(*plan, heads, k, v, mixed,
                                          AttendShape{s.heads, s.kv_heads, s.head_dim, 0.1767767f,
                                                      layer ? 5.0f : 0.0f, layer ? 40 : 0},
-                                         frequencies(s.head_dim)));
+                                         Turn{frequencies(s.head_dim), layer > 0, 1.0f}));
       quantise(mixed, q, act);
       linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(s.hidden, q), x, {}}});
       norm(Rows::kAll, x, normed, act);

@@ -90,7 +90,7 @@ class LLM:
         self._machine: Machine | None = None
 
     def _load(self, file: GGUFFile, setup: Setup) -> None:
-        self._parts = parts = Parts.read(file)
+        self._parts = parts = Parts.read(file, setup.context)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         context, kv_tokens = setup.tokens(self.config.context_length)

@@ -73,10 +73,13 @@ class Parts:
     nbytes: int
 
     @classmethod
-    def read(cls, file: GGUFFile) -> Self:
-        """FormatError where the model and its tokenizer are not of one vocabulary."""
+    def read(cls, file: GGUFFile, context: int | None = None) -> Self:
+        """FormatError where the model and its tokenizer are not of one vocabulary.
+
+        context: the tokens that texts may have; None is as many as the model can.
+        """
         shapes = {name: info.shape for name, info in file.tensors.items()}
-        config, graph = model.build(file.metadata, shapes)
+        config, graph = model.build(file.metadata, shapes, context)
         tokenizer = Tokenizer.from_gguf(file.metadata)
         if graph.ops[-1].out.width != tokenizer.vocab_size:
             raise FormatError(
@@ -93,7 +96,7 @@ def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> Dr
     memory is full.
     """
     with GGUFFile(path) as file:
-        parts = Parts.read(file)
+        parts = Parts.read(file, context)
         if not parts.tokenizer.has_tokens_of(target.tokenizer):
             raise InputError(
                 f"speculate: {path.stem} has other tokens than the model it is to guess for; "

@@ -23,7 +23,7 @@ def tiny(tmp_path):
 def test_sizes_are_read(tiny):
     config, graph = model.build(*tiny)
     assert (config.layers, config.hidden, config.heads, config.kv_heads) == (2, 32, 6, 2)
-    assert (config.head_dim, config.rope_dim, config.rope_base) == (8, 8, 10000.0)
+    assert (config.head_dim, config.rope.dim, config.rope.base) == (8, 8, 10000.0)
     assert graph.ops[-1].out.width == 264
 
 
@@ -54,12 +54,19 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"llama.attention.head_count": 2}, "q, k, v are 48, 16, 16 wide"),
         ({"llama.attention.value_length": 4}, "head size differs"),
         ({"llama.rope.dimension_count": 7}, "rope dimension 7"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling is not supported .*'yarn'"),
-        ({"llama.rope.scaling.type": np.array([1, 2])}, "rope scaling is not supported"),
+        ({"llama.rope.scaling.type": "dynamic"}, "'dynamic' is not supported .*none, linear, yarn"),
+        ({"llama.rope.scaling.type": np.array([1, 2])}, r"rope scaling array.* is not supported"),
+        ({"llama.rope.scaling.type": "yarn"}, "lacks the metadata key llama.rope.scaling.factor"),
         ({"llama.rope.scaling.factor": float("nan")}, "rope.scaling.factor must be a positive"),
         ({"llama.rope.scale_linear": -4.0}, "rope.scale_linear must be a positive"),
-        ({"llama.expert_count": 8}, "a mixture of experts is not supported"),
-        ({"llama.expert_count": np.array([0, 0])}, "a mixture of experts is not supported"),
+        ({"llama.expert_count": 8}, "lacks the metadata key llama.expert_used_count"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "a whole number up to 8"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 2}, "lacks the tensor .*gate_inp"),
+        ({"llama.expert_count": np.array([0, 1])}, "must be a positive number"),
+        ({"llama.block_count": 10**9}, "llama.block_count must be a whole number up to 10000"),
+        ({"llama.attention.sliding_window_pattern": np.array([True])}, "not one flag a layer"),
+        ({"llama.use_parallel_residual": 1}, "must be true or false"),
+        ({"general.architecture": "gpt2"}, "lacks the metadata key gpt2"),
         ({"llama.context_length": 2**24 + 1}, "must be a whole number up to 16777216"),
         ({"llama.embedding_length": 48}, "token_embd.weight is 32 wide and the metadata says 48"),
         ({"llama.rope.freq_base": float("inf")}, "must be a positive number"),
@@ -102,6 +109,8 @@ def test_one_value_per_layer_is_fine_when_all_agree(tiny):
         ({"output_norm.weight": (32, 1)}, "has 2 dimensions, not 1"),
         ({"blk.0.ffn_up.weight": (96, 33)}, "takes 33 inputs; 32 come in"),
         ({"blk.0.attn_q_norm.weight": (8,)}, "attn_q_norm.weight .* has no place"),
+        ({"blk.0.ffn_gate.weight": None}, r"lacks the tensor blk\.0\.ffn_gate\.weight"),
+        ({"blk.1.attn_qkv.weight": (80, 32)}, r"blk\.1\.attn_q\.weight .* has no place"),
         ({"token_embd.weight": (263, 32)}, "the model reads 263 tokens and predicts 264"),
         ({"rope_freqs.weight": (5,)}, r"rope_freqs.weight has shape \(5,\), not \(4,\)"),
     ],

@@ -30,8 +30,8 @@ def textbook(path, ids):
 
     def rotate(heads, position):
         for head in heads:
-            for i in range(0, c.rope_dim, 2):
-                a = position * c.rope_base ** (-i / c.rope_dim) / c.rope_stretch
+            for i in range(0, c.rope.dim, 2):
+                a = position * c.rope.base ** (-i / c.rope.dim) / c.rope.stretch
                 a /= w["rope_freqs"][i // 2] if "rope_freqs" in w else 1
                 x, y = head[i], head[i + 1]
                 head[i], head[i + 1] = x * np.cos(a) - y * np.sin(a), x * np.sin(a) + y * np.cos(a)

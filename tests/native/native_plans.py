@@ -7,7 +7,7 @@ token i is row i. A result row is as long as that table has rows, hence the padd
 import numpy as np
 
 from cutaway import _native
-from cutaway.model.rope import frequencies
+from cutaway.model.rope import Rope
 from cutaway.weights import FORMATS
 from random_llama import random_matrix
 
@@ -53,7 +53,7 @@ def linear(tier, name, raw, rows, x, threads=1, finish="store"):
     out = plan.buffer(width, False)
     plan.embed(table(fed), (source, 0))
     if act >= 0:
-        plan.normalise(False, (source, 0), cols, NO_WEIGHT, 0.0, NOWHERE, act)
+        plan.normalise(False, (source, 0), cols, NO_WEIGHT, NO_WEIGHT, 0.0, 0, NOWHERE, act)
     weight = pack(name, raw, rows, cols, threads)
     plan.linear(False, (source, 0), act, finish, [(weight, (out, 0), [])])
     plan.output((out, 0))
@@ -67,7 +67,7 @@ def run_apart(plan, count):
 
 
 def turns(rope_dim, base):
-    return frequencies({"rope_dim": rope_dim, "base": base, "stretch": 1.0})
+    return Rope(dim=rope_dim, base=base).frequencies() if rope_dim else []
 
 
 def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
@@ -86,6 +86,7 @@ def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
     plan.attend(
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
         heads, kv_heads, d, turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
+        shape.get("halves", False), shape.get("magnitude", 1.0),
         shape.get("scale", d**-0.5), shape.get("softcap", 0.0), shape.get("window", 0),
     )  # fmt: skip
     plan.output((out, 0))

@@ -10,19 +10,28 @@ from native_plans import TIERS, assert_same_bits, attention
 BEST = TIERS[0]
 
 
-def textbook(qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0):
+def textbook(
+    qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
+    halves=False, magnitude=1.0, scale=None,
+):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as float16 holds them."""
     length, d = len(qkv), head_dim
     q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
     q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
     half = np.arange(0, rope_dim, 2)
     angle = np.arange(length)[:, None, None] * base ** (-half / max(rope_dim, 1))
-    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    cos, sin = ((magnitude * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
+    middle = rope_dim // 2
+    pair = (
+        (slice(middle), slice(middle, rope_dim))
+        if halves
+        else (slice(0, rope_dim, 2), slice(1, rope_dim, 2))
+    )
     for a in (q, k):
-        even, odd = a[..., 0:rope_dim:2].copy(), a[..., 1:rope_dim:2].copy()
-        a[..., 0:rope_dim:2], a[..., 1:rope_dim:2] = even * cos - odd * sin, even * sin + odd * cos
+        x, y = (a[..., part].copy() for part in pair)
+        a[..., pair[0]], a[..., pair[1]] = x * cos - y * sin, x * sin + y * cos
     k, v = (np.repeat(a.astype(np.float16).astype(float), heads // kv_heads, 1) for a in (k, v))
-    scores = np.einsum("rhd,thd->hrt", q.astype(float), k) / np.sqrt(d)
+    scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     ago = np.arange(length)[:, None] - np.arange(length)
@@ -158,6 +167,8 @@ def test_any_shape(data):
         "heads": kv_heads * draw(st.integers(1, 9)), "kv_heads": kv_heads, "head_dim": head_dim,
         "rope_dim": draw(st.integers(0, head_dim // 2)) * 2,
         "softcap": draw(st.sampled_from([0.0, 2.0])), "window": draw(st.sampled_from([0, 1, 17])),
+        "halves": draw(st.booleans()), "magnitude": draw(st.sampled_from([1.0, 1.25])),
+        "scale": draw(st.sampled_from([None, 0.3])) or head_dim**-0.5,
     }  # fmt: skip
     cuts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
     check(shape, draw(st.integers(1, 80)), cuts=cuts, threads=draw(st.integers(1, 3)))

@@ -7,13 +7,13 @@ Refuses to know sequences, requests and sampling.
 """
 
 from collections.abc import Callable, Mapping
+from math import erf, pi, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.backends.base import KV_BLOCK, Batch, Logits, Watch
 from cutaway.model import Graph, Op
-from cutaway.model.rope import frequencies
 
 Array = NDArray[np.float32]
 
@@ -76,25 +76,41 @@ class ReferenceBackend:
     def _embed(self, op: Op, batch: Batch) -> Array:
         return self._weight(op)[batch.tokens]
 
+    def _embed_positions(self, op: Op, batch: Batch) -> Array:
+        return self._weight(op)[batch.positions]
+
     def _rms_norm(self, op: Op, _: Batch, x: Array) -> Array:
-        mean_square = np.mean(x * x, axis=-1, keepdims=True)  # (M, 1)
-        normed: Array = x / np.sqrt(mean_square + np.float32(op.attrs["eps"]))
-        return normed * self._weight(op)
+        group = op.attrs["group"]
+        groups = x.reshape(len(x), x.shape[1] // group, group)  # M may be 0
+        mean_square = np.mean(groups * groups, axis=-1, keepdims=True)  # (M, groups, 1)
+        normed = groups / np.sqrt(mean_square + np.float32(op.attrs["eps"]))
+        weighted: Array = normed * self._weight(op)
+        return weighted.reshape(x.shape)
+
+    def _layer_norm(self, op: Op, _: Batch, x: Array) -> Array:
+        centred = x - np.mean(x, axis=-1, keepdims=True)
+        variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, 1)
+        normed: Array = centred / np.sqrt(variance + np.float32(op.attrs["eps"]))
+        return normed * self._weight(op) + self._weight(op, "bias")
 
     def _linear(self, op: Op, _: Batch, x: Array) -> Array:
-        y = x @ self._weight(op).T  # (M, in) (in, out) -> (M, out)
-        return y + self._weight(op, "bias") if "bias" in op.weights else y
+        rows = slice(*op.attrs["rows"])
+        y = x @ self._weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
+        return y + self._weight(op, "bias")[rows] if "bias" in op.weights else y
 
     def _rope(self, op: Op, batch: Batch, x: Array) -> Array:
-        n, factors = op.attrs["rope_dim"], op.weights.get("factors")
+        rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.weights[factors].tolist()
-        frequency = np.array(frequencies(op.attrs, own))  # (n/2,)
+        frequency = np.array(rope.frequencies(own))  # (n/2,)
         angle = batch.positions[:, None, None] * frequency  # (M, 1, n/2)
-        cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+        cos = (rope.magnitude * np.cos(angle)).astype(np.float32)
+        sin = (rope.magnitude * np.sin(angle)).astype(np.float32)
         out = x.reshape(len(x), -1, op.attrs["head_dim"]).copy()  # (M, heads, head_dim)
-        even, odd = out[..., 0:n:2].copy(), out[..., 1:n:2].copy()
-        out[..., 0:n:2] = even * cos - odd * sin
-        out[..., 1:n:2] = even * sin + odd * cos
+        n, half = rope.dim, rope.dim // 2
+        pair = (slice(half), slice(half, n)) if rope.halves else (slice(0, n, 2), slice(1, n, 2))
+        first, second = (out[..., part].copy() for part in pair)  # (M, heads, n/2)
+        out[..., pair[0]] = first * cos - second * sin
+        out[..., pair[1]] = first * sin + second * cos
         return out.reshape(x.shape)
 
     def _attend(self, op: Op, batch: Batch, q: Array, k: Array, v: Array) -> Array:
@@ -110,6 +126,8 @@ class ReferenceBackend:
             history = np.arange(positions.max() + 1)  # (T,)
             where = table[history // KV_BLOCK] * KV_BLOCK + history % KV_BLOCK
             unseen = history > positions[:, None]  # (rows, T): the causal mask
+            if window := op.attrs["window"]:
+                unseen |= history <= positions[:, None] - window
             out[rows] = self._attend_one(op, q[rows], keys[where], values[where], unseen)
         return out
 
@@ -117,7 +135,11 @@ class ReferenceBackend:
         """One sequence: q (R, heads·d), k and v (T, kv_heads, d), unseen (R, T)."""
         kv_heads, d = op.attrs["kv_heads"], op.attrs["head_dim"]
         groups = q.reshape(len(q), kv_heads, -1, d)  # (R, kv_heads, group, d)
-        scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) / np.float32(np.sqrt(d))
+        scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(
+            op.attrs["scale"]
+        )
+        if op.attrs["softcap"]:
+            scores = _softcapped(scores, op.attrs["softcap"])
         scores[..., unseen] = -np.inf
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)  # (kv_heads, group, R, T)
@@ -127,25 +149,78 @@ class ReferenceBackend:
         return mixed.reshape(q.shape)
 
     def _silu_mul(self, _: Op, __: Batch, gate: Array, up: Array) -> Array:
-        # For gate below -88 exp overflows to infinity, and gate / infinity is the right 0.
-        with np.errstate(over="ignore"):
-            silu: Array = gate / (1 + np.exp(-gate))
-        return silu * up
+        return _silu(gate) * up
+
+    def _gelu_mul(self, op: Op, batch: Batch, gate: Array, up: Array) -> Array:
+        return self._gelu(op, batch, gate) * up
+
+    def _gelu(self, _: Op, __: Batch, x: Array) -> Array:
+        inner = np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)
+        y: Array = np.float32(0.5) * x * (1 + np.tanh(inner))
+        return y
+
+    def _gelu_exact(self, _: Op, __: Batch, x: Array) -> Array:
+        normal: Array = 0.5 * (1 + _erf(x * np.float32(sqrt(0.5)))).astype(np.float32)
+        return x * normal
+
+    def _experts(self, op: Op, _: Batch, x: Array, scores: Array) -> Array:
+        gate, up, down = (self._weight(op, role) for role in ("gate", "up", "down"))
+        share = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        share /= share.sum(axis=-1, keepdims=True)  # (M, experts)
+        chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : op.attrs["used"]]  # (M, used)
+        weights = np.take_along_axis(share, chosen, axis=-1)
+        if op.attrs["share_one"]:
+            weights /= weights.sum(axis=-1, keepdims=True)
+        out = np.zeros_like(x)
+        for row, experts in enumerate(chosen):
+            for e, weight in zip(experts, weights[row], strict=True):
+                inner = _silu(gate[e] @ x[row]) * (up[e] @ x[row])
+                out[row] += weight * (down[e] @ inner)
+        return out
 
     def _add(self, _: Op, __: Batch, a: Array, b: Array) -> Array:
         return a + b
+
+    def _scale(self, op: Op, _: Batch, x: Array) -> Array:
+        return x * np.float32(op.attrs["factor"])
+
+    def _softcap(self, op: Op, _: Batch, x: Array) -> Array:
+        return _softcapped(x, op.attrs["cap"])
 
     def _logit_rows(self, _: Op, batch: Batch, x: Array) -> Array:
         return x[batch.logit_rows]
 
 
+_erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
+
+
+def _silu(x: Array) -> Array:
+    # For x below -88 exp overflows to infinity, and x / infinity is the right 0.
+    with np.errstate(over="ignore"):
+        y: Array = x / (1 + np.exp(-x))
+    return y
+
+
+def _softcapped(x: Array, cap: float) -> Array:
+    capped: Array = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return capped
+
+
 _OPS: Mapping[str, Callable[..., Array]] = {
     "embed": ReferenceBackend._embed,
+    "embed_positions": ReferenceBackend._embed_positions,
     "rms_norm": ReferenceBackend._rms_norm,
+    "layer_norm": ReferenceBackend._layer_norm,
     "linear": ReferenceBackend._linear,
     "rope": ReferenceBackend._rope,
     "attend": ReferenceBackend._attend,
     "silu_mul": ReferenceBackend._silu_mul,
+    "gelu_mul": ReferenceBackend._gelu_mul,
+    "gelu": ReferenceBackend._gelu,
+    "gelu_exact": ReferenceBackend._gelu_exact,
+    "experts": ReferenceBackend._experts,
     "add": ReferenceBackend._add,
+    "scale": ReferenceBackend._scale,
+    "softcap": ReferenceBackend._softcap,
     "logit_rows": ReferenceBackend._logit_rows,
 }

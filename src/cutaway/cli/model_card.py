@@ -7,6 +7,7 @@ from dataclasses import asdict
 from cutaway import hub
 from cutaway.card import Card, Special
 from cutaway.cli.streams import print_json
+from cutaway.model import ModelConfig
 from cutaway.progress import megabytes
 from cutaway.sampling import check_int
 
@@ -36,11 +37,7 @@ def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
     yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
     yield "layers", f"{c.layers} of width {c.hidden:,}"
     yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
-    stretch = f", stretched {c.rope_stretch:g} times" if c.rope_stretch != 1 else ""
-    yield (
-        "positions",
-        f"rope, base {c.rope_base:,.0f}, {c.rope_dim} of {c.head_dim} turned{stretch}",
-    )
+    yield "positions", _positions(c)
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
     for i, (name, stored) in enumerate(card.formats.items()):
@@ -57,6 +54,18 @@ def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
     for i, end in enumerate(card.ends):
         yield "" if i else "ends with", _special(end)
+
+
+def _positions(c: ModelConfig) -> str:
+    if c.architecture == "gpt2":
+        return "learned"
+    r = c.rope
+    told = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} turned"]
+    if r.stretch != 1:
+        told.append(f"stretched {r.stretch:g} times")
+    if r.yarn:
+        told.append(f"stretched {r.yarn.factor:g} times by yarn")
+    return ", ".join(told)
 
 
 def _special(token: Special) -> str:

@@ -15,10 +15,13 @@ __all__ = ["Graph", "ModelConfig", "Op", "Tensor", "build"]
 
 
 def build(
-    metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    metadata: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    context: int | None = None,
 ) -> tuple[ModelConfig, Graph]:
     """Read the sizes and build the ops, checked against the file's tensor table.
 
+    context: the tokens that texts may have; None is as many as the model can.
     Raises FormatError for an unknown architecture, or metadata or a tensor that is missing,
     absurd, or left over.
     """
@@ -26,7 +29,7 @@ def build(
     if not isinstance(name, str) or name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise FormatError(f"architecture {name!r:.40} is not supported; supported: {known}")
-    config = config_from_gguf(metadata)
+    config = config_from_gguf(metadata, context)
     graph = Graph(shapes)
     ARCHITECTURES[name](graph, config)
     graph.check_all_used()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutaway.errors import FormatError
+from cutaway.model.rope import Rope
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Graph:
         self.shapes = shapes
         self.ops: list[Op] = []
         self._names: set[str] = set()
+        self._set_aside: set[str] = set()
         self._scope = ""
 
     def layers(self, count: int) -> Iterator[str]:
@@ -57,51 +59,77 @@ class Graph:
         (_, width) = self._shape(f"{weight}.weight", 2)
         return self._add("embed", width, name=weight, weights={"weight": f"{weight}.weight"})
 
-    def rms_norm(self, x: Tensor, weight: str, eps: float) -> Tensor:
-        """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) kept."""
-        self._expect(f"{weight}.weight", (x.width,))
+    def embed_positions(self, weight: str, context: int) -> Tensor:
+        """Rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
+        (rows, width) = self._shape(f"{weight}.weight", 2)
+        if rows < context:
+            raise FormatError(f"tensor {weight}.weight has {rows} rows for {context} positions")
+        weights = {"weight": f"{weight}.weight"}
+        return self._add("embed_positions", width, name=weight, weights=weights)
+
+    def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
+        """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) kept.
+
+        group: so many neighbours have a mean of their own, and all groups the same weights
+        """
+        group = group or x.width
+        self._expect(f"{weight}.weight", (group,))
+        self._expect_groups(x, group)
         return self._add(
             "rms_norm", x.width, x, name=weight,
-            weights={"weight": f"{weight}.weight"}, attrs={"eps": eps},
+            weights={"weight": f"{weight}.weight"}, attrs={"eps": eps, "group": group},
         )  # fmt: skip
 
-    def linear(self, x: Tensor, weight: str) -> Tensor:
-        """x Wᵀ (+ b where the file has one): (M, in) -> (M, out)."""
-        (out, inner) = self._shape(f"{weight}.weight", 2)
+    def layer_norm(self, x: Tensor, weight: str, eps: float) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) · w + b (Ba et al. 2016, arXiv 1607.06450)."""
+        weights = {"weight": f"{weight}.weight", "bias": f"{weight}.bias"}
+        for name in weights.values():
+            self._expect(name, (x.width,))
+        return self._add("layer_norm", x.width, x, name=weight, weights=weights, attrs={"eps": eps})
+
+    def linear(self, x: Tensor, weight: str, rows: tuple[int, int] | None = None) -> Tensor:
+        """x Wᵀ (+ b where the file has one): (M, in) -> (M, out).
+
+        rows: only outputs first … last - 1, of a matrix that is several in one
+        """
+        out, inner = self.matrix(weight)
         if inner != x.width:
             raise FormatError(f"tensor {weight}.weight takes {inner} inputs; {x.width} come in")
         weights = {"weight": f"{weight}.weight"}
         if self.has(f"{weight}.bias"):
             self._expect(f"{weight}.bias", (out,))
             weights["bias"] = f"{weight}.bias"
-        return self._add("linear", out, x, name=weight, weights=weights)
+        first, last = rows or (0, out)
+        if not 0 <= first < last <= out:
+            raise FormatError(f"tensor {weight}.weight has {out} rows, and not {first} to {last}")
+        attrs = {"rows": (first, last)}
+        return self._add("linear", last - first, x, name=weight, weights=weights, attrs=attrs)
 
-    def rope(
-        self, x: Tensor, *, head_dim: int, rope_dim: int, base: float, stretch: float = 1.0,
-        factors: str | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Rotate neighbouring pairs (2i, 2i+1) by position · frequency: (M, n) -> (M, n).
+    def rope(self, x: Tensor, rope: Rope, *, head_dim: int, factors: str | None = None) -> Tensor:
+        """Turn pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
 
-        See ``rope.frequencies``; factors: a tensor of rope_dim / 2 divisors. GGUF stores llama's q
-        and k permuted for this form.
+        factors: a tensor of rope.dim / 2 divisors of the frequencies. GGUF stores llama's q and k
+        permuted, so that their pairs are neighbours.
         """
-        if x.width % head_dim:
-            raise FormatError(f"{x.name} is {x.width} wide, which is no whole number of heads")
-        attrs = {"head_dim": head_dim, "rope_dim": rope_dim, "base": base, "stretch": stretch}
+        self._expect_groups(x, head_dim)
         weights = {}
         if factors is not None:
-            self._expect(f"{factors}.weight", (rope_dim // 2,))
+            self._expect(f"{factors}.weight", (rope.dim // 2,))
             weights["factors"] = f"{factors}.weight"
+        attrs = {"head_dim": head_dim, "rope": rope}
         return self._add("rope", x.width, x, weights=weights, attrs=attrs)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor,
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
+        scale: float, softcap: float = 0.0, window: int = 0,
     ) -> Tensor:  # fmt: skip
-        """Store k and v in the cache, then softmax(q kᵀ / √head_dim) v under the causal mask.
+        """Store k and v in the cache, then softmax(scale · q kᵀ) v under the causal mask.
 
         q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim). Query
         heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
+        softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
+        window: only so many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
         """
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
@@ -109,18 +137,60 @@ class Graph:
                 f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
                 f"{heads} heads of {head_dim} sharing {kv_heads} kv heads"
             )
-        attrs = {"layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        attrs = {
+            "layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
+            "scale": scale, "softcap": softcap, "window": window,
+        }  # fmt: skip
         return self._add("attend", q.width, q, k, v, attrs=attrs)
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
         return self._add("silu_mul", up.width, gate, up)
 
+    def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020): (M, n) -> (M, n)."""
+        return self._add("gelu_mul", up.width, gate, up)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
+        return self._add("gelu", x.width, x)
+
+    def gelu_exact(self, x: Tensor) -> Tensor:
+        """x · Φ(x), Φ the normal distribution's: (M, n) -> (M, n)."""
+        return self._add("gelu_exact", x.width, x)
+
+    def experts(
+        self, x: Tensor, scores: Tensor, prefix: str, *, used: int, share_one: bool
+    ) -> Tensor:
+        """A mixture of gated MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
+
+        Each row goes through the experts of its ``used`` highest scores, ties to the lowest index,
+        and takes their outputs by weight: the softmax of all scores (M, experts), made to add up
+        to 1 where they share_one.
+        """
+        weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in ("gate", "up", "down")}
+        count, inner, _ = self._shape(weights["up"], 3)
+        if count != scores.width:
+            raise FormatError(f"{prefix}: {count} experts, and scores for {scores.width}")
+        for role, shape in (("gate", (inner, x.width)), ("up", (inner, x.width)),
+                            ("down", (x.width, inner))):  # fmt: skip
+            self._expect(weights[role], (count, *shape))
+        attrs = {"used": used, "share_one": share_one}
+        return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
+
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """a + b, the residual stream: (M, n) -> (M, n)."""
         if a.width != b.width:
             raise FormatError(f"cannot add {a.name} ({a.width}) and {b.name} ({b.width})")
         return self._add("add", a.width, a, b)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """x · factor, and x itself where that changes nothing: (M, n) -> (M, n)."""
+        return x if factor == 1 else self._add("scale", x.width, x, attrs={"factor": factor})
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """cap · tanh(x / cap), and x itself where cap is 0: (M, n) -> (M, n)."""
+        return self._add("softcap", x.width, x, attrs={"cap": cap}) if cap else x
 
     def logit_rows(self, x: Tensor) -> Tensor:
         """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
@@ -132,13 +202,22 @@ class Graph:
         """Whether the file has a tensor of this full name."""
         return weight in self.shapes
 
+    def matrix(self, weight: str) -> tuple[int, int]:
+        """How many outputs and inputs a matrix has."""
+        out, inner = self._shape(f"{weight}.weight", 2)
+        return out, inner
+
+    def set_aside(self, weight: str) -> None:
+        """Let a tensor be unused, which the architecture knows and does without this time."""
+        self._set_aside.add(weight)
+
     def check_all_used(self) -> None:
         """Raise FormatError if the file holds a tensor that no op reads.
 
         A tensor left over means that the model is not what the architecture takes it for
         (an extra norm, a rope table), and that its text would be quietly wrong.
         """
-        used = {name for op in self.ops for name in op.weights.values()}
+        used = {name for op in self.ops for name in op.weights.values()} | self._set_aside
         unused = [name for name in self.shapes if name not in used]
         if unused:
             raise FormatError(
@@ -157,6 +236,12 @@ class Graph:
     def _expect(self, weight: str, shape: tuple[int, ...]) -> None:
         if self._shape(weight, len(shape)) != shape:
             raise FormatError(f"tensor {weight} has shape {self.shapes[weight]}, not {shape}")
+
+    def _expect_groups(self, x: Tensor, size: int) -> None:
+        if x.width % size:
+            raise FormatError(
+                f"{x.name} is {x.width} wide, which is no whole number of heads of {size}"
+            )
 
     def _add(
         self,

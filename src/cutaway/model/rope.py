@@ -1,27 +1,77 @@
-"""Rotary positions: how far each pair of neighbours turns from one position to the next.
+"""Rotary positions: how far each pair of numbers turns from one position to the next.
 
 Su et al. 2021, arXiv 2104.09864. Knows the formula and how models stretch it to longer texts.
 Refuses to know what is turned.
 """
 
-from collections.abc import Mapping, Sequence
-from math import inf
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf, log, pi
 
 from cutaway.errors import FormatError
 
 
-def frequencies(attrs: Mapping[str, Any], factors: Sequence[float] | None = None) -> list[float]:
-    """Radians a position of the pairs (2i, 2i + 1), i = 0 … rope_dim / 2 - 1.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yarn:
+    """Fast pairs stay, slow ones are stretched, with a ramp between (Peng et al. 2023, 2309.00071).
 
-    attrs    of a rope op: base^(-2i / rope_dim), divided by ``stretch`` (linear scaling; Chen et
-             al. 2023, arXiv 2306.15595)
-    factors  the model's own divisor of each pair, as llama 3.1 has them
+    original_context  tokens that the model was first trained for
+    fast, slow        turns within that many tokens from which, and up to which, a pair is such
     """
-    n, base, stretch = attrs["rope_dim"], attrs["base"], attrs["stretch"]
-    plain = [base ** (-2.0 * i / n) for i in range(n // 2)]
-    if factors is not None:
-        if not all(0 < factor < inf for factor in factors):
-            raise FormatError("the model's rope factors must be positive numbers: convert it again")
-        plain = [f / float(factor) for f, factor in zip(plain, factors, strict=True)]
-    return [f / stretch for f in plain] if stretch != 1 else plain
+
+    factor: float
+    original_context: int
+    fast: float = 32.0
+    slow: float = 1.0
+
+    @property
+    def magnitude(self) -> float:
+        """By which queries and keys grow, so that attention stays as sharp."""
+        return 0.1 * log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    def stretched(self, frequencies: list[float], base: float) -> list[float]:
+        """The frequencies of all pairs."""
+        last = 2 * len(frequencies) - 1
+        low, high = (
+            len(frequencies) * log(self.original_context / (turns * 2 * pi)) / log(base)
+            for turns in (self.fast, self.slow)
+        )
+        first, end = max(floor(low), 0), min(ceil(high), last)
+        width = max(end - first, 0.001)
+        ramps = [min(max((i - first) / width, 0.0), 1.0) for i in range(len(frequencies))]
+        pairs = zip(frequencies, ramps, strict=True)
+        return [f / self.factor * ramp + f * (1 - ramp) for f, ramp in pairs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rope:
+    """How one model turns its queries and keys.
+
+    dim        numbers of a head that are turned, the first ones
+    halves     whether pair i is (i, i + dim / 2); else the neighbours (2i, 2i + 1)
+    stretch    positions count as so many times less (Chen et al. 2023, arXiv 2306.15595)
+    magnitude  by which what is turned grows, too
+    """
+
+    dim: int
+    base: float
+    halves: bool = False
+    stretch: float = 1.0
+    yarn: Yarn | None = None
+    magnitude: float = 1.0
+
+    def frequencies(self, factors: Sequence[float] | None = None) -> list[float]:
+        """Radians a position of each pair: base^(-2i / dim), stretched.
+
+        factors: the model's own divisor of each pair, as llama 3.1 and phi 4 have them
+        """
+        plain = [self.base ** (-2.0 * i / self.dim) for i in range(self.dim // 2)]
+        if factors is not None:
+            if not all(0 < factor < inf for factor in factors):
+                raise FormatError(
+                    "the model's rope factors must be positive numbers: convert it again"
+                )
+            plain = [f / float(factor) for f, factor in zip(plain, factors, strict=True)]
+        if self.yarn is not None:
+            return self.yarn.stretched(plain, self.base)
+        return [f / self.stretch for f in plain] if self.stretch != 1 else plain

@@ -6,18 +6,22 @@ Refuses to know sequences, requests and sampling.
 """
 
 import os
+from itertools import groupby
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import _native
 from cutaway.backends.base import KV_BLOCK, Batch, Logits
-from cutaway.backends.cpu.compile import Compiler, Emitter
+from cutaway.backends.cpu.compile import Compiler, Slice, Stack, slice_of
+from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
-from cutaway.model import Graph
+from cutaway.model import Graph, Op
 from cutaway.weights import ModelFile
 
 _HALF = 2  # bytes
+_MATRIX_OPS = ("embed", "embed_positions", "linear")
 _LANES = 16  # values rows are padded to this many halves
 
 
@@ -47,9 +51,9 @@ class CpuBackend:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
         self.kv_bytes = kv_bytes(graph)
-        weights = pack_matrices(graph, file, self.pool)
-        vectors = {name: read_vector(file, name) for name in file.tensors if name not in weights}
-        Emitter(Compiler(graph, weights, vectors), plan)
+        matrices = pack_matrices(graph, file, self.pool)
+        vectors = {name: read_vector(file, name) for name in vector_names(graph)}
+        Emitter(Compiler(graph, *matrices, vectors), plan)
         self._plan = plan
 
     def run(self, batch: Batch) -> Logits:
@@ -66,19 +70,46 @@ class CpuBackend:
         self._plan.copy_blocks(sources, targets)
 
 
-def pack_matrices(graph: Graph, file: ModelFile, pool: _native.Pool) -> dict[str, _native.Packed]:
-    """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena."""
-    names = dict.fromkeys(
-        op.weights["weight"] for op in graph.ops if op.kind in ("embed", "linear")
-    )
-    tensors = {name: file.tensors[name] for name in names}
-    sizes = [_native.packed_bytes(t.format, *t.shape) for t in tensors.values()]
+def pack_matrices(
+    graph: Graph, file: ModelFile, pool: _native.Pool
+) -> tuple[dict[Slice, _native.Packed], dict[str, Stack]]:
+    """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena.
+
+    The matrices of experts, of which there may be thousands, come by tensor.
+    """
+    wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
+    shapes = {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
+    sizes = (_native.packed_bytes(file.tensors[p[0]].format, *shape) for p, shape in shapes.items())
     arena = _native.Arena(sum(sizes))
     packed = {}
-    for name, tensor in tensors.items():
-        packed[name] = arena.pack(pool, tensor.format, file.raw(name), *tensor.shape)
+    for name, parts in groupby(wanted, lambda part: part[0]):
+        format, raw = file.tensors[name].format, file.raw(name)
+        row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
+        for part in parts:
+            _, first, last = part
+            rows = raw[first * row : last * row]
+            packed[part] = arena.pack(pool, format, rows, *shapes[part])
         file.release(name)
-    return packed
+    stacks = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
+    return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in stacks}
+
+
+def _parts(op: Op, graph: Graph) -> list[Slice]:
+    """What an op reads of matrices."""
+    if op.kind == "experts":
+        shapes = {name: graph.shapes[name] for name in op.weights.values()}
+        return [
+            (name, i * rows, (i + 1) * rows)
+            for name, (count, rows, _) in shapes.items()
+            for i in range(count)
+        ]
+    return [slice_of(op, graph)] if op.kind in _MATRIX_OPS else []
+
+
+def vector_names(graph: Graph) -> list[str]:
+    """Tensors that are no matrices: norms, biases, divisors."""
+    names = dict.fromkeys(name for op in graph.ops for name in op.weights.values())
+    return [name for name in names if len(graph.shapes[name]) == 1]
 
 
 def read_vector(file: ModelFile, name: str) -> NDArray[np.float32]:

@@ -1,8 +1,9 @@
-"""From a graph to a native plan: fuse, place buffers, bind packed weights.
+"""From a graph to the ops of a native plan: which of them become one.
 
 Knows which neighbouring ops become one:
 * linear layers on one input (q, k, v; gate, up) read it once, quantised once;
-* silu_mul is the epilogue of its two linear layers, a residual add that of its one;
+* a gate is the epilogue of its two linear layers, a residual add that of its one; elsewhere they
+  are ops of their own, as what works number by number is;
 * rope belongs to the attention that it feeds, and quantising to the norm before it.
 What follows the last attention works row by row, so it is done only for rows whose logits
 are wanted. Refuses to know how any of it is computed (native/).
@@ -15,13 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway import _native
 from cutaway.errors import FormatError
 from cutaway.model import Graph, Op, Tensor
-from cutaway.model.rope import frequencies
 
-View = tuple[int, int]  # buffer, column
-NOWHERE: View = (-1, 0)
+Vector = NDArray[np.float32]
+NOTHING: Vector = np.empty(0, np.float32)
+GATES = ("silu_mul", "gelu_mul")
+
+Slice = tuple[str, int, int]
+"""Some rows of a matrix: its name, the first, and the one after the last."""
+Stack = list[Any]
+"""The packed matrices of a layer's experts, in one role."""
+
+
+def slice_of(op: Op, graph: Graph) -> Slice:
+    """What a linear layer or a look-up reads of its matrix."""
+    name = op.weights["weight"]
+    return (name, *op.attrs.get("rows", (0, graph.shapes[name][0])))
 
 
 @dataclass
@@ -35,9 +46,12 @@ class Lowered:
     in_place: str | None = None  # the tensor whose buffer the (only) result takes over
 
 
+INT8 = " as int8"
+
+
 def quantised(name: str) -> str:
     """The name of a tensor's quantised twin."""
-    return f"{name} as int8"
+    return name + INT8
 
 
 def gather_early(ops: list[Op]) -> list[Op]:
@@ -66,10 +80,15 @@ class Compiler:
     """Lowers one graph, op by op, to calls of a native plan."""
 
     def __init__(
-        self, graph: Graph, weights: Mapping[str, Any], vectors: Mapping[str, NDArray[np.float32]]
+        self,
+        graph: Graph,
+        weights: Mapping[Slice, Any],
+        stacks: Mapping[str, Stack],
+        vectors: Mapping[str, Vector],
     ) -> None:
-        """weights: packed matrices by tensor name; vectors: norms and biases, float32."""
-        self.ops, self.weights, self.vectors = gather_early(graph.ops), weights, vectors
+        """weights: packed matrices; stacks: of experts, by tensor; vectors: norms and biases."""
+        self.ops, self.graph = gather_early(graph.ops), graph
+        self.weights, self.stacks, self.vectors = weights, stacks, vectors
         self.consumers: dict[str, list[Op]] = {}
         for op in self.ops:
             for name in op.inputs:
@@ -93,9 +112,7 @@ class Compiler:
         self, kind: str, ops: list[Op], reads: list[str], out: list[Tensor], **more: Any
     ) -> None:
         self.done.update(op.out.name for op in ops)
-        if kind == "logit_rows" or any(
-            r.removesuffix(" as int8") in self.after_rows for r in reads
-        ):
+        if kind == "logit_rows" or any(r.removesuffix(INT8) in self.after_rows for r in reads):
             self.after_rows.update(t.name for t in out)
         writes = [(t.name, t.width, False) for t in out]
         self.lowered.append(Lowered(kind, reads, writes, ops, **more))
@@ -106,8 +123,18 @@ class Compiler:
     def _logit_rows(self, op: Op) -> None:
         self._emit("logit_rows", [op], list(op.inputs), [op.out])
 
-    def _rms_norm(self, op: Op) -> None:
-        self._emit("rms_norm", [op], list(op.inputs), [op.out])
+    def _norm(self, op: Op) -> None:
+        self._emit("norm", [op], list(op.inputs), [op.out])
+
+    def _elementwise(self, op: Op) -> None:
+        """In the place of the first input, where nobody wants that any more."""
+        x = op.inputs[0]
+        is_last = self.consumers[x][-1] is op
+        self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=x if is_last else None)
+
+    _embed_positions = _embed
+    _rms_norm = _layer_norm = _norm
+    _silu_mul = _gelu_mul = _gelu = _gelu_exact = _add = _scale = _softcap = _elementwise
 
     def _rope(self, op: Op) -> None:
         self.views[op.out.name] = op.inputs[0]  # rotated in place by the attention
@@ -123,23 +150,23 @@ class Compiler:
         if any(not self._is_float(o) for o in group):
             self._quantise(x, op)
             reads.append(quantised(x))
-        fused = self._silu_of(group) or self._residual_of(group)
+        fused = self._gate_of(group) or self._residual_of(group)
         if fused is None:
             self._emit("linear", group, reads, [o.out for o in group])
-        elif fused.kind == "silu_mul":
+        elif fused.kind in GATES:
             gate, up = (self.maker[name] for name in fused.inputs)
-            self._emit("silu_mul", [gate, up, fused], reads, [fused.out])
+            self._emit("gate", [gate, up, fused], reads, [fused.out])
         else:
             base = next(n for n in fused.inputs if n != group[0].out.name)
             ops = [group[0], fused]
-            self._emit("add", ops, [*reads, base], [fused.out], in_place=base)
+            self._emit("residual", ops, [*reads, base], [fused.out], in_place=base)
 
-    def _silu_of(self, group: list[Op]) -> Op | None:
-        if len(group) != 2:
+    def _gate_of(self, group: list[Op]) -> Op | None:
+        afters = {id(o): o for g in group for o in self.consumers.get(g.out.name, [])}
+        if len(group) != 2 or len(afters) != 1:
             return None
-        (after,) = {id(o): o for g in group for o in self.consumers[g.out.name]}.values()
-        names = {g.out.name for g in group}
-        return after if after.kind == "silu_mul" and set(after.inputs) == names else None
+        (after,) = afters.values()
+        return after if after.kind in GATES and len(set(after.inputs)) == 2 else None
 
     def _residual_of(self, group: list[Op]) -> Op | None:
         if len(group) != 1 or len(self.consumers.get(group[0].out.name, [])) != 1:
@@ -154,144 +181,28 @@ class Compiler:
         width = self.maker[x].out.width
         if width % 32:
             raise FormatError(f"{before.out.name}: {width} inputs are not a multiple of 32")
-        made = self.lowered[-1]
-        if made.kind == "rms_norm" and made.ops[0].out.name == x:
-            only = all(o.kind == "linear" and not self._is_float(o) for o in self.consumers[x])
-            made.writes = ([] if only else made.writes) + [(quantised(x), width, True)]
-        else:
+        if any(name == quantised(x) for op in self.lowered for name, _, _ in op.writes):
+            return
+        norms = (op for op in self.lowered if op.kind == "norm")
+        made = next((op for op in norms if op.ops[0].out.name == x), None)
+        if made is None:
             self.lowered.append(Lowered("quantise", [x], [(quantised(x), width, True)]))
+        else:
+            only = not any(self._wants_floats(o, x) for o in self.consumers[x])
+            made.writes = ([] if only else made.writes) + [(quantised(x), width, True)]
 
     def _is_float(self, op: Op) -> bool:
-        return bool(self.weights[op.weights["weight"]].is_float)
+        return bool(self.weights[slice_of(op, self.graph)].is_float)
 
-    def _silu_mul(self, op: Op) -> None:
-        raise FormatError(f"{op.out.name}: silu_mul of two tensors that no linear layers make")
+    def _wants_floats(self, op: Op, x: str) -> bool:
+        """Whether an op reads the numbers of x themselves."""
+        if op.kind == "experts" and x == op.inputs[0]:
+            return bool(self.stacks[op.weights["up"]][0].is_float)
+        return op.kind != "linear" or self._is_float(op)
 
-    def _add(self, op: Op) -> None:
-        raise FormatError(f"{op.out.name}: an add that follows no linear layer")
-
-
-class Placement:
-    """Which buffer each tensor lives in: a linear scan that reuses a buffer once it is free."""
-
-    def __init__(self, lowered: list[Lowered], output: str) -> None:
-        self.where: dict[str, int] = {}
-        self.slots: list[tuple[int, bool]] = []  # width, quantised
-        last = {name: i for i, op in enumerate(lowered) for name in op.reads}
-        free: list[int] = []
-        for i, op in enumerate(lowered):
-            for name, width, is_quantised in op.writes:
-                if op.in_place is not None:
-                    self.where[name] = self.where[op.in_place]
-                elif name == output:
-                    self.where[name] = self._new(width, is_quantised)  # rows lie side by side
-                else:
-                    self.where[name] = self._reuse(free, width, is_quantised)
-            for name in op.reads:
-                if last[name] == i and name != op.in_place:
-                    free.append(self.where[name])
-
-    def _new(self, width: int, is_quantised: bool) -> int:
-        self.slots.append((width, is_quantised))
-        return len(self.slots) - 1
-
-    def _reuse(self, free: list[int], width: int, is_quantised: bool) -> int:
-        fitting = [slot for slot in free if self.slots[slot][1] == is_quantised]
-        if not fitting:
-            return self._new(width, is_quantised)
-        slot = max(fitting, key=lambda s: self.slots[s][0])
-        free.remove(slot)
-        self.slots[slot] = (max(width, self.slots[slot][0]), is_quantised)
-        return slot
-
-
-class Emitter:
-    """Writes lowered ops into a native plan."""
-
-    def __init__(self, compiler: Compiler, plan: _native.Plan) -> None:
-        self.c, self.plan = compiler, plan
-        lowered = compiler.lower()
-        output = compiler.ops[-1].out.name
-        placement = Placement(lowered, output)
-        self.buffers = [plan.buffer(*slot) for slot in placement.slots]
-        self.where = placement.where
-        for op in lowered:
-            getattr(self, f"_{op.kind}")(op)
-        plan.output(self._view(output))
-
-    def _view(self, name: str) -> View:
-        return self.buffers[self.where[name]], 0
-
-    def _inputs(self, op: Lowered) -> tuple[View, int]:
-        """Where a linear op finds its floats and its quant blocks; NOWHERE and -1: none."""
-        floats, act = NOWHERE, -1
-        for name in op.reads:
-            if name == op.in_place:
-                continue
-            if name.endswith(" as int8"):
-                act = self._view(name)[0]
-            else:
-                floats = self._view(name)
-        return floats, act
-
-    def _part(self, op: Op, out: str) -> tuple[Any, View, list[float]]:
-        bias = self.c.vectors[op.weights["bias"]].tolist() if "bias" in op.weights else []
-        return self.c.weights[op.weights["weight"]], self._view(out), bias
-
-    def _is_late(self, op: Lowered) -> bool:
-        return op.writes[0][0].removesuffix(" as int8") in self.c.after_rows
-
-    def _embed(self, op: Lowered) -> None:
-        table = self.c.weights[op.ops[0].weights["weight"]]
-        self.plan.embed(table, self._view(op.writes[0][0]))
-
-    def _logit_rows(self, op: Lowered) -> None:
-        self.plan.gather(self._view(op.reads[0]), self._view(op.writes[0][0]), op.writes[0][1])
-
-    def _rms_norm(self, op: Lowered) -> None:
-        weight = self.c.vectors[op.ops[0].weights["weight"]]
-        self._normalise(op, weight, op.ops[0].attrs["eps"])
-
-    def _quantise(self, op: Lowered) -> None:
-        self._normalise(op, np.empty(0, np.float32), 0.0)
-
-    def _normalise(self, op: Lowered, weight: NDArray[np.float32], eps: float) -> None:
-        out, act = NOWHERE, -1
-        for name, _, is_quantised in op.writes:
-            if is_quantised:
-                act = self._view(name)[0]
-            else:
-                out = self._view(name)
-        width = op.writes[0][1]
-        self.plan.normalise(
-            self._is_late(op), self._view(op.reads[0]), width, weight, eps, out, act
-        )
-
-    def _linear(self, op: Lowered) -> None:
-        parts = [self._part(o, o.out.name) for o in op.ops]
-        self.plan.linear(self._is_late(op), *self._inputs(op), "store", parts)
-
-    def _silu_mul(self, op: Lowered) -> None:
-        parts = [self._part(o, op.writes[0][0]) for o in op.ops[:2]]
-        self.plan.linear(self._is_late(op), *self._inputs(op), "silu_mul", parts)
-
-    def _add(self, op: Lowered) -> None:
-        parts = [self._part(op.ops[0], op.writes[0][0])]
-        self.plan.linear(self._is_late(op), *self._inputs(op), "add", parts)
-
-    def _turns(self, op: Op) -> list[float]:
-        """By how much a rope turns each pair; empty where the op is none."""
-        if op.kind != "rope":
-            return []
-        factors = op.weights.get("factors")
-        return frequencies(op.attrs, None if factors is None else self.c.vectors[factors].tolist())
-
-    def _attend(self, op: Lowered) -> None:
-        a = op.ops[0].attrs
-        of_q, of_k = (self._turns(self.c.maker[name]) for name in op.ops[0].inputs[:2])
-        if of_q != of_k:
-            raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
-        q, k, v = (self._view(name) for name in op.reads)
-        out = self._view(op.writes[0][0])
-        shape = (a["heads"], a["kv_heads"], a["head_dim"], of_q)
-        self.plan.attend(q, k, v, out, *shape, a["head_dim"] ** -0.5, softcap=0.0, window=0)
+    def _experts(self, op: Op) -> None:
+        x, scores = op.inputs
+        floats = self._wants_floats(op, x)
+        if not floats:
+            self._quantise(x, op)
+        self._emit("experts", [op], [x if floats else quantised(x), scores], [op.out])

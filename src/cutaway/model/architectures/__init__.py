@@ -2,8 +2,25 @@
 
 from collections.abc import Callable, Mapping
 
-from cutaway.model.architectures.llama import llama
+from cutaway.model.architectures.gemma import gemma2, gemma3
+from cutaway.model.architectures.gpt import gpt2, gptneox
+from cutaway.model.architectures.llama import llama, qwen3, smollm3
+from cutaway.model.architectures.olmo import olmo2
 from cutaway.model.config import ModelConfig
 from cutaway.model.graph import Graph, Tensor
 
-ARCHITECTURES: Mapping[str, Callable[[Graph, ModelConfig], Tensor]] = {"llama": llama}
+ARCHITECTURES: Mapping[str, Callable[[Graph, ModelConfig], Tensor]] = {
+    "llama": llama,  # llama, smollm 1 and 2, mistral, mixtral and many descendants
+    "smollm3": smollm3,
+    "qwen2": llama,  # and 2.5: it has biases
+    "qwen3": qwen3,
+    "qwen3moe": qwen3,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "phi3": llama,  # and 4: its matrices are fused
+    "gpt2": gpt2,
+    "gptneox": gptneox,  # and pythia
+    "olmo2": olmo2,
+    "granite": llama,  # it has scales
+}
+"""By GGUF's ``general.architecture``."""

@@ -1,33 +1,36 @@
-"""The llama family: llama, smollm, mistral and their many descendants."""
+"""Llama and those that are wired like it."""
 
+from cutaway.model.architectures.parts import attention, embedding, gated_mlp, head, mixture
 from cutaway.model.config import ModelConfig
 from cutaway.model.graph import Graph, Tensor
 
 
-def llama(g: Graph, c: ModelConfig) -> Tensor:
-    """Pre-norm decoder with rotary positions, grouped heads and a gated MLP.
+def llama(g: Graph, c: ModelConfig, *, norms: str = "", unturned_every: int = 0) -> Tensor:
+    """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
-    Touvron et al. 2023, arXiv 2302.13971. Returns the logits, (L, vocab).
+    Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
+    norms: see ``attention``; unturned_every: each so-many-th layer has no positions.
+    Returns the logits, (L, vocab).
     """
-
-    def rope(x: Tensor) -> Tensor:
-        return g.rope(
-            x, head_dim=c.head_dim, rope_dim=c.rope_dim, base=c.rope_base, stretch=c.rope_stretch,
-            factors="rope_freqs" if g.has("rope_freqs.weight") else None,
-        )  # fmt: skip
-
-    x = g.embed("token_embd")  # (M, hidden)
+    x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
+        turned = not unturned_every or (layer + 1) % unturned_every
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        q = rope(g.linear(h, f"{p}attn_q"))  # (M, heads·head_dim)
-        k = rope(g.linear(h, f"{p}attn_k"))  # (M, kv_heads·head_dim)
-        v = g.linear(h, f"{p}attn_v")
-        a = g.attend(q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim)
-        x = g.add(x, g.linear(a, f"{p}attn_output"))
+        a = attention(g, c, h, layer, c.rope if turned else None, norms=norms)
+        x = g.add(x, g.scale(a, c.residual_scale))
 
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        up = g.silu_mul(g.linear(h, f"{p}ffn_gate"), g.linear(h, f"{p}ffn_up"))
-        x = g.add(x, g.linear(up, f"{p}ffn_down"))  # (M, hidden)
+        m = mixture(g, c, h, p) if c.experts else gated_mlp(g, h, p, g.silu_mul)
+        x = g.add(x, g.scale(m, c.residual_scale))  # (M, hidden)
 
-    x = g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps)
-    return g.linear(x, "output" if g.has("output.weight") else "token_embd")
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def qwen3(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama with a norm of each head's query and key (Yang et al. 2025, arXiv 2505.09388)."""
+    return llama(g, c, norms="head")
+
+
+def smollm3(g: Graph, c: ModelConfig) -> Tensor:
+    """Llama without positions in every fourth layer (Yang et al. 2025, arXiv 2501.18795)."""
+    return llama(g, c, unturned_every=4)

@@ -1,0 +1,151 @@
+#include "experts.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+namespace cutaway {
+namespace {
+
+bool alike(const Packed& a, const Packed& b) { return a.rows == b.rows && a.cols == b.cols; }
+
+}  // namespace
+
+Experts::Experts(Rows rows, View in, int act, View scores, int used, bool share_one,
+                 std::vector<Expert> experts, View out)
+    : rows_(rows), in_(in), act_(act), scores_(scores), used_(used), share_one_(share_one),
+      experts_(std::move(experts)), out_(out), hidden_(experts_[0].up.cols), inner_(experts_[0].up.rows),
+      float_in_(is_float(experts_[0].up.format)), float_down_(is_float(experts_[0].down.format)) {
+  const Expert& e = experts_[0];
+  for (const Expert& x : experts_)
+    if (!alike(x.gate, e.up) || !alike(x.up, e.up) || !alike(x.down, e.down) ||
+        is_float(x.gate.format) != float_in_ || is_float(x.up.format) != float_in_ ||
+        is_float(x.down.format) != float_down_)
+      throw std::invalid_argument("experts differ in shape, or in whether they are quantised");
+  if (e.down.cols != inner_ || e.down.rows != hidden_ || used < 1 || used > (int)experts_.size() ||
+      (float_in_ ? in.buffer : act) < 0 || (!float_down_ && inner_ % kQuant))
+    throw std::invalid_argument("experts do not fit their inputs");
+}
+
+void Experts::run(Step& step, int thread) {
+  if (thread == 0) route(step);
+  step.pool.barrier();
+  gather(step, thread);
+  step.pool.barrier();
+  multiply(step, thread, true);
+  step.pool.barrier();
+  if (!float_down_) {
+    quantise(step, thread);
+    step.pool.barrier();
+  }
+  multiply(step, thread, false);
+  step.pool.barrier();
+  mix(step, thread);
+}
+
+void Experts::route(Step& step) {
+  const int rows = count(step, rows_);
+  std::vector<std::vector<Choice>> by_expert(experts_.size());
+  for (int row = 0; row < rows; row++) choose(step, row, by_expert);
+  choices_.clear(), first_.clear();
+  place_.resize((size_t)rows * used_);
+  for (const auto& of_one : by_expert) {
+    first_.push_back((int)choices_.size());
+    for (const Choice& choice : of_one) {
+      place_[choice.row * used_ + choice.rank] = (int)choices_.size();
+      choices_.push_back(choice);
+    }
+  }
+  const size_t items = choices_.size();
+  first_.push_back((int)items);
+  if (float_in_) x_.resize(items * hidden_);
+  else x_act_.resize(items * (hidden_ / kQuant));
+  middle_.resize(items * inner_);
+  if (!float_down_) middle_act_.resize(items * (inner_ / kQuant));
+  result_.resize(items * hidden_);
+  const int n = (int)experts_.size(), threads = step.pool.size();
+  inward_.deal(n * experts_[0].up.panels(), threads);
+  outward_.deal(n * experts_[0].down.panels(), threads);
+}
+
+// The highest scores, ties to the lowest index, and the softmax of all scores at these.
+void Experts::choose(const Step& step, int row, std::vector<std::vector<Choice>>& by_expert) const {
+  const int n = (int)experts_.size();
+  const float* score = step.at(scores_, row);
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::partial_sort(order.begin(), order.begin() + used_, order.end(), [&](int a, int b) {
+    return score[a] != score[b] ? score[a] > score[b] : a < b;
+  });
+  std::vector<double> e(n);
+  step.k.exp_each(score, n, score[order[0]], e.data());
+  double total = 0;
+  if (share_one_) for (int i = 0; i < used_; i++) total += e[order[i]];
+  else for (int i = 0; i < n; i++) total += e[i];
+  for (int i = 0; i < used_; i++) by_expert[order[i]].push_back({row, i, (float)(e[order[i]] / total)});
+}
+
+void Experts::gather(const Step& step, int thread) {
+  const int rows = count(step, rows_), blocks = hidden_ / kQuant;
+  for (int i = thread; i < (int)choices_.size(); i += step.pool.size()) {
+    const int row = choices_[i].row;
+    if (float_in_) memcpy(&x_[(size_t)i * hidden_], step.at(in_, row), sizeof(float) * hidden_);
+    else memcpy(&x_act_[(size_t)i * blocks], step.act(act_, row, thread, rows), sizeof(ActBlock) * blocks);
+  }
+}
+
+// inward: gate and up, to `middle`; else down, to `result`.
+void Experts::multiply(Step& step, int thread, bool inward) {
+  alignas(64) float out[8 * kLanes], up[8 * kLanes];
+  const int panels = (inward ? experts_[0].up : experts_[0].down).panels();
+  const int width = inward ? inner_ : hidden_;
+  float* to = inward ? middle_.data() : result_.data();
+  for (int item, end; (inward ? inward_ : outward_).take(thread, 1, &item, &end);) {
+    const Expert& e = experts_[item / panels];
+    const int panel = item % panels, last = first_[item / panels + 1];
+    const int lanes = std::min(kLanes, width - panel * kLanes);
+    for (int i = first_[item / panels]; i < last;) {
+      int tile = 0;
+      while (kTileRows[tile] > last - i) tile++;
+      tiles(step, inward ? e.gate : e.down, panel, i, inward, tile, out);
+      if (inward) {
+        tiles(step, e.up, panel, i, inward, tile, up);
+        step.k.map(Map::kSiluMul, out, up, 0, kTileRows[tile] * kLanes, out);
+      }
+      for (int r = 0; r < kTileRows[tile]; r++, i++)
+        memcpy(to + (size_t)i * width + panel * kLanes, out + r * kLanes, sizeof(float) * lanes);
+    }
+  }
+}
+
+// One panel times the items from `first` on, as many as the tile has.
+void Experts::tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile,
+                    float* out) const {
+  const bool floats = is_float(w.format);
+  const size_t stride = floats ? w.cols : w.cols / kQuant;
+  const float* x = inward ? x_.data() : middle_.data();
+  const ActBlock* act = inward ? x_act_.data() : middle_act_.data();
+  const void* from = floats ? (const void*)(x + first * stride) : act + first * stride;
+  step.k.tile[w.format][tile](w.data + panel * w.panel, (int)stride, from, stride, out);
+}
+
+void Experts::quantise(const Step& step, int thread) {
+  for (int i = thread; i < (int)choices_.size(); i += step.pool.size())
+    step.k.quantise(&middle_[(size_t)i * inner_], inner_, &middle_act_[(size_t)i * (inner_ / kQuant)]);
+}
+
+void Experts::mix(const Step& step, int thread) const {
+  for (int row = thread; row < count(step, rows_); row += step.pool.size()) {
+    float* y = step.at(out_, row);
+    for (int rank = 0; rank < used_; rank++) {
+      const int i = place_[row * used_ + rank];
+      const float* result = &result_[(size_t)i * hidden_];
+      for (int k = 0; k < hidden_; k++)
+        y[k] = rank ? y[k] + choices_[i].weight * result[k] : choices_[i].weight * result[k];
+    }
+  }
+}
+
+}  // namespace cutaway

@@ -1,0 +1,33 @@
+"""GPT-2 and GPT-NeoX: layer norms with biases and a plain MLP."""
+
+from cutaway.model.architectures.parts import attention, embedding, head, plain_mlp
+from cutaway.model.config import ModelConfig
+from cutaway.model.graph import Graph, Tensor
+
+
+def gpt2(g: Graph, c: ModelConfig) -> Tensor:
+    """Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+
+    Positions are learned vectors, added to the tokens'. Returns the logits, (L, vocab).
+    """
+    positions = g.embed_positions("position_embd", c.context_length)
+    x = g.add(embedding(g, c), positions)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
+        x = g.add(x, attention(g, c, h, layer, rope=None))
+        h = g.layer_norm(x, f"{p}ffn_norm", c.norm_eps)
+        x = g.add(x, plain_mlp(g, h, p, g.gelu))
+
+    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def gptneox(g: Graph, c: ModelConfig) -> Tensor:
+    """Black et al. 2022, arXiv 2204.06745: attention and MLP side by side in most models."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
+        after = g.add(x, attention(g, c, h, layer, c.rope))
+        h = g.layer_norm(x if c.is_parallel else after, f"{p}ffn_norm", c.norm_eps)
+        x = g.add(after, plain_mlp(g, h, p, g.gelu_exact))
+
+    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps))

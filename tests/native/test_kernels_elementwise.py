@@ -1,0 +1,104 @@
+"""Norms and what works number by number: against float64, and tiers against each other."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from native_plans import NO_WEIGHT, NOWHERE, TIERS, assert_same_bits, new_plan, run_apart, table
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_exact(x):
+    return x * np.vectorize(math.erfc)(-x / np.sqrt(2)) / 2
+
+
+MAPS = {
+    "add": lambda a, b, _: a + b,
+    "silu_mul": lambda a, b, _: a * sigmoid(a) * b,
+    "gelu_mul": lambda a, b, _: gelu(a) * b,
+    "gelu": lambda a, _, __: gelu(a),
+    "gelu_exact": lambda a, _, __: gelu_exact(a),
+    "scale": lambda a, _, number: a * number,
+    "softcap": lambda a, _, number: number * np.tanh(a / number),
+}
+TWO = ("add", "silu_mul", "gelu_mul")
+
+
+def run_map(tier, kind, a, b, number, threads=1, in_place=False):
+    """Rows a, b (M, n) through one op: (M, n)."""
+    count, n = a.shape
+    both = np.zeros((max(2 * n, count), 2 * n), np.float32)
+    both[:count] = np.hstack([a, b])
+    plan = new_plan(tier, threads)
+    source, out = plan.buffer(2 * n, False), plan.buffer(len(both), False)
+    plan.embed(table(both), (source, 0))
+    second = (source, n) if kind in TWO else NOWHERE
+    if in_place:
+        plan.map(False, kind, (source, 0), second, number, n, (source, 0))
+        plan.map(False, "scale", (source, 0), NOWHERE, 1.0, n, (out, 0))
+    else:
+        plan.map(False, kind, (source, 0), second, number, n, (out, 0))
+    plan.output((out, 0))
+    return run_apart(plan, count)[:, :n]
+
+
+@pytest.mark.parametrize("kind", MAPS)
+@pytest.mark.parametrize("n", [1, 16, 37, 2500])
+def test_every_kind(kind, n):
+    rng = np.random.default_rng(n)
+    a, b = (rng.normal(size=(3, n)).astype(np.float32) * 4 for _ in range(2))
+    expected = MAPS[kind](a.astype(float), b.astype(float), 1.75)
+    first = run_map(TIERS[0], kind, a, b, 1.75)
+    np.testing.assert_allclose(first, expected, rtol=3e-6, atol=4e-6)
+    for tier in TIERS:
+        for threads, in_place in ((1, True), (3, False)):
+            assert_same_bits(run_map(tier, kind, a, b, 1.75, threads, in_place), first)
+
+
+@pytest.mark.parametrize("kind", ["silu_mul", "gelu_mul", "gelu", "gelu_exact", "softcap"])
+def test_far_from_zero(kind):
+    """Neither overflow nor NaN: the gates end in 0 and in the number itself."""
+    a = np.float32([[-1e30, -3000, -90, -30, 0, 30, 90, 3000, 1e30]])
+    ours = run_map(TIERS[0], kind, a, np.ones_like(a), 30.0)[0]
+    expected = 30 * np.tanh(a[0] / 30) if kind == "softcap" else np.maximum(a[0], 0)
+    np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-4)
+
+
+def run_norm(tier, x, weight, bias, eps, group, threads=1):
+    count, n = x.shape
+    rows = np.zeros((max(n, count), n), np.float32)
+    rows[:count] = x
+    plan = new_plan(tier, threads)
+    source, out = plan.buffer(n, False), plan.buffer(len(rows), False)
+    plan.embed(table(rows), (source, 0))
+    plan.normalise(False, (source, 0), n, weight, bias, eps, group, (out, 0), -1)
+    plan.output((out, 0))
+    return run_apart(plan, count)[:, :n]
+
+
+@given(st.data())
+def test_norms(data):
+    group, groups = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 5))
+    layer = data.draw(st.booleans())
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = (rng.normal(size=(4, group * groups)) * 3 + 1).astype(np.float32)
+    weight, bias = rng.normal(size=(2, group)).astype(np.float32)
+    each = x.astype(float).reshape(4, groups, group)
+    centred = each - each.mean(-1, keepdims=True) if layer else each
+    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3) * weight
+    expected = (normed + bias if layer else normed).reshape(x.shape)
+    bias = bias if layer else NO_WEIGHT
+    first = run_norm(TIERS[0], x, weight, bias, 1e-3, group)
+    np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-4)
+    for tier in TIERS:
+        assert_same_bits(run_norm(tier, x, weight, bias, 1e-3, group, threads=2), first)
