@@ -20,6 +20,7 @@ using namespace cutaway;
 
 void bind_sampler(nb::module_& m);  // sampler_module.cpp
 void bind_measure(nb::module_& m);  // measure_module.cpp
+void bind_quantise(nb::module_& m);  // quantise_module.cpp
 
 namespace {
 
@@ -29,14 +30,6 @@ using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Where = std::tuple<int, int>;  // buffer, column
 
-const char* const kNames[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
-                              "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16", "F32"};
-
-Format format_of(const std::string& name) {
-  for (int f = 0; f < kFormats; f++)
-    if (name == kNames[f]) return (Format)f;
-  throw std::invalid_argument("no kernels for the format " + name);
-}
 
 View view(Where w) { return {std::get<0>(w), std::get<1>(w)}; }
 Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
@@ -188,4 +181,5 @@ NB_MODULE(_native, m) {
 
   bind_sampler(m);
   bind_measure(m);
+  bind_quantise(m);
 }

@@ -224,6 +224,14 @@ float half_to_float(uint16_t h) {
 
 }  // namespace
 
+Format format_of(const std::string& name) {
+  constexpr const char* names[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
+                                   "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16", "F32"};
+  for (int f = 0; f < kFormats; f++)
+    if (name == names[f]) return (Format)f;
+  throw std::invalid_argument("no kernels for the format " + name);
+}
+
 size_t source_bytes(Format f, int rows, int cols) {
   const Source s = is_float(f) ? Source{1, f == F32 ? 4 : 2} : kSources[f];
   if (rows <= 0 || cols <= 0 || cols % s.elements)

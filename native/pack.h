@@ -1,6 +1,7 @@
 // Weights as the kernels want them: packed losslessly into panels, in large pages.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "formats.h"
 #include "pool.h"
@@ -35,6 +36,8 @@ struct Packed {
   void decode_row(int row, float* out) const;
 };
 
+// Of its name in GGUF: "Q4_1"; throws std::invalid_argument where there is none.
+Format format_of(const std::string& name);
 // Bytes of a matrix as GGUF stores it; throws std::invalid_argument for impossible shapes.
 size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "../quantise.h"
 #include "tiny_model.h"
 
 using namespace cutaway;
@@ -129,11 +130,40 @@ int check_refusals() {
   return wrong + (differing(before, forced(model, 32, 32, true)) != 0);
 }
 
+// Numbers of every size in each format that is written, on several threads; NaN must be found.
+int check_quantise() {
+  constexpr int kCount = 256 * 41;
+  std::vector<float> numbers(kCount);
+  for (int i = 0; i < kCount; i++) {
+    const uint32_t noise = (uint32_t)i * 2654435761u, bits = (noise >> 9 | 0x3F800000u) - (uint32_t)(i % 97 << 23);
+    memcpy(&numbers[i], &bits, 4);
+    numbers[i] = (numbers[i] - 1.4f) * (i % 7 == 0 ? 0 : 1);
+  }
+  const auto* source = (const uint8_t*)numbers.data();
+  int wrong = 0;
+  for (const Format f : {Q4_0, Q4_1, Q8_0, Q6_K, F16, BF16, F32}) {
+    std::vector<uint8_t> first(source_bytes(f, 1, kCount)), again = first;
+    Pool one(1), three(3);
+    wrong += quantise(one, F32, source, kCount, f, first.data()) != -1;
+    wrong += quantise(three, F32, source, kCount, f, again.data()) != -1 || first != again;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (uint8_t byte : first) hash = (hash ^ byte) * 0x100000001b3u;
+    printf("quantised to %s %016llx\n", kNames[f], (unsigned long long)hash);
+    const float kept = numbers[9000];
+    numbers[9000] = __builtin_nanf("");
+    const int64_t found = quantise(three, F32, source, kCount, f, again.data());
+    wrong += found < 9000 - 255 || found > 9000;
+    numbers[9000] = kept;
+  }
+  if (wrong) printf("quantising: %d checks failed\n", wrong);
+  return wrong;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int tokens = argc > 1 ? atoi(argv[1]) : 24;
-  int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals();
+  int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_quantise();
   for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 12 * tokens : tokens);
   return wrong ? 1 : 0;
 }

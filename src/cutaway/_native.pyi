@@ -105,3 +105,8 @@ class ReadProbe:
 def tile_rate(pool: Pool, tier: str, weight: Packed) -> float: ...
 
 def instruction_rate(pool: Pool, tier: str) -> float: ...
+
+def quantise(pool: Pool, source_format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], format: str, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> int:
+    """
+    -1, or the first number of the first quant block that cannot be written.
+    """

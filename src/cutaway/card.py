@@ -4,16 +4,16 @@ Knows sizes, formats, the tokens that matter and where each of these is said. Re
 weights: only the file's head is read, not what it heads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from cutaway.loading import Parts
+from cutaway.loading import Parts, open_as
 from cutaway.model import ModelConfig
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD
-from cutaway.weights import GGUFFile
+from cutaway.weights import TensorInfo
 
 _HALF = 2  # bytes: keys and values are float16
 
@@ -61,9 +61,12 @@ class Card:
     ends: tuple[Special, ...]
 
     @classmethod
-    def read(cls, path: Path) -> "Card":
-        """FormatError where the file is of no model that can be run, with the reason."""
-        with GGUFFile(path) as file:
+    def read(cls, path: Path, quantize: str | None = None) -> "Card":
+        """FormatError where the file is of no model that can be run, with the reason.
+
+        quantize: as it is when it is loaded so; see ``LLM``
+        """
+        with open_as(path, quantize) as file:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer
             template = file.metadata.get(FIELD)
@@ -74,7 +77,7 @@ class Card:
                 config=config,
                 vocab_size=tokenizer.vocab_size,
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),
-                formats=_formats(file),
+                formats=by_format(file.tensors.values()),
                 kv_bytes=config.layers * config.kv_heads * config.head_dim * 2 * _HALF,
                 template=template if isinstance(template, str) else None,
                 begin=_begin(tokenizer),
@@ -95,9 +98,10 @@ class Card:
         return self.weight_bytes + context * self.kv_bytes
 
 
-def _formats(file: GGUFFile) -> dict[str, Stored]:
+def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
+    """The tensors of each format, the one with the most bytes first."""
     found: dict[str, Stored] = {}
-    for info in file.tensors.values():
+    for info in tensors:
         before = found.get(info.format, Stored(0, 0))
         found[info.format] = Stored(before.tensors + 1, before.bytes + info.nbytes)
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from time import time_ns
@@ -35,6 +35,11 @@ class Identity:
 
     weights: str
     tokenizer: str
+
+    def quantised(self, to: str) -> "Identity":
+        """That of the same file, its matrices quantised to a format while it was loaded."""
+        weights = sha256(f"{self.weights} quantize={to}".encode()).hexdigest()
+        return replace(self, weights=weights)
 
 
 def identify(path: Path, loaded: os.stat_result) -> Identity:

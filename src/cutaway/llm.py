@@ -18,7 +18,7 @@ from cutaway.completion import Completion
 from cutaway.engine import Engine, Limits
 from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError
-from cutaway.loading import Parts, Setup, draft_model
+from cutaway.loading import Parts, Setup, draft_model, open_as
 from cutaway.options import Options, parse_options
 from cutaway.progress import Bar, texts_done
 from cutaway.prompts import Prompt, check_prompt, one_or_many
@@ -26,7 +26,7 @@ from cutaway.sampling import derive_seed
 from cutaway.sampling.params import check_ids
 from cutaway.stream import Stream, SyncEngine
 from cutaway.text import ChatTemplate
-from cutaway.weights import GGUFFile
+from cutaway.weights import ModelFile
 from cutaway.writing import Loaded
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class LLM:
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_running   texts in one step, 1 … 1024
     max_waiting   texts in the queue, 0 or more; None has no limit
+    quantize  q8_0, q6_k, q4_1 or q4_0: matrices of a file in F32, F16 or BF16 as they are loaded
     progress  show on the terminal what takes long (a first fetch, many prompts)
 
     Raises InputError for a bad argument, FormatError for a bad file, FetchError where a
@@ -66,18 +67,20 @@ class LLM:
         prefix_cache: bool = True,
         max_running: int = 64,
         max_waiting: int | None = None,
+        quantize: str | None = None,
         progress: bool = True,
     ) -> None:
         setup = Setup(  # refuses before anything is fetched
             backend=backend, threads=threads, context=context, kv_tokens=kv_tokens,
             prefix_cache=prefix_cache, max_running=max_running, max_waiting=max_waiting,
+            quantize=quantize,
         )  # fmt: skip
         path = hub.resolve(None if model is None else str(model), progress=progress)
         started = perf_counter()
-        self.name = path.stem
+        self.name = path.stem if quantize is None else f"{path.stem}+{quantize}"
         self._progress, self._draft = progress, ""
-        self._path, self._stat = path, path.stat()
-        with GGUFFile(path) as file:
+        self._path, self._stat, self._quantize = path, path.stat(), quantize
+        with open_as(path, quantize, setup.threads) as file:
             try:
                 self._load(file, setup)
             except MemoryError as error:
@@ -89,7 +92,7 @@ class LLM:
         self._sync = SyncEngine(self.engine, self.loaded)
         self._machine: Machine | None = None
 
-    def _load(self, file: GGUFFile, setup: Setup) -> None:
+    def _load(self, file: ModelFile, setup: Setup) -> None:
         self._parts = parts = Parts.read(file, setup.context)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
@@ -269,6 +272,8 @@ class LLM:
 
         if self._machine is None:
             identity = identify(self._path, self._stat)
+            if self._quantize is not None:
+                identity = identity.quantised(self._quantize)
             self._machine = Machine(self.name, identity, self.backend, self.tokenizer)
         return self._machine
 

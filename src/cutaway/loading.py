@@ -16,9 +16,10 @@ from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.sampling import check_int
 from cutaway.text import Tokenizer
-from cutaway.weights import GGUFFile
+from cutaway.weights import GGUFFile, ModelFile, QuantisedFile, refuse_quantised
 
 LEAST_KV_TOKENS = 8192
+QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Setup:
     prefix_cache: bool
     max_running: int
     max_waiting: int | None
+    quantize: str | None
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -46,6 +48,7 @@ class Setup:
         if self.backend is not None and self.backend not in backends.BACKENDS:
             names = ", ".join(backends.BACKENDS)
             raise InputError(f"backend must be one of {names}, not {self.backend!r}")
+        _check_quantize(self.quantize)
 
     def tokens(self, longest: int) -> tuple[int, int]:
         """Of the context and of all keys and values, for a model whose own context is that long."""
@@ -63,6 +66,24 @@ class Setup:
         )
 
 
+def _check_quantize(quantize: str | None) -> None:
+    if quantize is not None and quantize not in QUANTIZE:
+        raise InputError(f"quantize must be one of {', '.join(QUANTIZE)}, not {quantize!r}")
+
+
+def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
+    """A model's file; quantize: with its matrices in that format, one of QUANTIZE.
+
+    InputError for another format, or where they are quantised already.
+    """
+    _check_quantize(quantize)
+    file = GGUFFile(path)
+    if quantize is None:
+        return file
+    refuse_quantised(file, "leave quantize out")
+    return QuantisedFile(file, quantize.upper(), threads=threads)
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a file says of its model. nbytes: of all weights, as they are stored."""
@@ -73,7 +94,7 @@ class Parts:
     nbytes: int
 
     @classmethod
-    def read(cls, file: GGUFFile, context: int | None = None) -> Self:
+    def read(cls, file: ModelFile, context: int | None = None) -> Self:
         """FormatError where the model and its tokenizer are not of one vocabulary.
 
         context: the tokens that texts may have; None is as many as the model can.

@@ -48,16 +48,24 @@ class Bar:
     """A progress bar on one line of a terminal; nothing when there is no terminal.
 
     The caller reports with ``update(done)``. The line is ended on leaving the context.
+    after: seconds for which nothing is shown, since it may be over by then
     """
 
     def __init__(
-        self, label: str, total: int, *, show: bool = True, figures: Figures = bytes_done
+        self,
+        label: str,
+        total: int,
+        *,
+        show: bool = True,
+        figures: Figures = bytes_done,
+        after: float = 0,
     ) -> None:
         self._figures = figures
         self._label = label
         self._total = max(total, 1)
         self._show = show and sys.stderr is not None and sys.stderr.isatty()
         self._start = self._drawn = time.monotonic()
+        self._shown_from = self._start + after
         self._done = 0
 
     def __enter__(self) -> "Bar":
@@ -66,7 +74,7 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._draw()
-        if self._show:
+        if self._is_due():
             say("")
 
     def update(self, done: int) -> None:
@@ -75,8 +83,11 @@ class Bar:
         if time.monotonic() - self._drawn >= _REDRAW_S:
             self._draw()
 
+    def _is_due(self) -> bool:
+        return self._show and time.monotonic() >= self._shown_from
+
     def _draw(self) -> None:
-        if not self._show:
+        if not self._is_due():
             return
         self._drawn = time.monotonic()
         # \x1b[K clears what a longer line left behind.

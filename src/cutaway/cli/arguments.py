@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_running",
-    "max_waiting",
+    "max_waiting", "quantize",
 )  # fmt: skip
 _REQUEST = (
     "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
@@ -67,6 +67,10 @@ _KV_TOKENS = (
     "tokens of all texts together whose keys and values fit into memory; default: --context, or "
     "8192 where that is more"
 )
+_QUANTIZE = (
+    "quantise a model of F32, F16 or BF16 weights while it is loaded: q8_0, q6_k, q4_1 or q4_0; "
+    "'cutaway quantize' does it once, into a file"
+)
 _NO_PREFIX_CACHE = "compute every prompt from its beginning, though another began alike"
 
 
@@ -83,6 +87,7 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="how ops are computed: cpu (default where it was built) or reference",
     )
+    group.add_argument("--quantize", metavar="FORMAT", help=_QUANTIZE)
     group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     group.add_argument(
         "--context", type=int, metavar="N",

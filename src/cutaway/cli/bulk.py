@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cutaway.bulk import Result, Results
     from cutaway.llm import LLM
 
-_LOADED = ("backend", "context")
+_LOADED = ("backend", "context", "quantize")
 """How the model is loaded, as far as a text may depend on it."""
 
 

@@ -36,6 +36,7 @@ _COMMANDS = {
     "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("prove that the bits never change", "cutaway.cli.verify"),
+    "quantize": _Command("write a model with smaller weights", "cutaway.cli.quantize"),
     "models": _Command("list the models and where they are", "cutaway.cli.models"),
     "pull": _Command(
         "fetch a model and check it", "cutaway.cli.models", "add_pull_arguments", "run_pull"

@@ -14,7 +14,7 @@ from cutaway.sampling import check_int
 
 def run(args: Namespace) -> int:
     """Print the card to standard output."""
-    card = Card.read(hub.resolve(args.name))
+    card = Card.read(hub.resolve(args.name), args.quantize)
     longest = card.config.context_length
     context = longest if args.context is None else check_int("--context", args.context, 1, longest)
     if args.json:

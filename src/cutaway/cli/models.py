@@ -19,6 +19,7 @@ examples:
   cutaway models --json
   cutaway models show smollm2                        sizes, formats, memory, special tokens
   cutaway models show model.gguf --context 4096
+  cutaway models show model.gguf --quantize q4_1     what it would take, loaded so
 
 A .gguf file that is put into the cache's 'models' folder is listed too, and can be named with -m.
 CUTAWAY_HOME moves the cache; without it the cache is ~/.cache/cutaway.
@@ -38,6 +39,8 @@ A model that is here already is not fetched again; its checksum is always checke
 _SHOWN = "alias, .gguf file or hf:org/repo[:file]; default smollm2"
 _CONTEXT = "with show: the memory that a text of N tokens needs; default: the model's own context"
 
+_QUANTIZE = "with show: as it is when it is loaded so: q8_0, q6_k, q4_1 or q4_0"
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway models``."""
@@ -45,6 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("verb", nargs="?", choices=("show",), help="show one model; else list all")
     parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_SHOWN)
     parser.add_argument("--context", type=int, metavar="N", help=_CONTEXT)
+    parser.add_argument("--quantize", metavar="FORMAT", help=_QUANTIZE)
     parser.add_argument("--json", action="store_true", help="print JSON; sizes in bytes")
 
 
@@ -56,6 +60,8 @@ def run(args: Namespace) -> int:
         return model_card.run(args)
     if args.context is not None:
         raise InputError("--context is for one model: cutaway models show NAME --context N")
+    if args.quantize is not None:
+        raise InputError("--quantize is for one model: cutaway models show NAME --quantize FORMAT")
     models = hub.available()
     if args.json:
         print(json.dumps([asdict(model) for model in models], indent=2, default=str))

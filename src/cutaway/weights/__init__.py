@@ -7,6 +7,8 @@ from .decode import dequantize
 from .file import ModelFile, TensorInfo
 from .formats import FORMATS, FORMATS_BY_ID, QuantFormat
 from .gguf import GGUFFile
+from .gguf_writer import write_gguf
+from .quantised import QuantisedFile, refuse_quantised
 
 __all__ = [
     "FORMATS",
@@ -14,6 +16,9 @@ __all__ = [
     "GGUFFile",
     "ModelFile",
     "QuantFormat",
+    "QuantisedFile",
     "TensorInfo",
     "dequantize",
+    "refuse_quantised",
+    "write_gguf",
 ]

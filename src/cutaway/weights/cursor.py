@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError
 
 _LENGTH = struct.Struct("<Q")
-_STRING, _ARRAY = 8, 9
-_NUMBERS: dict[int, np.dtype[Any]] = {
+STRING, ARRAY = 8, 9
+NUMBERS: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
     1: np.dtype("i1"),
     2: np.dtype("<u2"),
@@ -32,7 +32,7 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
     11: np.dtype("<i8"),
     12: np.dtype("<f8"),
 }
-_U32, _U64, _BOOL = _NUMBERS[4], _NUMBERS[10], _NUMBERS[7]
+_U32, _U64, _BOOL = NUMBERS[4], NUMBERS[10], NUMBERS[7]
 _MAX_DEPTH = 8  # arrays in arrays: real files have one level, and recursion must end
 _MIN_ARRAY = 4 + 8  # the bytes of an empty array: element type and count
 
@@ -125,12 +125,11 @@ class Cursor:
         self.position = position
         return out
 
-    def value(self) -> Any:
-        """Read a metadata value after its type: str, int, float, bool or an array."""
-        type_id = self.u32()
-        if type_id == _STRING:
+    def value(self, type_id: int) -> Any:
+        """Read a metadata value of a type: str, int, float, bool or an array."""
+        if type_id == STRING:
             return self.string()
-        if type_id == _ARRAY:
+        if type_id == ARRAY:
             return self._array(depth=1)
         return self.numbers(self._dtype(type_id), 1)[0].item()
 
@@ -138,14 +137,14 @@ class Cursor:
         if depth > _MAX_DEPTH:
             self.fail(f"{self.where} nests arrays more than {_MAX_DEPTH} deep")
         type_id, count = self.u32(), self.u64()
-        if type_id == _STRING:
+        if type_id == STRING:
             return self.strings(count)
-        if type_id == _ARRAY:
+        if type_id == ARRAY:
             self.check_room(count, _MIN_ARRAY, f"arrays of at least {_MIN_ARRAY} bytes")
             return [self._array(depth + 1) for _ in range(count)]
         return self.numbers(self._dtype(type_id), count)
 
     def _dtype(self, type_id: int) -> np.dtype[Any]:
-        if type_id not in _NUMBERS:
+        if type_id not in NUMBERS:
             self.fail(f"{self.where} has value type {type_id}, and GGUF defines only 0 to 12")
-        return _NUMBERS[type_id]
+        return NUMBERS[type_id]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -41,10 +41,12 @@ class ModelFile(ABC):
 
     `metadata` maps GGUF's keys to str, int, float, bool, list[str] or read-only numpy arrays;
     `tensors` maps GGUF's tensor names, in the order of the file. Both stay valid after `close`.
+    `value_types` maps the keys whose GGUF value type the file itself tells to that type.
     """
 
     path: Path
     metadata: Mapping[str, Any]
+    value_types: Mapping[str, int] = MappingProxyType({})
     tensors: Mapping[str, TensorInfo]
 
     @abstractmethod

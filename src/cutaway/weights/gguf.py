@@ -77,10 +77,10 @@ class GGUFFile(ModelFile):
         data = _map(self.path)
         cursor = Cursor(data, self.path)
         tensor_count, pair_count = _read_header(cursor, data)
-        metadata = _read_metadata(cursor, pair_count)
+        metadata, types = _read_metadata(cursor, pair_count)
         tensors = _read_tensors(cursor, tensor_count, _alignment(cursor, metadata))
         _check_extents(cursor, tensors, len(data))
-        self.metadata = MappingProxyType(metadata)
+        self.metadata, self.value_types = MappingProxyType(metadata), MappingProxyType(types)
         self.tensors = MappingProxyType(tensors)
         self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
         self._map: mmap | None = data
@@ -148,18 +148,21 @@ def _read_header(cursor: Cursor, data: mmap) -> tuple[int, int]:
     return cursor.u64(), cursor.u64()
 
 
-def _read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
+def _read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """The values by key, and their types."""
     cursor.where = "the metadata"
     cursor.check_room(count, _MIN_PAIR, f"pairs of at least {_MIN_PAIR} bytes")
     metadata: dict[str, Any] = {}
+    types: dict[str, int] = {}
     for i in range(count):
         cursor.where = f"metadata key {i + 1} of {count}"
         key = cursor.string()
         if key in metadata:
             cursor.fail(f"the metadata key {quoted(key)} occurs twice")
         cursor.where = f"the metadata value {quoted(key)}"
-        metadata[key] = cursor.value()
-    return metadata
+        types[key] = cursor.u32()
+        metadata[key] = cursor.value(types[key])
+    return metadata, types
 
 
 def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:

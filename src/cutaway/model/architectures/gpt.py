@@ -10,8 +10,8 @@ def gpt2(g: Graph, c: ModelConfig) -> Tensor:
 
     Positions are learned vectors, added to the tokens'. Returns the logits, (L, vocab).
     """
-    positions = g.embed_positions("position_embd", c.context_length)
-    x = g.add(embedding(g, c), positions)  # (M, hidden)
+    x = embedding(g, c)  # (M, hidden)
+    x = g.add(x, g.embed_positions("position_embd", c.context_length))
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
         x = g.add(x, attention(g, c, h, layer, rope=None))

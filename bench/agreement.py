@@ -1,0 +1,144 @@
+"""Does llama.cpp predict and write the same from the same file?
+
+    python bench/agreement.py [-m MODEL …] [--text FILE] [--peer-python PYTHON]
+        [--write docs/models.md]
+
+Three read the same text and give the logits of every position: cutaway's `reference`, which
+computes with float32 throughout, cutaway's `cpu` and llama.cpp (llama-cpp-python, in PYTHON). These
+two round activations to 8 bits where weights are quantised, each in its own way; so every file is
+read twice, as it is and with its weights written out as F32, where nothing is rounded but keys and
+values. Told are the KL divergence from `reference` in nats, mean over the positions, the share of
+positions whose likeliest token is reference's, and how many greedy tokens the two have in common
+before they part. --write puts the table between
+<!-- agreement:begin --> and <!-- agreement:end -->.
+"""
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import LLM, hub
+from cutaway.weights import GGUFFile, QuantisedFile, write_gguf
+from peers.table import replace_between_markers
+
+HERE = Path(__file__).resolve().parent
+NEW, PROMPT = 64, 12  # greedy tokens, after so many of the text
+TEXT = """The Mole had been working very hard all the morning, spring-cleaning his little home.
+First with brooms, then with dusters; then on ladders and steps and chairs, with a brush and a pail
+of whitewash; till he had dust in his throat and eyes, and splashes of whitewash all over his black
+fur, and an aching back and weary arms. Spring was moving in the air above and in the earth below
+and around him, penetrating even his dark and lowly little house with its spirit of divine
+discontent and longing."""
+
+Logits = NDArray[np.float32]
+
+
+@dataclass
+class Reader:
+    """One engine's view of a text: log-probabilities (n, vocab), and what it writes."""
+
+    name: str
+    log_probs: NDArray[np.float64]
+    greedy: list[int]
+
+
+def read_ours(path: Path, backend: str, text: str) -> tuple[Reader, dict[str, Any]]:
+    """And what another engine is to be asked."""
+    llm = LLM(path, backend=backend, context=2048, progress=False)
+    ids = llm.tokenize(" ".join(text.split()))
+    prompt = ids[:PROMPT]
+    new = NEW if backend == "cpu" else 1
+    done = llm.generate(prompt, temperature=0, max_tokens=new, ignore_eos=True)
+    reader = Reader(f"cutaway `{backend}`", log_softmax(llm.logits(ids)), list(done.token_ids))
+    return reader, {"text": ids, "prompt": prompt, "new": NEW}
+
+
+def read_theirs(path: Path, request: dict[str, Any], python: str) -> Reader:
+    """llama.cpp, in a process of its own."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "logits.npy"
+        command = [python, str(HERE / "peers" / "llama_logits.py"), str(path), str(out)]
+        done = subprocess.run(
+            command, input=json.dumps(request), text=True, stdout=subprocess.PIPE, check=True
+        )
+        return Reader("llama.cpp", log_softmax(np.load(out)), json.loads(done.stdout))
+
+
+def log_softmax(logits: Logits) -> NDArray[np.float64]:
+    x = logits.astype(np.float64)
+    x -= x.max(axis=1, keepdims=True)
+    shifted: NDArray[np.float64] = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+    return shifted
+
+
+def compared(path: Path, text: str, python: str) -> dict[str, Any]:
+    """The figures of one file."""
+    exact, request = read_ours(path, "reference", text)
+    ours, _ = read_ours(path, "cpu", text)
+    theirs = read_theirs(path, request, python)
+    share = np.exp(exact.log_probs)
+    figures: dict[str, Any] = {"model": path.stem, "positions": len(share)}
+    for reader in (ours, theirs):
+        kl = (share * (exact.log_probs - reader.log_probs)).sum(axis=1)
+        same = exact.log_probs.argmax(1) == reader.log_probs.argmax(1)
+        figures[reader.name] = {"kl": float(kl.mean()), "same_best": float(same.mean())}
+    pairs = zip(ours.greedy, theirs.greedy, strict=True)
+    figures["greedy_equal"] = next((i for i, (a, b) in enumerate(pairs) if a != b), NEW)
+    difference = np.abs(ours.log_probs - theirs.log_probs)
+    figures["largest_difference"] = float((difference * (share > 1e-4)).max())
+    return figures
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| file | positions | KL of cutaway `cpu` | KL of llama.cpp | best token: cutaway | "
+        "llama.cpp | greedy tokens equal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ours, theirs = row["cutaway `cpu`"], row["llama.cpp"]
+        lines.append(
+            f"| {row['model']} | {row['positions']} | {ours['kl']:.2g} | {theirs['kl']:.2g} | "
+            f"{ours['same_best']:.1%} | {theirs['same_best']:.1%} | "
+            f"{row['greedy_equal']} of {NEW} |"
+        )
+    return "\n".join(lines)
+
+
+def parse() -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", action="append", metavar="NAME|PATH")
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--write", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse()
+    text = args.text.read_text() if args.text else TEXT
+    paths = [hub.resolve(name) for name in args.model or ("smollm2", "gemma3-270m")]
+    rows = []
+    for path in paths:
+        rows.append(compared(path, text, args.peer_python))
+        with TemporaryDirectory() as folder, GGUFFile(path) as file:
+            plain = Path(folder) / f"{path.stem} as F32.gguf"
+            write_gguf(plain, QuantisedFile(file, "F32"), lambda _: None)
+            rows.append(compared(plain, text, args.peer_python))
+    print(markdown(rows))
+    if args.write:
+        page = args.write.read_text()
+        args.write.write_text(replace_between_markers(page, "agreement", markdown(rows)))
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""How far cutaway is from transformers, architecture by architecture.
+
+    python bench/architectures.py [--only NAME,NAME] [--write docs/models.md]
+
+For each row of the table in tests/huggingface/random_models.py a small random model is made with
+transformers (its shapes odd enough to catch a mistake), saved as a folder, and read by cutaway.
+Told are the largest logit, and the largest difference over the logits of 40 tokens: of `reference`
+from transformers, both computing in float32, and of `cpu` from `reference`: `cpu` keeps keys and
+values in 16 bits, and rounds activations to 8 where weights are quantised (here to Q8_0).
+--write puts the table between <!-- architectures:begin --> and <!-- architectures:end -->.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from cutaway import LLM
+from peers.table import replace_between_markers
+
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "huggingface"
+TOKENS = 40
+
+
+def measured(models: Any, name: str) -> dict[str, Any]:
+    """The figures of one row."""
+    rng = np.random.default_rng(1)
+    ids = rng.integers(3, models.VOCAB, TOKENS).tolist()
+    with TemporaryDirectory() as folder:
+        model = models.save(name, Path(folder))
+        theirs = models.logits(model, ids)
+        context = models.context(name)
+        exact = LLM(folder, backend="reference", context=context).logits(ids)
+        ours = LLM(folder, backend="cpu", context=context).logits(ids).copy()
+        eight = LLM(folder, backend="cpu", context=context, quantize="q8_0").logits(ids)
+    return {
+        "name": name,
+        "architecture": models.FAMILIES[name].architecture,
+        "class": models.FAMILIES[name].config.removesuffix("Config"),
+        "largest": float(np.abs(theirs).max()),
+        "reference": float(np.abs(exact - theirs).max()),
+        "cpu": float(np.abs(ours - exact).max()),
+        "q8_0": float(np.abs(eight - exact).max()),
+    }
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| model | in GGUF | in transformers | largest logit | `reference` from transformers | "
+        "`cpu` from `reference` | with Q8_0 weights |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['name']} | `{r['architecture']}` | {r['class']} | {r['largest']:.1f} | "
+        f"{r['reference']:.0e} | {r['cpu']:.0e} | {r['q8_0']:.0e} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def parse() -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("--write", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse()
+    sys.path.insert(0, str(TESTS))
+    models = import_module("random_models")
+    rows = [measured(models, name) for name in args.only or models.FAMILIES]
+    print(markdown(rows))
+    if args.write:
+        page = args.write.read_text()
+        args.write.write_text(replace_between_markers(page, "architectures", markdown(rows)))
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

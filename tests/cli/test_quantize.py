@@ -1,0 +1,226 @@
+"""``cutaway quantize``, ``--quantize`` and ``LLM(quantize=…)``: the same weights, the same bits."""
+
+import asyncio
+import io
+import json
+import resource
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, AsyncLLM
+from cutaway.cli.main import main
+from cutaway.errors import InputError
+from cutaway.progress import Bar
+from cutaway.trace import Trace
+from cutaway.weights import GGUFFile
+from random_llama import write_tiny_llama
+
+FORMATS = ["q8_0", "q6_k", "q4_1", "q4_0"]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Rows of 256 in most matrices, of 96 and 48 in two: those fit into 32s alone, or neither."""
+    path = tmp_path_factory.mktemp("plain") / "tiny.gguf"
+    return write_tiny_llama(path, hidden=256, feed_forward=96, context=256)
+
+
+@pytest.fixture(scope="module")
+def written(plain):
+    """The model in each format, as ``cutaway quantize`` writes it."""
+    paths = {to: plain.with_name(f"tiny-{to}.gguf") for to in FORMATS}
+    for to, path in paths.items():
+        assert main(["quantize", str(plain), str(path), "--to", to, "-q"]) == 0
+    return paths
+
+
+def run(llm):
+    return llm.generate("ab ab", seed=1, max_tokens=8, temperature=1, ignore_eos=True)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("to", FORMATS)
+def test_quantised_at_load_or_in_a_file_the_bits_are_the_same(plain, written, to, backend):
+    loaded, stored = LLM(plain, quantize=to, backend=backend), LLM(written[to], backend=backend)
+    ids = np.arange(3, 60)
+    assert np.array_equal(loaded.logits(ids).view(np.uint32), stored.logits(ids).view(np.uint32))
+    fingerprint = run(loaded).fingerprint
+    assert fingerprint == run(stored).fingerprint != run(LLM(plain, backend=backend)).fingerprint
+
+
+def test_threads_change_no_bit(plain):
+    one, three = (run(LLM(plain, quantize="q6_k", threads=n)).fingerprint for n in (1, 3))
+    assert one == three
+
+
+def test_weights_survive_the_way_back(plain, written, tmp_path):
+    out = tmp_path / "wide.gguf"
+    assert main(["quantize", str(written["q4_0"]), str(out), "--to", "f32"]) == 0
+    with GGUFFile(written["q4_0"]) as before, GGUFFile(out) as after:
+        assert {info.format for info in after.tensors.values()} == {"F32"}
+        for name in before.tensors:
+            assert np.array_equal(before.dequantize(name), after.dequantize(name))
+
+
+def test_a_model_that_is_quantised_while_loading_is_another_model(plain, tmp_path):
+    weights = {}
+    for quantize in (None, "q8_0", "q4_0"):
+        llm, trace = LLM(plain, quantize=quantize), tmp_path / f"{quantize}.jsonl"
+        made = llm.generate("ab", seed=1, max_tokens=2, trace=str(trace))
+        head = Trace.read(trace).head
+        weights[quantize] = head.weights
+        assert made.model == head.model == (f"tiny+{quantize}" if quantize else "tiny")
+        assert llm.machine().identity.tokenizer == LLM(plain).machine().identity.tokenizer
+    assert len(set(weights.values())) == 3
+    assert main(["trace", "replay", str(trace), "-m", str(plain), "--quantize", "q4_0"]) == 0
+
+
+def test_the_asynchronous_face_takes_it_too(plain, written):
+    async def text():
+        async with AsyncLLM(LLM(plain, quantize="q4_1"), seed=1, max_tokens=4) as llm:
+            return (await llm.generate("ab")).fingerprint
+
+    stored = LLM(written["q4_1"]).generate("ab", seed=1, max_tokens=4)
+    assert asyncio.run(text()) == stored.fingerprint
+
+
+@pytest.mark.parametrize("quantize", ["q5_0", "Q8_0", "", True, 8])
+def test_other_formats_are_refused_before_anything_is_loaded(quantize):
+    with pytest.raises(InputError, match=r"quantize must be one of q8_0, q6_k, q4_1, q4_0, not"):
+        LLM("no such model", quantize=quantize)
+
+
+def test_a_quantised_file_is_refused_at_load(written, capsys):
+    with pytest.raises(InputError, match=r"quantised already \(Q8_0\).*: leave quantize out"):
+        LLM(written["q8_0"], quantize="q4_0")
+    assert main(["generate", "-m", str(written["q8_0"]), "ab", "--quantize", "q8_0"]) == 2
+    assert "leave quantize out" in capsys.readouterr().err
+
+
+def test_the_option_of_generate_and_show(plain, written, capsys):
+    args = ["ab", "--seed", "1", "--max-tokens", "4", "--json"]
+    documents = []
+    for where in ([plain, "--quantize", "q6_k"], [written["q6_k"]]):
+        assert main(["generate", "-m", *map(str, where), *args]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
+    assert main(["models", "show", str(plain), "--quantize", "q6_k", "--json"]) == 0
+    as_loaded = json.loads(capsys.readouterr().out)
+    assert main(["models", "show", str(written["q6_k"]), "--json"]) == 0
+    as_stored = json.loads(capsys.readouterr().out)
+    assert as_loaded["formats"] == as_stored["formats"]
+    assert as_loaded["memory"] == as_stored["memory"]
+    assert main(["models", "--quantize", "q6_k"]) == 2
+    assert main(["models", "show", str(plain), "--quantize", "q5_0"]) == 2
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_the_table(plain, tmp_path, capsys):
+    out = tmp_path / "out.gguf"
+    assert main(["quantize", str(plain), str(out), "--to", "q6_k"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["BEFORE", "AFTER"]
+    assert lines[1].split()[:3] == ["F32", "21", "tensors,"] and " 7 tensors, " in lines[1]
+    assert lines[2].split()[:4] == ["Q6_K", "-", "12", "tensors,"]
+    assert lines[3].split()[:4] == ["Q8_0", "-", "2", "tensors,"]
+    assert lines[4].split()[0] == "file"
+    assert lines[-2] == str(out) and lines[-1].startswith("4 tensors are F32 or Q8_0 instead: rows")
+
+
+def test_the_document(plain, tmp_path, capsys):
+    out = tmp_path / "out.gguf"
+    args = ["--to", "q4_1", "--threads", "3", "--json"]
+    assert main(["quantize", str(plain), str(out), *args]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["input"], document["output"]) == (str(plain), str(out))
+    assert document["before"]["file_bytes"] == plain.stat().st_size
+    assert document["after"]["file_bytes"] == out.stat().st_size
+    counts = {name: stored["tensors"] for name, stored in document["after"]["formats"].items()}
+    assert counts == {"Q4_1": 12, "Q6_K": 2, "F32": 7}
+    unfit = {f"blk.{i}.attn_output.weight": "F32" for i in range(2)}  # rows of 48
+    assert document["unfit"] == unfit
+
+
+def test_quantised_weights_want_a_word_more(written, tmp_path, capsys):
+    out = str(tmp_path / "out.gguf")
+    args = ["quantize", str(written["q8_0"]), out, "--to", "q4_0"]
+    assert main(args) == 2
+    assert "quantised already (Q8_0)" in (error := capsys.readouterr().err) and "--requ" in error
+    assert list(tmp_path.iterdir()) == []
+    assert main([*args, "--requantize"]) == 0
+    assert main(["models", "show", out]) == 0
+
+
+def test_names_that_cannot_be_written(plain, tmp_path, capsys):
+    def refused(out, *more, to="q8_0", source=plain):
+        assert main(["quantize", str(source), str(out), "--to", to, *more]) == 2
+        return capsys.readouterr().err
+
+    (there := tmp_path / "there.gguf").write_bytes(b"something")
+    assert "exists; name a new file, or add --force" in refused(there)
+    assert there.read_bytes() == b"something"
+    assert "ends in .gguf" in refused(tmp_path / "model.bin")
+    assert "there is no folder" in refused(tmp_path / "none" / "out.gguf")
+    (tmp_path / "folder.gguf").mkdir()
+    assert "not a regular file" in refused(tmp_path / "folder.gguf", "--force")
+    assert "--to must be one of" in refused(tmp_path / "out.gguf", to="q3_k")
+    assert "--threads" in refused(tmp_path / "out.gguf", "--threads", "0")
+    (link := tmp_path / "link.gguf").symlink_to(plain)
+    before = plain.read_bytes()
+    assert "OUT is IN" in refused(plain, "--force") and "OUT is IN" in refused(link, "--force")
+    assert plain.read_bytes() == before
+    assert main(["quantize", str(plain), str(there), "--to", "q8_0", "--force", "-q"]) == 0
+    assert capsys.readouterr().out == "" and there.stat().st_size > 1000
+
+
+def test_a_full_disk_leaves_nothing(plain, tmp_path):
+    command = [sys.executable, "-m", "cutaway", "quantize", str(plain)]
+    done = subprocess.run(
+        [*command, str(tmp_path / "out.gguf"), "--to", "bf16"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and "cannot be written: File too large" in done.stderr
+    assert "Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("after, shown", [(0, True), (1000, False)])
+def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, after, shown):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with Bar("quantising", 10, after=after) as bar:
+        bar.update(10)
+    assert ("100% of 0.0 kB" in terminal.getvalue()) == shown == bool(terminal.getvalue())
+
+
+def test_ctrl_c_leaves_nothing(plain, tmp_path):
+    program = (
+        "import os, signal, sys\n"
+        "from cutaway.weights import QuantisedFile\n"
+        "raw, seen = QuantisedFile.raw, []\n"
+        "def slow(self, name):\n"
+        "    seen.append(name)\n"
+        "    if len(seen) == 3: print([*os.listdir(sys.argv[2])], flush=True)\n"
+        "    if len(seen) == 3: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return raw(self, name)\n"
+        "QuantisedFile.raw = slow\n"
+        "from cutaway.cli.main import main\n"
+        "sys.exit(main(['quantize', sys.argv[1], sys.argv[2] + '/out.gguf', '--to', 'q8_0']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(plain), str(tmp_path)],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 130 and ".part" in done.stdout
+    assert done.stderr == "" and list(tmp_path.iterdir()) == []
