@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from cutaway.files import model_name, size_of
 from cutaway.loading import Parts, open_as
 from cutaway.model import ModelConfig
 from cutaway.text import Tokenizer
@@ -71,9 +72,9 @@ class Card:
             config, tokenizer = parts.config, parts.tokenizer
             template = file.metadata.get(FIELD)
             return cls(
-                name=path.stem,
+                name=model_name(path),
                 path=path,
-                file_bytes=path.stat().st_size,
+                file_bytes=size_of(path),
                 config=config,
                 vocab_size=tokenizer.vocab_size,
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),

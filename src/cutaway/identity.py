@@ -1,13 +1,13 @@
-"""Which model a file holds: the hash of all its bytes, and that of its tokenizer.
+"""Which model a file or folder holds: the hash of all its bytes, and that of its tokenizer.
 
-Hashing reads the whole file, so the user's cache keeps the result for as long as the file is
-the same: its path, inode, size and times. Knows files and the names of a tokenizer's fields.
+Hashing reads all of it, so the user's cache keeps the result for as long as it is the same: its
+path, and each file's inode, size and times. Knows files and the names of a tokenizer's fields.
 Refuses to know models and runs.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import InputError
+from cutaway.files import files_of, open_model, stat_model
 from cutaway.hub import cache_dir
-from cutaway.weights import GGUFFile
 
 _TOKENIZER = tuple(
     f"tokenizer.ggml.{name}"
@@ -31,7 +31,10 @@ _SETTLED_NS = 2 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it."""
+    """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it.
+
+    Of a folder: of the names of its files and the hashes of each.
+    """
 
     weights: str
     tokenizer: str
@@ -42,8 +45,8 @@ class Identity:
         return replace(self, weights=weights)
 
 
-def identify(path: Path, loaded: os.stat_result) -> Identity:
-    """The identity of a model, from its file and what ``stat`` said of it when it was loaded.
+def identify(path: Path, loaded: Sequence[os.stat_result]) -> Identity:
+    """The identity of a model, from its path and what ``stat_model`` said when it was loaded.
 
     Raises InputError where the file has changed since, or is gone.
     """
@@ -51,9 +54,8 @@ def identify(path: Path, loaded: os.stat_result) -> Identity:
     if (known := _remembered(path, stamp)) is not None:
         return known
     try:
-        with path.open("rb") as file:
-            weights = file_digest(file, "sha256").hexdigest()
-        identity, now = Identity(weights, _tokenizer_hash(path)), _stamp(path.stat())
+        identity = Identity(_weights_hash(path), _tokenizer_hash(path))
+        now = _stamp(stat_model(path))
     except OSError as error:
         raise InputError(
             f"{path} cannot be read to name it in a trace: {error.strerror}"
@@ -64,15 +66,28 @@ def identify(path: Path, loaded: os.stat_result) -> Identity:
     return identity
 
 
-def _stamp(found: os.stat_result) -> list[int]:
-    """What changes when a file does; the clocks come last."""
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+def _stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
+    """What changes when a file does, for each; the clocks come last."""
+    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
+
+
+def _weights_hash(path: Path) -> str:
+    files = files_of(path)
+    if files == [path]:
+        return _digest(path)
+    lines = (f"{_digest(file)}  {file.name}\n" for file in files)  # as sha256sum writes them
+    return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _tokenizer_hash(path: Path) -> str:
     """Of the fields that say which tokens there are and how text becomes them."""
     digest = sha256()
-    with GGUFFile(path) as file:
+    with open_model(path) as file:
         for name in _TOKENIZER:
             for part in _parts(file.metadata.get(name)):
                 digest.update(len(part).to_bytes(8, "little") + part)
@@ -96,7 +111,7 @@ def _note(path: Path) -> Path:
     return cache_dir() / "identities" / f"{sha256(os.fsencode(path)).hexdigest()}.json"
 
 
-def _remembered(path: Path, stamp: list[int]) -> Identity | None:
+def _remembered(path: Path, stamp: list[list[int]]) -> Identity | None:
     try:
         note = json.loads(_note(path).read_bytes())
         return Identity(**note["identity"]) if note["stamp"] == stamp else None
@@ -104,8 +119,8 @@ def _remembered(path: Path, stamp: list[int]) -> Identity | None:
         return None
 
 
-def _remember(path: Path, stamp: list[int], identity: Identity) -> None:
-    if time_ns() - max(stamp[-2:]) < _SETTLED_NS:
+def _remember(path: Path, stamp: list[list[int]], identity: Identity) -> None:
+    if time_ns() - max(max(one[-2:]) for one in stamp) < _SETTLED_NS:
         return
     note, text = _note(path), json.dumps({"stamp": stamp, "identity": asdict(identity)})
     with suppress(OSError):  # a cache that cannot be written costs the next run a second

@@ -18,6 +18,7 @@ from cutaway.completion import Completion
 from cutaway.engine import Engine, Limits
 from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError
+from cutaway.files import model_name, stat_model
 from cutaway.loading import Parts, Setup, draft_model, open_as
 from cutaway.options import Options, parse_options
 from cutaway.progress import Bar, texts_done
@@ -40,7 +41,8 @@ Message = Mapping[str, Any]
 class LLM:
     """A model, ready to write.
 
-    model     an alias such as "smollm2" (the default), a path to a .gguf file, or hf:org/repo
+    model     an alias such as "smollm2" (the default), a path to a .gguf file or to a
+              folder of transformers, or hf:org/repo
     backend   how ops are computed; see cutaway.backends.BACKENDS
     threads   how many threads compute; None takes what the machine has
     context   tokens of prompt and answer together, 2 … the model's own; None takes the model's
@@ -77,9 +79,9 @@ class LLM:
         )  # fmt: skip
         path = hub.resolve(None if model is None else str(model), progress=progress)
         started = perf_counter()
-        self.name = path.stem if quantize is None else f"{path.stem}+{quantize}"
+        self.name = model_name(path) if quantize is None else f"{model_name(path)}+{quantize}"
         self._progress, self._draft = progress, ""
-        self._path, self._stat, self._quantize = path, path.stat(), quantize
+        self._path, self._stat, self._quantize = path, stat_model(path), quantize
         with open_as(path, quantize, setup.threads) as file:
             try:
                 self._load(file, setup)

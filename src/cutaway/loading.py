@@ -12,11 +12,12 @@ from cutaway import backends, model
 from cutaway.backends import Backend
 from cutaway.engine import DraftModel, Policy
 from cutaway.errors import FormatError, InputError
+from cutaway.files import model_name, open_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.sampling import check_int
 from cutaway.text import Tokenizer
-from cutaway.weights import GGUFFile, ModelFile, QuantisedFile, refuse_quantised
+from cutaway.weights import ModelFile, QuantisedFile, refuse_quantised
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
@@ -77,7 +78,7 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
     InputError for another format, or where they are quantised already.
     """
     _check_quantize(quantize)
-    file = GGUFFile(path)
+    file = open_model(path)
     if quantize is None:
         return file
     refuse_quantised(file, "leave quantize out")
@@ -116,12 +117,12 @@ def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> Dr
     context: how many tokens the target's texts can have. InputError where the tokens differ, or
     memory is full.
     """
-    with GGUFFile(path) as file:
+    with open_model(path) as file:
         parts = Parts.read(file, context)
         if not parts.tokenizer.has_tokens_of(target.tokenizer):
             raise InputError(
-                f"speculate: {path.stem} has other tokens than the model it is to guess for; "
-                "a draft model must have the same"
+                f"speculate: {model_name(path)} has other tokens than the model it is to guess "
+                "for; a draft model must have the same"
             )
         context = min(parts.config.context_length, context)
         try:

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,8 +55,12 @@ class Client:
         self._network()
         return f"/hf/{repo}/{file}"
 
-    def snapshot_download(self, repo: str, local_files_only: bool) -> str:
-        assert local_files_only
+    def snapshot_download(
+        self, repo: str, local_files_only: bool = False, allow_patterns: Sequence[str] = ()
+    ) -> str:
+        if not local_files_only:
+            self._network()
+            return f"/hf/{repo} {','.join(allow_patterns)}"
         if self.kept is None:
             raise LocalEntryNotFoundError("nothing was fetched")
         return str(self.kept)
@@ -92,6 +97,23 @@ def test_a_repository_without_gguf(client):
     client.files = ["model.safetensors"]
     with pytest.raises(InputError, match=r"'hf:org/repo' holds no .gguf file"):
         hub.resolve("hf:org/repo")
+
+
+def test_a_repository_of_safetensors_is_a_folder(client, tmp_path):
+    client.files = ["README.md", "config.json", "model-00001-of-00002.safetensors"]
+    fetched = hub.resolve("hf:org/repo")
+    assert fetched == Path("/hf/org/repo *.json,*.jinja,model*.safetensors")
+    (tmp_path / "config.json").touch()
+    client.kept, client.failure = tmp_path, ConnectionError("offline")
+    with pytest.raises(FetchError, match="could not be fetched"):
+        hub.resolve("hf:org/repo")
+    (tmp_path / "model.safetensors").touch()
+    assert hub.resolve("hf:org/repo") == tmp_path
+
+
+def test_a_gguf_file_goes_before_the_folder(client):
+    client.files = ["config.json", "model.safetensors", "y.gguf"]
+    assert hub.resolve("hf:org/repo") == Path("/hf/org/repo/y.gguf")
 
 
 def test_a_file_fetched_before_needs_no_network(client):

@@ -38,11 +38,11 @@ def test_none_is_the_default_model(world, monkeypatch):
     ("name", "sentence"),
     [
         ("tinny", r"^unknown model 'tinny': did you mean 'tiny'\? name one of smollm2, gemma3-27"),
-        ("zzz", r"^unknown model 'zzz': name one of .*, the path of a .gguf file, or hf:"),
+        ("zzz", r"^unknown model 'zzz': name one of .*, the path of a .gguf file or of a fol"),
         ("", r"^unknown model '': name one of"),
         ("missing.gguf", "^model file 'missing.gguf' does not exist; check the path"),
         ("no/where", "^model file 'no/where' does not exist; check the path"),
-        ("/", "^model '/' is a folder; name the .gguf file in it"),
+        ("/", "^model '/' is a folder without a config.json; name .* or the .gguf file in it"),
         ("/dev/null", "^model '/dev/null' is not a regular file"),
         ("a prompt " * 1000, "^(unknown )?model 'a prompt "),
         ("a\0b", "^unknown model"),

@@ -9,6 +9,7 @@ import pytest
 
 from cutaway import identity
 from cutaway.errors import InputError
+from cutaway.files import stat_model
 from cutaway.identity import identify
 from random_llama import write_tiny_llama
 
@@ -30,7 +31,7 @@ def notes(path):
 
 
 def test_the_weights_are_the_files_bytes(path):
-    assert identify(path, path.stat()).weights == sha256(path.read_bytes()).hexdigest()
+    assert identify(path, stat_model(path)).weights == sha256(path.read_bytes()).hexdigest()
 
 
 def test_the_tokenizer_is_told_apart_from_the_weights(path, tmp_path):
@@ -38,42 +39,42 @@ def test_the_tokenizer_is_told_apart_from_the_weights(path, tmp_path):
     words = write_tiny_llama(
         tmp_path / "words.gguf", layers=1, metadata={"tokenizer.ggml.scores": [0.0] * 264}
     )
-    a, b, c = (identify(p, p.stat()) for p in (path, other, words))
+    a, b, c = (identify(p, stat_model(p)) for p in (path, other, words))
     assert a.weights != b.weights != c.weights
     assert a.tokenizer == b.tokenizer != c.tokenizer
 
 
 def test_a_file_is_hashed_once(path, monkeypatch):
     monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))  # as if its clock had long moved on
-    first = identify(path, path.stat())
+    first = identify(path, stat_model(path))
     assert len(notes(path)) == 1
     monkeypatch.setattr(identity, "file_digest", None)  # nothing can be hashed any more
-    assert identify(path, path.stat()) == first
+    assert identify(path, stat_model(path)) == first
 
 
 def test_a_file_that_just_changed_is_not_remembered(path):
-    identify(path, path.stat())
+    identify(path, stat_model(path))
     assert not notes(path)
 
 
 def test_another_file_in_its_place_is_hashed_again(path, tmp_path, monkeypatch):
     monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))
-    first = identify(path, path.stat())
+    first = identify(path, stat_model(path))
     write_tiny_llama(tmp_path / "other.gguf", layers=1, seed=1)
     shutil.move(tmp_path / "other.gguf", path)
-    assert identify(path, path.stat()).weights != first.weights
+    assert identify(path, stat_model(path)).weights != first.weights
 
 
 def test_a_note_that_is_none_of_ours_is_passed_over(path, monkeypatch):
     monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))
-    first = identify(path, path.stat())
+    first = identify(path, stat_model(path))
     for text in ("", "[]", "{}", '{"stamp": [1], "identity": {}}', "null"):
         notes(path)[0].write_text(text)
-        assert identify(path, path.stat()) == first
+        assert identify(path, stat_model(path)) == first
 
 
 def test_a_file_that_changed_since_it_was_loaded_is_refused(path):
-    loaded = path.stat()
+    loaded = stat_model(path)
     aged(path)
     with pytest.raises(InputError, match="has changed since it was loaded"):
         identify(path, loaded)
@@ -86,4 +87,4 @@ def test_a_cache_that_cannot_be_written_costs_only_time(path, monkeypatch):
     monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))
     (path.parent / "home").mkdir()
     (path.parent / "home" / "identities").write_text("in the way")
-    assert identify(path, path.stat()) == identify(path, path.stat())
+    assert identify(path, stat_model(path)) == identify(path, stat_model(path))

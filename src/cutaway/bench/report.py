@@ -15,9 +15,10 @@ from cutaway.bench import runs
 from cutaway.bench.limits import Costs, costs_of
 from cutaway.bench.machine import Noise, Probe, peak_memory
 from cutaway.errors import InputError
+from cutaway.files import open_model, size_of
 from cutaway.llm import LLM
 from cutaway.sampling import check_int
-from cutaway.weights import GGUFFile
+from cutaway.weights import ModelFile
 
 Case = tuple[int, int]  # tokens of context, sequences
 
@@ -62,11 +63,11 @@ def benchmark(
     noise = Noise()
     llm = LLM(path, backend="cpu", threads=settings.threads, progress=progress)
     _check_room(llm, settings)
-    with GGUFFile(path) as file:
+    with open_model(path) as file:
         costs = costs_of(llm.graph, file.tensors)
         rng = np.random.default_rng(0)
         _turn(llm, rng, settings)  # warms up, and is as large as it gets
-        memory = _memory(costs, settings, path.stat().st_size)
+        memory = _memory(costs, settings, size_of(path))
         probe = _probe(llm, file, costs)
         turns = []
         for _ in range(settings.repeats):
@@ -115,7 +116,7 @@ def _turn(llm: LLM, rng: np.random.Generator, settings: Settings) -> dict[Any, r
     return turn | {case: runs.decode(llm, rng, *case) for case in settings.cases}
 
 
-def _probe(llm: LLM, file: GGUFFile, costs: Costs) -> Probe:
+def _probe(llm: LLM, file: ModelFile, costs: Costs) -> Probe:
     weights = [file.tensors[op.weights["weight"]] for op in llm.graph.ops if op.kind == "linear"]
     largest = max(weights[:-1] or weights, key=lambda tensor: tensor.nbytes)  # of the layers
     backend: Any = llm.backend

@@ -79,8 +79,8 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
     group.add_argument(
         "-m", "--model", metavar="NAME|PATH",
-        help="an alias ('cutaway models' lists them), a .gguf file, or hf:org/repo[:file]; "
-        "default smollm2",
+        help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
+        "saved, or hf:org/repo[:file]; default smollm2",
     )  # fmt: skip
     group.add_argument(
         "--backend",

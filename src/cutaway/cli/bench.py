@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument(
         "-m", "--model", metavar="NAME|PATH",
-        help="an alias, a .gguf file, or hf:org/repo[:file]; default smollm2",
+        help="an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
     )  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     parser.add_argument(

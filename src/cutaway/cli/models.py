@@ -36,7 +36,7 @@ A model that is here already is not fetched again; its checksum is always checke
 """
 
 
-_SHOWN = "alias, .gguf file or hf:org/repo[:file]; default smollm2"
+_SHOWN = "alias, .gguf file, folder or hf:org/repo[:file]; default smollm2"
 _CONTEXT = "with show: the memory that a text of N tokens needs; default: the model's own context"
 
 _QUANTIZE = "with show: as it is when it is loaded so: q8_0, q6_k, q4_1 or q4_0"

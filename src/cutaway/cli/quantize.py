@@ -55,7 +55,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Write the file, and say what became of the tensors on standard output."""
     from cutaway import hub
-    from cutaway.weights import GGUFFile, QuantisedFile, refuse_quantised, write_gguf
+    from cutaway.files import open_model
+    from cutaway.weights import QuantisedFile, refuse_quantised, write_gguf
 
     _check(args)
     output = _output(args.output, force=args.force)
@@ -63,7 +64,7 @@ def run(args: Namespace) -> int:
     if output.exists() and output.samefile(path):
         raise InputError(f"OUT is IN, {output}: name another file to write")
     started = perf_counter()
-    with GGUFFile(path) as file:
+    with open_model(path) as file:
         if args.to in _QUANTISED and not args.requantize:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
         with QuantisedFile(file, args.to.upper(), threads=args.threads) as made:
@@ -105,24 +106,26 @@ def _tell(
     args: Namespace, output: Path, before: "ModelFile", after: "QuantisedFile", seconds: float
 ) -> None:
     from cutaway.card import by_format
+    from cutaway.files import size_of
 
     old, new = by_format(before.tensors.values()), by_format(after.tensors.values())
     if args.json:
         streams.print_json({
             "input": str(before.path), "output": str(output), "to": args.to,
-            "before": _document(before.path, old), "after": _document(output, new),
+            "before": _document(size_of(before.path), old),
+            "after": _document(size_of(output), new),
             "unfit": {name: after.tensors[name].format for name in after.unfit},
             "seconds": seconds,
         })  # fmt: skip
     elif not args.quiet:
-        sizes = (before.path.stat().st_size, output.stat().st_size)
+        sizes = (size_of(before.path), size_of(output))
         print("\n".join(_table(old, new, sizes)))
         print("\n".join([f"\n{output}", *_unfit(after)]))
 
 
-def _document(path: Path, formats: Mapping[str, "Stored"]) -> dict[str, Any]:
+def _document(size: int, formats: Mapping[str, "Stored"]) -> dict[str, Any]:
     told = {name: asdict(stored) for name, stored in formats.items()}
-    return {"file_bytes": path.stat().st_size, "formats": told}
+    return {"file_bytes": size, "formats": told}
 
 
 def _table(

@@ -29,11 +29,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Print a line per token: its id and its name."""
     from cutaway import hub
+    from cutaway.files import open_model
     from cutaway.text import Tokenizer
-    from cutaway.weights import GGUFFile
 
     text = arguments.read_text(args.text)
-    with GGUFFile(hub.resolve(args.model)) as file:
+    with open_model(hub.resolve(args.model)) as file:
         tokenizer = Tokenizer.from_gguf(file.metadata)
     ids = tokenizer.encode(text, special=args.special)
     names = [tokenizer.token_name(i) for i in ids]

@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument(
         "-m", "--model", metavar="NAME|PATH", default=SUPPRESS,
-        help="an alias, a .gguf file, or hf:org/repo[:file]; default smollm2",
+        help="an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
     )  # fmt: skip
     parser.add_argument(
         "--threads", type=_counts, metavar="N,N", default=THREADS,
@@ -55,33 +55,34 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Verify, print, and return 0, or 1 where bits differ."""
     from cutaway import backends, hub
+    from cutaway.files import model_name
 
     if backends.default() != "cpu":
         raise InputError("verify needs the cpu backend, which was not built here")
     from cutaway.backends.cpu import tiers
 
     path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
-    started = perf_counter()
+    name, started = model_name(path), perf_counter()
     source = checks(_loader(path), _sample(path), tiers(), args.threads)
     done = list(_shown(source, not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
     if args.json:
         streams.print_json({
-            "model": path.stem, "instruction_sets": tiers(), "threads": args.threads,
+            "model": name, "instruction_sets": tiers(), "threads": args.threads,
             "checks": [check.to_dict() for check in done],
             "passed": all(check.passed for check in done), "seconds": seconds,
         })  # fmt: skip
     else:
-        print(f"{_table(done)}\n\n{_verdict(path.stem, done, seconds)}")
+        print(f"{_table(done)}\n\n{_verdict(name, done, seconds)}")
     return 0 if all(check.passed for check in done) else 1
 
 
 def _loader(path: Path) -> Callable[[str, int], "Backend"]:
+    from cutaway.files import open_model
     from cutaway.llm import LLM
     from cutaway.model.config import config_from_gguf
-    from cutaway.weights import GGUFFile
 
-    with GGUFFile(path) as file:
+    with open_model(path) as file:
         context = min(_CONTEXT, config_from_gguf(file.metadata).context_length)
 
     def load(tier: str, threads: int) -> "Backend":
@@ -95,10 +96,10 @@ def _loader(path: Path) -> Callable[[str, int], "Backend"]:
 
 
 def _sample(path: Path) -> list[int]:
+    from cutaway.files import open_model
     from cutaway.text import Tokenizer
-    from cutaway.weights import GGUFFile
 
-    with GGUFFile(path) as file:
+    with open_model(path) as file:
         return Tokenizer.from_gguf(file.metadata).encode(_SAMPLE)
 
 

@@ -1,4 +1,4 @@
-"""A file of a repository on the Hugging Face hub.
+"""A file of a repository on the Hugging Face hub, or the repository as a folder.
 
 Knows the form ``org/repo[:file]`` and which failures of the client are the caller's and
 which the network's. Refuses to know cutaway's own cache: the client keeps its own.
@@ -6,6 +6,7 @@ which the network's. Refuses to know cutaway's own cache: the client keeps its o
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 from cutaway.errors import CutawayError, FetchError, InputError
 
 _MAX_CHOICES = 12
+_FOLDER = ("*.json", "*.jinja", "model*.safetensors")  # what a model's folder needs
 
 
 def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
 
+    Of a repository that has none, but config.json and safetensors files, return the folder.
     What was fetched before is found without the network. Raises InputError
     when the name is not of that form, the repository or file does not exist, or there are
     several files to choose from; FetchError when the hub cannot be reached.
@@ -26,12 +29,16 @@ def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     _check(spec, repo, file)
     client = _client(spec)
     with _explained(client, spec), _quiet_log():
-        file = file or _only_file(client, repo)
-        known = client.try_to_load_from_cache(repo, file)
+        found = file or _only_file(client, repo)
+        if isinstance(found, Path):
+            return found
+        known = None if found is None else client.try_to_load_from_cache(repo, found)
         if isinstance(known, str):
             return Path(known)
         with _progress_bars(client, show=progress):
-            return Path(client.hf_hub_download(repo, file))
+            if found is None:
+                return Path(client.snapshot_download(repo, allow_patterns=_FOLDER))
+            return Path(client.hf_hub_download(repo, found))
 
 
 def _check(spec: str, repo: str, file: str) -> None:
@@ -53,16 +60,24 @@ def _client(spec: str) -> Any:
     return huggingface_hub
 
 
-def _only_file(client: Any, repo: str) -> str:
+def _only_file(client: Any, repo: str) -> str | Path | None:
+    """The only .gguf file, None for the whole folder, or the folder that was fetched before."""
     try:
-        files = _gguf(client.HfApi().list_repo_files(repo))
+        held = list(client.HfApi().list_repo_files(repo))
     except Exception as error:
-        kept = [] if _is_callers(client, error) else _kept(client, repo)
-        if len(kept) != 1:
+        kept = None if _is_callers(client, error) else _kept(client, repo)
+        if kept is None or (len(_gguf(held := _names(kept))) != 1 and not _is_folder(held)):
             raise
-        files = kept
+        if _is_folder(held):
+            return kept
+    if _is_folder(held):
+        return None
+    files = _gguf(held)
     if not files:
-        raise InputError(f"model 'hf:{repo}' holds no .gguf file; name another repository")
+        raise InputError(
+            f"model 'hf:{repo}' holds no .gguf file, and no config.json with safetensors; "
+            "name another repository"
+        )
     if len(files) > 1:
         more = f" and {len(files) - _MAX_CHOICES} more" if len(files) > _MAX_CHOICES else ""
         choices = ", ".join(files[:_MAX_CHOICES])
@@ -77,13 +92,23 @@ def _gguf(files: Iterable[str]) -> list[str]:
     return sorted(file for file in files if file.lower().endswith(".gguf"))
 
 
-def _kept(client: Any, repo: str) -> list[str]:
-    """The .gguf files of the repository that the client's own cache holds."""
+def _is_folder(files: Iterable[str]) -> bool:
+    """Whether it is one that transformers saved, and has nothing else to choose."""
+    files = list(files)
+    weights = any(fnmatch(file, _FOLDER[-1]) for file in files)
+    return "config.json" in files and weights and not _gguf(files)
+
+
+def _kept(client: Any, repo: str) -> Path | None:
+    """Where the client's own cache holds what was fetched of the repository."""
     try:
-        folder = Path(client.snapshot_download(repo, local_files_only=True))
+        return Path(client.snapshot_download(repo, local_files_only=True))
     except Exception:  # never fetched; what the network said is the better reason
-        return []
-    return _gguf(str(file.relative_to(folder)) for file in folder.rglob("*"))
+        return None
+
+
+def _names(folder: Path) -> list[str]:
+    return [str(file.relative_to(folder)) for file in folder.rglob("*")]
 
 
 @contextmanager

@@ -14,11 +14,12 @@ HF_PREFIX = "hf:"
 
 
 def resolve(name: str | Path | None = None, *, progress: bool = True) -> Path:
-    """Return the file of a model; None is the default model.
+    """Return the file or folder of a model; None is the default model.
 
-    ``name`` is an alias (in any case), a path to a GGUF file, the name of a .gguf file in
-    the cache's ``models`` folder, or ``hf:org/repo[:file]``. An alias is looked for in the
-    cache, then in installed packages, and is only then fetched. ``progress`` allows lines
+    ``name`` is an alias (in any case), a path to a GGUF file or to a folder of transformers
+    (which has a config.json), the name of a .gguf file in the cache's ``models`` folder, or
+    ``hf:org/repo[:file]``. An alias is looked for in the cache, then in installed packages, and
+    is only then fetched. ``progress`` allows lines
     and a bar on standard error.
 
     Raises InputError for a name that means nothing, FetchError if fetching fails.
@@ -54,8 +55,13 @@ def _local(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path  # whatever it is called: what is inside decides
+    if name and (path / "config.json").is_file():
+        return path
     if name and path.is_dir():
-        raise InputError(f"model {_shown(name)} is a folder; name the .gguf file in it")
+        raise InputError(
+            f"model {_shown(name)} is a folder without a config.json; name a folder that "
+            "transformers has saved, or the .gguf file in it"
+        )
     if path.exists() and name:
         raise InputError(f"model {_shown(name)} is not a regular file; name a .gguf file")
     in_cache = cache.models_dir() / name
@@ -77,7 +83,7 @@ def _unknown(name: str) -> str:
     hint = f"did you mean {close[0]!r}? " if close else ""
     return (
         f"unknown model {_shown(name)}: {hint}name one of {', '.join(CATALOG)}, "
-        "the path of a .gguf file, or hf:org/repo:file.gguf"
+        "the path of a .gguf file or of a folder, or hf:org/repo[:file.gguf]"
     )
 
 

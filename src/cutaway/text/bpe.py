@@ -15,9 +15,7 @@ from tokenizers import Regex, pre_tokenizers
 from cutaway.errors import FormatError, InputError
 from cutaway.text.merging import LONGEST_REMEMBERED, merge
 from cutaway.text.pretokenizers import PreTokenizer
-from cutaway.text.vocabulary import Kind, Vocabulary, stored_bytes
-
-MERGES = "tokenizer.ggml.merges"
+from cutaway.text.vocabulary import MERGES, Kind, Vocabulary, stored_bytes
 
 
 def byte_alphabet() -> list[str]:
@@ -30,7 +28,7 @@ def byte_alphabet() -> list[str]:
 class ByteLevelBPE:
     """Ordinary text <-> tokens, by ranked merges over bytes."""
 
-    space_prefix = False
+    space_prefix = prefix_once = False
 
     def __init__(self, vocabulary: Vocabulary, merges: list[str], pre: PreTokenizer) -> None:
         # Control tokens stay out, so no merge and no whole word can ever produce one.

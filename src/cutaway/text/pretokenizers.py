@@ -23,7 +23,7 @@ FIELD = "tokenizer.ggml.pre"
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"[\p{P}\$\+<=>\^~\|]+"
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
@@ -55,10 +55,10 @@ class PreTokenizer:
 
 
 _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
-    ("gpt-2 phi-2 mpt olmo jais exaone4", PreTokenizer((_GPT2,))),
+    ("gpt-2 phi-2 mpt olmo jais exaone4", PreTokenizer((GPT2_WORDS,))),
     (
         "smollm starcoder refact command-r codeshell exaone minerva-7b",
-        PreTokenizer((r"\p{N}", _GPT2)),
+        PreTokenizer((r"\p{N}", GPT2_WORDS)),
     ),
     (
         "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2",
@@ -68,7 +68,7 @@ _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
     ("qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan", PreTokenizer((_words(r"\p{N}"),))),
     ("tekken", PreTokenizer((_cased_words(r"\p{N}"),), whole_words=True, add_bos=True)),
     ("gpt-4o llama4", PreTokenizer((_cased_words(r"\p{N}{1,3}", f"{_CONTRACTION}?"),))),
-    ("default", PreTokenizer((_PUNCTUATION, _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))),
+    ("default", PreTokenizer((_PUNCTUATION, GPT2_WORDS, r"\p{N}+", r"[0-9][0-9][0-9]"))),
 )
 PRETOKENIZERS = {name: family for names, family in _FAMILIES for name in names.split()}
 

@@ -2,11 +2,13 @@
 
 Knows the merge rule (Kudo and Richardson 2018, as llama.cpp implements it): of all
 adjacent pairs whose concatenation is a piece, merge the one with the highest score,
-the leftmost among equals, until none is left. Refuses to know special tokens.
+the leftmost among equals, until none is left. A tokenizer.json ranks the pairs themselves; its
+ranks are taken as they are, since a vocabulary that the library trained has pairs that become a
+piece and are no merge. Refuses to know special tokens.
 
-Hugging Face ``tokenizers`` would want ranked merges, and deriving them for Gemma's
-262k pieces and handing them over takes 1.4 s before the first token; it also breaks
-ties by rank, not by position. This needs one dict of the pieces (0.05 s). Text is cut
+Hugging Face ``tokenizers`` would want ranked merges, and deriving them from scores for
+Gemma's 262k pieces and handing them over takes 1.4 s before the first token; it also
+breaks ties by rank, not by position. This needs one dict of the pieces (0.05 s). Text is cut
 before every run of spaces when no piece crosses such a cut (then merges on both sides
 cannot meet, so the result is the same), which lets the words be remembered.
 """
@@ -32,15 +34,18 @@ class SentencePieceBPE:
         self,
         vocabulary: Vocabulary,
         scores: Sequence[float],
+        merges: Sequence[str] | None = None,
         *,
         space_prefix: bool,
+        prefix_once: bool = False,
         unknown_id: int | None,
     ) -> None:
         # Control, unknown, unused and byte tokens stay out: ordinary text never spells them.
-        self.space_prefix = space_prefix
+        self.space_prefix, self.prefix_once = space_prefix, prefix_once
         self._vocabulary = vocabulary
         self._pieces = vocabulary.table(Kind.NORMAL, Kind.USER_DEFINED)
         self._scores = scores
+        self._ranks = None if merges is None else {pair: i for i, pair in enumerate(merges)}
         self._unknown_id = unknown_id
         self._byte_id = {_byte(text): i for text, i in vocabulary.table(Kind.BYTE).items()}
         self._remember = lru_cache(maxsize=16384)(self._merge)
@@ -75,7 +80,11 @@ class SentencePieceBPE:
 
     def _cost(self, left: str, right: str) -> float | None:
         token_id = self._pieces.get(left + right)
-        return None if token_id is None else -self._scores[token_id]
+        if token_id is None:
+            return None
+        if self._ranks is not None:
+            return self._ranks.get(f"{left} {right}")
+        return -self._scores[token_id]
 
     def _spell(self, char: str) -> list[int]:
         """A character that is no piece: its bytes, else the unknown token."""

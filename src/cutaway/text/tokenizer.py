@@ -16,6 +16,9 @@ from cutaway.errors import FormatError, InputError
 from cutaway.text import pretokenizers
 from cutaway.text.specials import Specials
 from cutaway.text.vocabulary import (
+    MERGES,
+    SPACE_EATERS,
+    SPACE_PREFIX,
     Kind,
     Vocabulary,
     flag,
@@ -24,8 +27,14 @@ from cutaway.text.vocabulary import (
     stored_bytes,
     strings,
 )
+from cutaway.text.vocabulary import ids as token_ids
 
 _PREFIX = "tokenizer.ggml."
+_SPACES = " \u2581"  # both read as a space
+# What Unicode calls white space, which is less than what Python strips.
+_WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 _SPOKEN = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
 
 
@@ -35,6 +44,10 @@ class Pieces(Protocol):
     @property
     def space_prefix(self) -> bool:
         """Whether a text, and what follows a special token, gets a space in front."""
+
+    @property
+    def prefix_once(self) -> bool:
+        """Whether that is only at the very beginning, where there is no space yet."""
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text without special tokens."""
@@ -50,6 +63,7 @@ class Tokenizer:
     bos_id:     the begin-of-sequence token, or None
     add_bos:    whether the model wants BOS in front of every text
     end_ids:    id -> origin, for every id that ends a generation
+    space_eaters: tokens that take the white space behind them (Phi-3's)
     """
 
     def __init__(
@@ -60,6 +74,7 @@ class Tokenizer:
         bos_id: int | None,
         add_bos: bool,
         end_ids: Mapping[int, str],
+        space_eaters: Iterable[int] = (),
     ) -> None:
         self._vocabulary = vocabulary
         self._pieces = pieces
@@ -67,6 +82,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
+        self._space_eaters = frozenset(space_eaters)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
@@ -85,6 +101,7 @@ class Tokenizer:
             bos_id=special_id(metadata, _PREFIX + "bos_token_id", len(vocabulary.tokens)),
             add_bos=flag(metadata, _PREFIX + "add_bos_token", add_bos),
             end_ids=vocabulary.end_ids(metadata),
+            space_eaters=token_ids(metadata, SPACE_EATERS, len(vocabulary.tokens)),
         )
 
     def has_tokens_of(self, other: Tokenizer) -> bool:
@@ -104,13 +121,14 @@ class Tokenizer:
         _check_text(text)
         parts = (self._all_specials if special else self._user_defined).split(text)
         ids: list[int] = []
-        fresh = self._pieces.space_prefix
+        fresh, eaten = self._pieces.space_prefix, False
         for part in self._unmarked(parts, mark) if mark else parts:
             if isinstance(part, int):
                 ids.append(part)
-            else:
-                ids += self._pieces.encode(" " + part if fresh else part)
-            fresh = self._pieces.space_prefix and isinstance(part, int)
+            elif rest := part.lstrip(_WHITE) if eaten else part:
+                ids += self._pieces.encode(self._begun(rest) if fresh else rest)
+            fresh = self._begins_again and isinstance(part, int)
+            eaten = part in self._space_eaters
         return self._bos(ids, self.add_bos if add_bos is None else add_bos)
 
     def fewest(self, text: str) -> int:
@@ -142,7 +160,7 @@ class Tokenizer:
                 data = stored_bytes(self._vocabulary.tokens[token_id]) if special else b""
             ordinary = kind in (Kind.NORMAL, Kind.BYTE)
             parts.append(data.removeprefix(b" ") if fresh and ordinary else data)
-            fresh = self._pieces.space_prefix and not ordinary
+            fresh = self._begins_again and not ordinary
         return b"".join(parts).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -174,6 +192,16 @@ class Tokenizer:
     def _all_specials(self) -> Specials:
         return Specials(self._vocabulary.table(Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN))
 
+    @property
+    def _begins_again(self) -> bool:
+        """Whether what follows a special token gets a space in front, too."""
+        return self._pieces.space_prefix and not self._pieces.prefix_once
+
+    def _begun(self, text: str) -> str:
+        """``text`` with a space in front, where there is to be one."""
+        has_one = self._pieces.prefix_once and text[0] in _SPACES
+        return text if has_one else " " + text
+
     def _unmarked(self, parts: Iterable[str | int], mark: str) -> Iterator[str | int]:
         """Take the mark out of what is text, which is then read as any text is."""
         for part in parts:
@@ -199,7 +227,7 @@ class Tokenizer:
 
 def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple[Pieces, bool]:
     """(pieces, whether such models want BOS where the metadata does not say)."""
-    from cutaway.text.bpe import MERGES, ByteLevelBPE  # imports the tokenizers library
+    from cutaway.text.bpe import ByteLevelBPE  # imports the tokenizers library
 
     pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
     return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos
@@ -210,12 +238,14 @@ def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple
 
     size = len(vocabulary.tokens)
     scores = numbers(metadata, _PREFIX + "scores", size)
-    if scores is None:
+    if scores is None and MERGES not in metadata:
         raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
     pieces = SentencePieceBPE(
         vocabulary,
-        scores.tolist(),
+        [] if scores is None else scores.tolist(),
+        strings(metadata, MERGES) if scores is None else None,
         space_prefix=flag(metadata, _PREFIX + "add_space_prefix", True),
+        prefix_once=metadata.get(SPACE_PREFIX) == "first",
         unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
     )
     return pieces, True

@@ -19,7 +19,12 @@ from cutaway.errors import FormatError
 
 TOKENS = "tokenizer.ggml.tokens"
 KINDS = "tokenizer.ggml.token_type"
+MERGES = "tokenizer.ggml.merges"
 END_FIELDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
+# What GGUF has no words for, and files of other kinds say: every end with its origin, where a
+# space is put in front ("first": of the text alone), tokens that take the white space behind them.
+END_IDS, END_ORIGINS = "cutaway.end_token_ids", "cutaway.end_token_origins"
+SPACE_PREFIX, SPACE_EATERS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
 
 # Control tokens that end a turn in the models that have them, whether or not the
 # file's metadata says so (the list that llama.cpp keeps, without its guesses).
@@ -70,7 +75,11 @@ class Vocabulary:
 
     def end_ids(self, metadata: Mapping[str, Any]) -> dict[int, str]:
         """Every id that ends a generation -> where that is known from."""
-        ends: dict[int, str] = {}
+        listed = ids(metadata, END_IDS, len(self.tokens))
+        origins = strings(metadata, END_ORIGINS) if listed else []
+        if len(origins) != len(listed):
+            raise FormatError(f"{END_ORIGINS} must name one origin for each of {END_IDS}")
+        ends = dict(zip(listed, origins, strict=True))
         for field in END_FIELDS:
             token_id = special_id(metadata, field, len(self.tokens))
             if token_id is not None:
@@ -128,6 +137,16 @@ def special_id(metadata: Mapping[str, Any], field: str, size: int) -> int | None
             f"{field} is {value!r:.40}, not an id from 0 to {size - 1}: fix the metadata"
         )
     return int(value)
+
+
+def ids(metadata: Mapping[str, Any], field: str, size: int) -> list[int]:
+    """Token ids, none where the field is absent; outside the vocabulary is a FormatError."""
+    value = metadata.get(field, np.empty(0, np.int64))
+    known = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
+    if not known or not ((value >= 0) & (value < size)).all():
+        raise FormatError(f"{field} must be ids from 0 to {size - 1}: fix the metadata")
+    found: list[int] = value.tolist()
+    return found
 
 
 def flag(metadata: Mapping[str, Any], field: str, default: bool) -> bool:

@@ -9,6 +9,7 @@ from .formats import FORMATS, FORMATS_BY_ID, QuantFormat
 from .gguf import GGUFFile
 from .gguf_writer import write_gguf
 from .quantised import QuantisedFile, refuse_quantised
+from .safetensors import SafetensorsFile
 
 __all__ = [
     "FORMATS",
@@ -17,6 +18,7 @@ __all__ = [
     "ModelFile",
     "QuantFormat",
     "QuantisedFile",
+    "SafetensorsFile",
     "TensorInfo",
     "dequantize",
     "refuse_quantised",

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
+from mmap import mmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import FormatError, InputError
+from cutaway.errors import InputError
 
 from .cursor import Cursor, quoted
 from .file import ModelFile, TensorInfo
 from .formats import FORMATS, FORMATS_BY_ID, type_name
+from .mapped import forget, map_file
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMS = 4
-_MAPPED_AROUND = max(PAGESIZE, 1 << 16)  # the system maps this much where one byte is read
 _MIN_PAIR = 8 + 4 + 1  # the bytes of an empty key, a value type and a one-byte value
 _MIN_TENSOR = 8 + 4 + 8 + 4 + 8  # an empty name, one dimension, a type and an offset
 
@@ -74,7 +74,7 @@ class GGUFFile(ModelFile):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        data = _map(self.path)
+        data = map_file(self.path, ".gguf")
         cursor = Cursor(data, self.path)
         tensor_count, pair_count = _read_header(cursor, data)
         metadata, types = _read_metadata(cursor, pair_count)
@@ -84,7 +84,7 @@ class GGUFFile(ModelFile):
         self.tensors = MappingProxyType(tensors)
         self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
         self._map: mmap | None = data
-        _forget(data, 0, cursor.position)
+        forget(data, 0, cursor.position)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`; a view, no copy."""
@@ -97,7 +97,7 @@ class GGUFFile(ModelFile):
         """See `ModelFile`; its neighbours' bytes may go too, where the system has such a call."""
         info = self._stored(name)
         if self._map is not None:
-            _forget(self._map, info.offset, info.end)
+            forget(self._map, info.offset, info.end)
 
     def close(self) -> None:
         """Let go of the mapping; the bytes stay mapped until the last view of them is gone."""
@@ -108,26 +108,6 @@ class GGUFFile(ModelFile):
     def _stored(self, name: str) -> _Stored:
         self.info(name)
         return self.tensors[name]
-
-
-def _map(path: Path) -> mmap:
-    try:
-        if not path.exists():
-            raise InputError(f"{path}: there is no such file")
-        if not path.is_file():  # opening a pipe would wait for ever
-            raise FormatError(f"{path}: this is not a regular file; name the .gguf file itself")
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise FormatError(f"{path}: the file is empty; download it again")
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
-    except OSError as error:
-        raise InputError(f"{path}: the file cannot be opened: {error.strerror}") from error
-
-
-def _forget(data: mmap, start: int, end: int) -> None:
-    if hasattr(mmap, "madvise"):
-        first = start // _MAPPED_AROUND * _MAPPED_AROUND
-        data.madvise(MADV_DONTNEED, first, -(-end // _MAPPED_AROUND) * _MAPPED_AROUND - first)
 
 
 def _read_header(cursor: Cursor, data: mmap) -> tuple[int, int]:

@@ -1,0 +1,49 @@
+"""What a model can be on disk: a GGUF file, or a folder of transformers.
+
+Knows which of the two a path names, its files and its name. Refuses to know what is in them.
+"""
+
+import os
+from pathlib import Path
+
+from cutaway.weights import GGUFFile, ModelFile
+
+
+def open_model(path: Path) -> ModelFile:
+    """The model at a path; `InputError` and `FormatError` as its reader raises them."""
+    if not path.is_dir():
+        return GGUFFile(path)
+    from cutaway.huggingface import HuggingFaceFolder  # not before: most models are one file
+
+    return HuggingFaceFolder(path)
+
+
+def model_name(path: Path) -> str:
+    """What to call a model: a file without its suffix, a folder whole; the hub's by its repo."""
+    if not path.is_dir():
+        return path.stem
+    folder = path.resolve()
+    if folder.parent.name == "snapshots" and (repo := folder.parents[1].name).startswith(
+        "models--"
+    ):
+        return repo.split("--")[-1]
+    return folder.name
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that say what the model computes and how text becomes tokens."""
+    if not path.is_dir():
+        return [path]
+    from cutaway.huggingface import parts
+
+    return parts(path)
+
+
+def stat_model(path: Path) -> list[os.stat_result]:
+    """What the system says of each of these files."""
+    return [file.stat() for file in files_of(path)]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of these files together."""
+    return sum(found.st_size for found in stat_model(path))

@@ -1,0 +1,10 @@
+"""A folder as Hugging Face's transformers writes it, read as if it were a GGUF file.
+
+Knows config.json, safetensors files, tokenizer.json and how llama.cpp's conversion names and
+stores what is in them. Refuses to know how any of it is computed; what the conversion cannot say
+is refused by name.
+"""
+
+from .folder import HuggingFaceFolder, is_folder, parts
+
+__all__ = ["HuggingFaceFolder", "is_folder", "parts"]

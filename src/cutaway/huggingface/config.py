@@ -1,0 +1,110 @@
+"""config.json as GGUF's metadata: which family it is, its sizes, its rotary positions.
+
+Knows the sizes that every family has. Refuses to know tensors, tokens, and what is a family's own
+(`family_keys`).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+
+from .families import FAMILIES, Family
+from .rope import rope_metadata
+from .settings import Settings
+
+CONFIG = "config.json"
+_WIDEST_HEAD = 1 << 16
+
+
+class Config:
+    """A model's config, understood. `FormatError` names what is missing, absurd or refused.
+
+    metadata  with GGUF's keys
+    tensors   that GGUF has and the folder's files have not: factors of rotary positions
+    tied      whether the output matrix is the embedding
+    """
+
+    def __init__(self, folder: Path) -> None:
+        found = Settings.read(folder / CONFIG)
+        self.family = _family(found)
+        self.settings = s = _text(found).meant(self.family.names, self.family.defaults)
+        if found.get("quantization_config") is not None:
+            method = found.part("quantization_config").get("quant_method")
+            raise FormatError(
+                f"{CONFIG}: the weights are quantized ({method!r:.40}), which cutaway reads only "
+                "from GGUF files; take the folder that is not quantized, or a .gguf file"
+            )
+        self.heads = s.size("num_attention_heads", 1 << 16)
+        self.kv_heads = self.heads
+        if self.family.grouped and s.get("num_key_value_heads") is not None:
+            self.kv_heads = s.size("num_key_value_heads", 1 << 16)
+        self.tied = s.flag("tie_word_embeddings")
+        self.experts = 0
+        self.metadata, self.tensors = self._read(folder)
+
+    def _read(self, folder: Path) -> tuple[dict[str, Any], Mapping[str, NDArray[np.float32]]]:
+        s, family = self.settings, self.family
+        hidden, head = s.size("hidden_size"), self._head_dim()
+        values: dict[str, Any] = {
+            "context_length": s.size("max_position_embeddings"),
+            "embedding_length": hidden,
+            "block_count": s.size("num_hidden_layers", 1 << 16),
+            "feed_forward_length": self._feed_forward(hidden),
+            "attention.head_count": self.heads,
+            "attention.head_count_kv": self.kv_heads,
+            "attention.key_length": head,
+            "attention.value_length": head,
+        }
+        if family.layer_norm:
+            values["attention.layer_norm_epsilon"] = s.positive("layer_norm_epsilon")
+        else:
+            values["attention.layer_norm_rms_epsilon"] = s.positive("rms_norm_eps")
+        tensors: Mapping[str, NDArray[np.float32]] = {}
+        if family.rope:
+            rope, tensors = rope_metadata(
+                s, head, partial=family.partial_rope, longrope=family.longrope,
+                layer_type="full_attention",
+            )  # fmt: skip
+            values |= rope
+        values |= family.own(s)
+        self.experts = values.get("expert_count", 0)
+        metadata = {f"{family.architecture}.{key}": value for key, value in values.items()}
+        metadata["general.architecture"] = family.architecture
+        metadata["general.name"] = folder.resolve().name
+        return metadata, tensors
+
+    def _head_dim(self) -> int:
+        s = self.settings
+        if s.get("head_dim") is not None:
+            return s.size("head_dim", _WIDEST_HEAD)
+        hidden = s.size("hidden_size")
+        if hidden % self.heads or hidden // self.heads > _WIDEST_HEAD:
+            s.fail("hidden_size", f"a whole number of times the {self.heads} attention heads")
+        return hidden // self.heads
+
+    def _feed_forward(self, hidden: int) -> int:
+        s = self.settings
+        if self.family.architecture == "gpt2" and s.get("intermediate_size") is None:
+            return 4 * hidden
+        return s.size("intermediate_size")
+
+
+def _family(config: Settings) -> Family:
+    if not config:
+        raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
+    name = config.text("model_type")
+    if name is None or name not in FAMILIES:
+        said = "is missing" if name is None else f"{name!r:.40} is not supported"
+        raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def _text(config: Settings) -> Settings:
+    """gemma3's own part for text, where it has one beside that for pictures."""
+    text = config.part("text_config")
+    return Settings({}, config.file).over(text).over(config) if text else config

@@ -1,0 +1,191 @@
+"""The families of models: which config is which architecture of GGUF, and what is called what.
+
+Knows names, and per family the keys of its own and what it refuses (`family_keys`). Refuses to
+know files. Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import family_keys as keys
+from .rewrites import Rewrite, neighbours, one_more, queries_keys_values, transposed
+from .settings import Settings
+
+Names = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One kind of model.
+
+    architecture  GGUF's name, and the prefix of its metadata keys
+    prefixes      what may stand before a tensor's name
+    outside       tensors that are there once, in a layer: those of each layer; transformers' name
+                  without ".weight" or ".bias" -> GGUF's
+    experts       those that each expert of a layer has, {} for its number
+    skipped       endings of tensors that hold nothing of the model: masks and tables
+    names         what config.json calls a key, where it is not called as in llama's
+    defaults      what transformers takes where config.json says nothing
+    own           adds the family's own metadata, and refuses what it cannot say
+    grouped       whether heads may share keys and values; else config.json's word is not heard
+    layer_norm    whether norms subtract the mean
+    """
+
+    architecture: str
+    prefixes: tuple[str, ...] = ("model.",)
+    outside: Names
+    layer: Names
+    experts: Names = field(default_factory=dict)
+    skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    names: Names = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    own: Callable[[Settings], dict[str, Any]] = keys.plain
+    rewrites: Callable[[int, int], Mapping[str, Rewrite]] = lambda _heads, _kv_heads: {}
+    grouped: bool = True
+    layer_norm: bool = False
+    rope: bool = True
+    partial_rope: bool = False
+    longrope: bool = False
+
+
+_OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+_ATTENTION = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+_MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+_LAYER = _ATTENTION | _MLP
+_QK_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_GEMMA_LAYER = _LAYER | _POST_NORMS | {"pre_feedforward_layernorm": "ffn_norm"}
+_GEMMA_DEFAULTS = {
+    "tie_word_embeddings": True, "head_dim": 256, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "sliding_window": 4096,
+    "query_pre_attn_scalar": 256,
+}  # fmt: skip
+
+
+def _neighbours(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"attn_q": neighbours(heads), "attn_k": neighbours(kv_heads)}
+
+
+def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    norms = [name for name in (_GEMMA_LAYER | _QK_NORMS).values() if name.endswith("norm")]
+    return dict.fromkeys(["output_norm", *norms], one_more)
+
+
+def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    return dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transposed)
+
+
+def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"attn_qkv": queries_keys_values(heads)}
+
+
+# llama and what descends from it: q and k are stored for pairs of neighbours.
+_LLAMA = Family(architecture="llama", outside=_OUTSIDE, layer=_LAYER, rewrites=_neighbours)
+_GEMMA3 = Family(
+    architecture="gemma3",
+    prefixes=("language_model.model.", "model.language_model.", "language_model.", "model."),
+    outside=_OUTSIDE, layer=_GEMMA_LAYER | _QK_NORMS, own=keys.gemma3, rewrites=_gemma,
+    defaults=_GEMMA_DEFAULTS | {"rope_theta": 1e6, "max_position_embeddings": 131072},
+)  # fmt: skip
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": _LLAMA,
+    "mistral": replace(
+        _LLAMA, own=keys.mistral, defaults={"num_key_value_heads": 8}),
+    "mixtral": replace(
+        _LLAMA, layer=_ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
+        experts={
+            "block_sparse_moe.experts.{}.w1": "ffn_gate_exps",
+            "block_sparse_moe.experts.{}.w2": "ffn_down_exps",
+            "block_sparse_moe.experts.{}.w3": "ffn_up_exps",
+        },
+        own=keys.mixtral,
+        defaults={"num_key_value_heads": 8, "rope_theta": 1e6, "num_experts_per_tok": 2},
+    ),
+    "smollm3": replace(
+        _LLAMA, architecture="smollm3", own=keys.smollm3,
+        defaults={"tie_word_embeddings": True, "rope_theta": 2e6},
+    ),
+    "granite": replace(_LLAMA, architecture="granite", own=keys.granite),
+    "qwen2": Family(architecture="qwen2", outside=_OUTSIDE, layer=_LAYER, own=keys.qwen),
+    "qwen3": Family(
+        architecture="qwen3", outside=_OUTSIDE, layer=_LAYER | _QK_NORMS, own=keys.qwen,
+        defaults={"head_dim": 128},
+    ),
+    "qwen3_moe": Family(
+        architecture="qwen3moe", outside=_OUTSIDE,
+        layer=_ATTENTION | _QK_NORMS | {"mlp.gate": "ffn_gate_inp"},
+        experts={
+            "mlp.experts.{}.gate_proj": "ffn_gate_exps",
+            "mlp.experts.{}.up_proj": "ffn_up_exps",
+            "mlp.experts.{}.down_proj": "ffn_down_exps",
+        },
+        own=keys.qwen3_moe, defaults={"num_experts_per_tok": 8},
+    ),
+    "gemma2": Family(
+        architecture="gemma2", outside=_OUTSIDE, layer=_GEMMA_LAYER, own=keys.gemma2,
+        rewrites=_gemma, defaults=_GEMMA_DEFAULTS,
+    ),
+    "gemma3_text": _GEMMA3,
+    "gemma3": _GEMMA3,
+    "phi3": Family(
+        architecture="phi3", outside=_OUTSIDE,
+        layer={
+            "input_layernorm": "attn_norm", "self_attn.qkv_proj": "attn_qkv",
+            "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+            "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        },
+        own=keys.phi3, partial_rope=True, longrope=True,
+    ),
+    "gpt2": Family(
+        architecture="gpt2", prefixes=("transformer.",),
+        outside={
+            "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output",
+        },
+        layer={
+            "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+            "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+        },
+        skipped=(".attn.bias", ".attn.masked_bias"),
+        names={
+            "hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+            "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+            "intermediate_size": "n_inner", "hidden_act": "activation_function",
+        },
+        defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-5},
+        own=keys.gpt2, rewrites=_gpt2, grouped=False, layer_norm=True, rope=False,
+    ),
+    "gpt_neox": Family(
+        architecture="gptneox", prefixes=("gpt_neox.",),
+        outside={
+            "embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output",
+        },
+        layer={
+            "input_layernorm": "attn_norm", "attention.query_key_value": "attn_qkv",
+            "attention.dense": "attn_output", "post_attention_layernorm": "ffn_norm",
+            "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down",
+        },
+        skipped=(".attention.bias", ".attention.masked_bias", "rotary_emb.inv_freq"),
+        names={
+            "layer_norm_epsilon": "layer_norm_eps", "rope_theta": "rotary_emb_base",
+            "rotary_share": "rotary_pct",
+        },
+        defaults={"rotary_share": 0.25, "layer_norm_epsilon": 1e-5},
+        own=keys.gpt_neox, rewrites=_gpt_neox, grouped=False, layer_norm=True,
+        partial_rope=True,
+    ),
+    "olmo2": Family(
+        architecture="olmo2", outside=_OUTSIDE, own=keys.plain,
+        layer={k: v for k, v in _LAYER.items() if k != "input_layernorm"} | _QK_NORMS | _POST_NORMS,
+        defaults={"rms_norm_eps": 1e-5},
+    ),
+}  # fmt: skip
+"""By config.json's model_type."""

@@ -1,0 +1,153 @@
+"""What each family's config says beyond the sizes that all have.
+
+Knows the keys of GGUF that are a family's own, and refuses by name what would change the numbers
+and cannot be said in them. Refuses to know sizes and tensors.
+
+Each function takes a config and gives metadata without the architecture's prefix.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from .rope import settings_of
+from .settings import Settings
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_WINDOW = "attention.sliding_window"
+
+
+def plain(config: Settings) -> dict[str, Any]:
+    """Nothing beyond the sizes."""
+    config.must_be("hidden_act", "silu")
+    return {}
+
+
+def mistral(config: Settings) -> dict[str, Any]:
+    """A window, of all layers."""
+    _check_layers(config, lambda _: _FULL if config.get("sliding_window") is None else _SLIDING)
+    return plain(config) | _window(config)
+
+
+def mixtral(config: Settings) -> dict[str, Any]:
+    """Experts, and perhaps a window."""
+    experts = {
+        "expert_count": config.size("num_local_experts"),
+        "expert_used_count": config.size("num_experts_per_tok"),
+    }
+    return plain(config) | _window(config) | experts
+
+
+def smollm3(config: Settings) -> dict[str, Any]:
+    """Every fourth layer has no positions: GGUF takes that for granted."""
+    layers = config.size("num_hidden_layers")
+    turned = config.get("no_rope_layers")
+    if turned is None:
+        config.must_be("no_rope_layer_interval", 4)
+    elif not isinstance(turned, list) or turned[:layers] != [
+        int((layer + 1) % 4 != 0) for layer in range(layers)
+    ]:
+        config.refuse("no_rope_layers", "only 0 in every fourth layer and 1 elsewhere is")
+    config.must_be("use_sliding_window", False)
+    return plain(config)
+
+
+def granite(config: Settings) -> dict[str, Any]:
+    """Four factors."""
+    names = {
+        "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
+    }  # fmt: skip
+    given = {new: config.positive(old) for old, new in names.items() if config.get(old) is not None}
+    return plain(config) | dict.fromkeys(names.values(), 1.0) | given
+
+
+def qwen(config: Settings) -> dict[str, Any]:
+    """No window: which layers would have one cannot be said."""
+    config.must_be("use_sliding_window", False)
+    return plain(config)
+
+
+def qwen3_moe(config: Settings) -> dict[str, Any]:
+    """Experts in every layer."""
+    config.must_be("decoder_sparse_step", 1)
+    config.must_be("mlp_only_layers", [])
+    count = "num_experts" if config.get("num_experts") is not None else "num_local_experts"
+    return qwen(config) | {
+        "expert_count": config.size(count),
+        "expert_used_count": config.size("num_experts_per_tok"),
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+    }
+
+
+def gemma2(config: Settings) -> dict[str, Any]:
+    """A window in every other layer, the first included, and caps on scores and logits."""
+    _check_layers(config, lambda layer: _FULL if layer % 2 else _SLIDING)
+    caps = {
+        "attn_logit_softcapping": config.positive("attn_logit_softcapping"),
+        "final_logit_softcapping": config.positive("final_logit_softcapping"),
+    }
+    return _gemma(config) | caps
+
+
+def gemma3(config: Settings) -> dict[str, Any]:
+    """A window in five of six layers, which turn by another base."""
+    for name in ("sliding_window_pattern", "_sliding_window_pattern"):
+        config.must_be(name, 6)
+    _check_layers(config, lambda layer: _SLIDING if (layer + 1) % 6 else _FULL)
+    if config.get("attn_logit_softcapping") is not None:
+        config.refuse("attn_logit_softcapping", "only null is")
+    metadata = _gemma(config) | {"rope.freq_base_swa": _local_base(config)}
+    if config.get("final_logit_softcapping") is not None:
+        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
+    return metadata
+
+
+def _local_base(config: Settings) -> float:
+    """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
+    if config.part("rope_parameters").get(_SLIDING) is None:
+        local = config.meant({"rope_theta": "rope_local_base_freq"}, {"rope_theta": 1e4})
+        return local.positive("rope_theta")
+    rope = settings_of(config, _SLIDING)
+    rope.must_be("rope_type", "default")
+    return rope.positive("rope_theta")
+
+
+def _gemma(config: Settings) -> dict[str, Any]:
+    config.must_be("hidden_activation", "gelu_pytorch_tanh")
+    config.must_be("use_bidirectional_attention", False)
+    scalar = config.positive("query_pre_attn_scalar")
+    scale = {"attention.scale": scalar**-0.5} if scalar != config.size("head_dim") else {}
+    return _window(config) | scale
+
+
+def phi3(config: Settings) -> dict[str, Any]:
+    """A window, 0 for none as GGUF has it."""
+    return plain(config) | {_WINDOW: 0} | _window(config)
+
+
+def gpt2(config: Settings) -> dict[str, Any]:
+    """Attention as it was published."""
+    config.must_be("hidden_act", "gelu_new")
+    config.must_be("scale_attn_weights", True)
+    config.must_be("scale_attn_by_inverse_layer_idx", False)
+    config.must_be("add_cross_attention", False)
+    return {}
+
+
+def gpt_neox(config: Settings) -> dict[str, Any]:
+    """Whether attention and feed-forward read the same input."""
+    config.must_be("hidden_act", "gelu")
+    return {"use_parallel_residual": config.flag("use_parallel_residual", True)}
+
+
+def _window(config: Settings) -> dict[str, Any]:
+    window = config.get("sliding_window")
+    return {} if window is None else {_WINDOW: config.size("sliding_window")}
+
+
+def _check_layers(config: Settings, kind: Callable[[int], str]) -> None:
+    """Refuse layers of other kinds than the family's own."""
+    listed = config.get("layer_types")
+    if listed is not None and listed != [kind(i) for i in range(config.size("num_hidden_layers"))]:
+        config.refuse("layer_types", "only the pattern that this family was published with is")

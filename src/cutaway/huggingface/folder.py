@@ -1,0 +1,71 @@
+"""A folder of transformers with the face of a model's file.
+
+Knows which files of a folder are the model. Refuses to know what is in them.
+"""
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import InputError
+from cutaway.weights import ModelFile
+
+from .config import CONFIG, Config
+from .shards import INDEX, Shards, shard_paths
+from .tensors import recipes
+from .tokens import TOKENIZER, TOKENIZER_FILES, tokenizer_metadata
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path names a folder with a model."""
+    return (path / CONFIG).is_file()
+
+
+def parts(folder: Path) -> list[Path]:
+    """The files of a folder that say what the model computes, by name."""
+    small = [folder / name for name in (CONFIG, INDEX, TOKENIZER, *TOKENIZER_FILES)]
+    return sorted([path for path in small if path.is_file()] + shard_paths(folder))
+
+
+class HuggingFaceFolder(ModelFile):
+    """config.json, safetensors files and tokenizer.json, with GGUF's keys and names.
+
+    Tensors are rewritten when they are asked for; matrices keep their format, vectors become F32.
+    Raises `InputError` if a file cannot be opened and `FormatError`, with the name of the file and
+    of the field, for what is missing, damaged or not supported.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        config = Config(self.path)
+        shards = Shards(self.path)
+        self._recipes = recipes(config, shards)
+        rows = self._recipes["token_embd.weight"].shape[0]
+        self.metadata = MappingProxyType(
+            config.metadata | tokenizer_metadata(self.path, config.settings, rows)
+        )
+        self.tensors = MappingProxyType(self._recipes)
+        self._shards: Shards | None = shards
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """See `ModelFile`; a view where nothing is rewritten, else a new array."""
+        self.info(name)
+        if self._shards is None:
+            raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")
+        return self._recipes[name].make(self._shards)
+
+    def release(self, name: str) -> None:
+        """See `ModelFile`."""
+        self.info(name)
+        if self._shards is not None:
+            for source in self._recipes[name].sources:
+                self._shards.release(source)
+
+    def close(self) -> None:
+        """See `ModelFile`."""
+        if self._shards is not None:
+            self._shards.close()
+        self._shards = None

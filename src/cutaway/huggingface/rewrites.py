@@ -1,0 +1,64 @@
+"""How GGUF's convention stores what transformers stores in another order.
+
+Knows rows and columns; elements are moved and never changed, so that nothing is lost. Refuses to
+know which tensor needs what (`families`).
+
+Every rewrite takes the elements of a tensor, (rows, ...) or (rows,), and answers with an array
+that may be a view.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+
+Array = NDArray[Any]
+Rewrite = Callable[[Array], Array]
+
+
+def as_it_is(x: Array) -> Array:
+    """No rewrite."""
+    return x
+
+
+def transposed(x: Array) -> Array:
+    """GPT-2's Conv1D keeps (in, out) where a linear layer has (out, in)."""
+    return x.T
+
+
+def neighbours(heads: int) -> Rewrite:
+    """Rows of queries or keys, so that a rotated pair lies side by side.
+
+    transformers turns row i of a head with row i + half; GGUF's llama with its neighbour.
+    """
+
+    def rewrite(x: Array) -> Array:
+        _check_rows(x, 2 * heads)
+        pairs = x.reshape(heads, 2, len(x) // heads // 2, *x.shape[1:])
+        return pairs.swapaxes(1, 2).reshape(x.shape)
+
+    return rewrite
+
+
+def queries_keys_values(heads: int) -> Rewrite:
+    """GPT-NeoX keeps q, k, v of one head together; GGUF all queries, all keys, all values."""
+
+    def rewrite(x: Array) -> Array:
+        _check_rows(x, 3 * heads)
+        thirds = x.reshape(heads, 3, len(x) // heads // 3, *x.shape[1:])
+        return thirds.swapaxes(0, 1).reshape(x.shape)
+
+    return rewrite
+
+
+def one_more(x: Array) -> Array:
+    """Gemma's norms are stored as what is to be added to 1; x is float32."""
+    return x + np.float32(1)
+
+
+def _check_rows(x: Array, parts: int) -> None:
+    if len(x) % parts:
+        raise FormatError(f"a tensor of {len(x)} rows does not hold a whole number of heads")

@@ -1,0 +1,140 @@
+"""Rotary positions: a config's settings as GGUF's metadata and tensors.
+
+Knows where transformers 4 and 5 write them, and the kinds that GGUF's convention has words for.
+Refuses to know the rotation itself (model/rope.py).
+"""
+
+from collections.abc import Mapping
+from math import log, pi, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .settings import Settings
+
+FloatTensors = Mapping[str, NDArray[np.float32]]
+_KIND = "rope_type"
+
+
+def settings_of(config: Settings, layer_type: str | None = None) -> Settings:
+    """Of all layers, or of one kind of layers: base, kind, and what the kind needs.
+
+    transformers 5 has one object, per kind of layers where these differ; 4 has two keys.
+    """
+    new = config.part("rope_parameters")
+    if layer_type is not None and isinstance(new.get(layer_type), dict):
+        new = new.part(layer_type)
+    old = config.part("rope_scaling")
+    kind = {_KIND: new.get(_KIND) or new.get("type") or old.get(_KIND) or old.get("type")}
+    return Settings(kind, new.file).over(new).over(old)
+
+
+def rope_metadata(
+    config: Settings, head_dim: int, *, partial: bool, longrope: bool, layer_type: str | None = None
+) -> tuple[dict[str, Any], FloatTensors]:
+    """(metadata without the architecture's prefix, tensors).
+
+    partial: whether the family can turn a part of each head; longrope: whether it knows that kind
+    """
+    rope = settings_of(config, layer_type)
+    share = config.get("partial_rotary_factor") or config.get("rotary_share")
+    base = config.get("rope_theta") or 10000.0
+    rope = rope.meant({}, {"rope_theta": base, "partial_rotary_factor": share})
+    share = rope.get("partial_rotary_factor")
+    dims = head_dim if share is None else int(head_dim * rope.positive("partial_rotary_factor"))
+    if dims != head_dim and not partial:
+        rope.refuse("partial_rotary_factor", "this family turns whole heads")
+    metadata = {"rope.freq_base": rope.positive("rope_theta"), "rope.dimension_count": dims}
+    kind = rope.text(_KIND) or "default"
+    if longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's
+        more, tensors = _longrope(config, rope, dims)
+    elif kind in _KINDS:
+        more, tensors = _KINDS[kind](config, rope, dims)
+    else:
+        rope.refuse(_KIND, f"{', '.join(_KINDS)} are")
+    return metadata | more, tensors
+
+
+def _plain(_config: Settings, _rope: Settings, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+    return {}, {}
+
+
+def _linear(_config: Settings, rope: Settings, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+    return {"rope.scaling.type": "linear", "rope.scaling.factor": rope.positive("factor")}, {}
+
+
+def _yarn(config: Settings, rope: Settings, _dims: int) -> tuple[dict[str, Any], FloatTensors]:
+    rope.must_be("truncate", True)
+    factor = rope.positive("factor")
+    metadata: dict[str, Any] = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": factor,
+        "rope.scaling.original_context_length": _original(config, rope),
+    }
+    for key in ("beta_fast", "beta_slow"):
+        if rope.get(key) is not None:
+            metadata[f"rope.scaling.yarn_{key}"] = rope.number(key)
+    if (attention := _yarn_attention(rope, factor)) is not None:
+        # GGUF's number is multiplied with the usual one, transformers' takes its place.
+        metadata["rope.scaling.attn_factor"] = attention / _mscale(factor, 1)
+    return metadata, {}
+
+
+def _yarn_attention(rope: Settings, factor: float) -> float | None:
+    """What scales the attention, where it is not what the paper suggests."""
+    if rope.get("attention_factor") is not None:
+        return rope.positive("attention_factor")
+    if rope.get("mscale") and rope.get("mscale_all_dim"):
+        whole = _mscale(factor, rope.positive("mscale_all_dim"))
+        return _mscale(factor, rope.positive("mscale")) / whole
+    return None
+
+
+def _mscale(factor: float, weight: float) -> float:
+    return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
+
+
+def _llama3(config: Settings, rope: Settings, dims: int) -> tuple[dict[str, Any], FloatTensors]:
+    """What divides each frequency: 1 of the high ones, the factor of the low, between between."""
+    factor, original = rope.positive("factor"), _original(config, rope)
+    low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+    base = rope.positive("rope_theta")
+    divisors = []
+    for i in range(0, dims, 2):
+        turns = original * base ** (-i / dims) / (2 * pi)  # in the original context
+        share = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else 1.0
+        divisors.append(1 / ((1 - share) / factor + share))
+    return {}, {"rope_freqs.weight": np.array(divisors, np.float32)}
+
+
+def _longrope(config: Settings, rope: Settings, dims: int) -> tuple[dict[str, Any], FloatTensors]:
+    original = _original(config, rope)
+    tensors = {}
+    for length in ("long", "short"):
+        factors = np.array(rope.numbers(f"{length}_factor"), np.float32)
+        if len(factors) != dims // 2:
+            rope.fail(f"{length}_factor", f"a list of {dims // 2} numbers")
+        tensors[f"rope_factors_{length}.weight"] = factors
+    if rope.get("attention_factor") is not None:
+        attention = rope.positive("attention_factor")
+    else:
+        named = rope.get("factor") is not None
+        longest = config.size("max_position_embeddings")
+        factor = rope.positive("factor") if named else longest / original
+        attention = sqrt(1 + log(factor) / log(max(original, 2))) if factor > 1 else 1.0
+    return {
+        "rope.scaling.original_context_length": original,
+        "rope.scaling.attn_factor": attention,
+    }, tensors
+
+
+def _original(config: Settings, rope: Settings) -> int:
+    """The context that the model was trained with first; phi3 keeps it outside of the object."""
+    for place in (config, rope):
+        if place.get("original_max_position_embeddings") is not None:
+            return place.size("original_max_position_embeddings")
+    return config.size("max_position_embeddings")
+
+
+_KINDS = {"default": _plain, "linear": _linear, "yarn": _yarn, "llama3": _llama3}

@@ -1,0 +1,154 @@
+"""Look-ups in a JSON file of a folder, with one clear sentence where a value is absurd.
+
+Knows JSON and which file a value is from. Refuses to know what the values are for.
+"""
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from cutaway.errors import FormatError, InputError
+
+_LARGEST = 1 << 30  # bytes; the largest tokenizers have some 10⁷
+
+
+class Settings:
+    """The values of one JSON object; null is the same as absent.
+
+    names: what a key is called in this file, where it is not called as it is asked for
+    defaults: what is meant where the file says nothing
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        file: str,
+        names: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._values, self.file = values, file
+        self._names, self._defaults = names or {}, defaults or {}
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Of a file; one that is not there has no values. `FormatError` if it is no JSON object."""
+        return cls(_read(path), path.name)
+
+    def meant(self, names: Mapping[str, str], defaults: Mapping[str, Any]) -> "Settings":
+        """The same values, for a family that has names and defaults of its own."""
+        return Settings(self._values, self.file, names, defaults)
+
+    def over(self, other: "Settings") -> "Settings":
+        """These values, and the other's where there are none."""
+        found = {k: v for k, v in self._values.items() if v is not None}
+        return Settings({**other._values, **found}, self.file)
+
+    def get(self, key: str) -> Any:
+        """Any value, None where it is absent."""
+        value = self._values.get(self._names.get(key, key))
+        return self._defaults.get(key) if value is None else value
+
+    def size(self, key: str, most: int = 2**31) -> int:
+        """A whole number, 1 to most."""
+        value = self._there(key)
+        if type(value) is not int or not 1 <= value <= most:
+            self.fail(key, f"a whole number from 1 to {most}")
+        return value
+
+    def id(self, key: str) -> int:
+        """A whole number, 0 or above."""
+        value = self._there(key)
+        if type(value) is not int or value < 0:
+            self.fail(key, "a token's id")
+        return value
+
+    def number(self, key: str) -> float:
+        """A finite number."""
+        value = self._there(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            self.fail(key, "a finite number")
+        return float(value)
+
+    def positive(self, key: str) -> float:
+        """A finite number above 0."""
+        value = self.number(key)
+        if value <= 0:
+            self.fail(key, "above 0")
+        return value
+
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers."""
+        value = self._there(key)
+        known = isinstance(value, list) and all(type(one) in (int, float) for one in value)
+        if not known or not all(map(isfinite, value)):
+            self.fail(key, "a list of finite numbers")
+        return [float(one) for one in value]
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.fail(key, "true or false")
+        return default if value is None else bool(value)
+
+    def text(self, key: str) -> str | None:
+        """A string, None where it is absent."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, str):
+            self.fail(key, "a text")
+        return value
+
+    def part(self, key: str) -> "Settings":
+        """An object inside this one; no values where it is absent."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, dict):
+            self.fail(key, "an object")
+        return Settings(value or {}, f"{self.file}: {key}")
+
+    def must_be(self, key: str, *allowed: Any) -> None:
+        """Refuse any other value; the first is meant where the key is absent."""
+        value = self.get(key)
+        if value is not None and value not in allowed:
+            self.refuse(key, f"only {' or '.join(map(repr, allowed))} is")
+
+    def fail(self, key: str, wanted: str) -> NoReturn:
+        """Raise a `FormatError`: the value is not what it must be."""
+        value = self.get(key)
+        said = "is missing" if value is None else f"is {value!r:.40}"
+        raise FormatError(f"{self.file}: {self._names.get(key, key)} {said}; it must be {wanted}")
+
+    def refuse(self, key: str, but: str) -> NoReturn:
+        """Raise a `FormatError`: the value is sound, and not supported."""
+        name = self._names.get(key, key)
+        raise FormatError(
+            f"{self.file}: {name} is {self.get(key)!r:.40}, which is not supported; {but}"
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def _there(self, key: str) -> Any:
+        value = self.get(key)
+        if value is None:
+            self.fail(key, "there")
+        return value
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise FormatError(f"{path}: the file is too large for what it is; download it again")
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: the file cannot be opened: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{path}: the file is no sound JSON ({ascii(str(error))[:80]}); download it again"
+        ) from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: the file is no JSON object; download it again")
+    return value

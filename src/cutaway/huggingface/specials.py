@@ -1,0 +1,147 @@
+"""The special tokens of a folder: which begin and end texts, and which file says so.
+
+Knows the five files that name them and which of them is believed first. Refuses to know how text
+becomes tokens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+from cutaway.text.vocabulary import END_IDS, END_ORIGINS, SPACE_EATERS
+
+from .settings import Settings
+
+_PREFIX = "tokenizer.ggml."
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where special tokens are named; tokens: the texts by id."""
+
+    tokenizer: Settings
+    own: Settings  # tokenizer_config.json, completed by special_tokens_map.json
+    config: Settings
+    generation: Settings
+    tokens: list[str]
+
+    def id_of(self, text: object) -> int | None:
+        """A token's id, None where the model has no such token."""
+        return self.tokens.index(text) if isinstance(text, str) and text in self.tokens else None
+
+    def named(self, key: str) -> int | None:
+        """The id of a token that the tokenizer's own config names by its text."""
+        value = self.own.get(key)
+        text = value.get("content") if isinstance(value, dict) else value
+        if text is not None and not isinstance(text, str):
+            self.own.fail(key, "the text of a token")
+        return None if text is None else self.id_of(text)
+
+    def numbered(self, where: Settings, key: str) -> list[int]:
+        """The ids under a key that holds one or several."""
+        value = where.get(key)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(i) is int and 0 <= i < len(self.tokens) for i in ids):
+            where.fail(key, f"ids of tokens, 0 to {len(self.tokens) - 1}")
+        return ids
+
+
+def added_tokens(tokenizer: Settings) -> Iterator[Settings]:
+    """The tokens that are found in a text as a whole."""
+    added = tokenizer.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(one, dict) for one in added):
+        tokenizer.fail("added_tokens", "a list of objects")
+    for one in added:
+        token = Settings(one, f"{tokenizer.file}: added_tokens")
+        for flag in ("single_word", "lstrip"):
+            if token.flag(flag):
+                token.refuse(flag, f"the token {token.text('content')!r:.40} must do without")
+        yield token
+
+
+def special_metadata(where: Sources) -> dict[str, Any]:
+    """The ids of special tokens, whether texts begin with one, and where ends are said.
+
+    The first end is the tokenizer's own: chat templates mean that one by `eos_token`.
+    """
+    first = _first_of_template(where)
+    begin = where.named("bos_token") if first is None else first
+    if begin is None:
+        begin = next(iter(where.numbered(where.config, "bos_token_id")), None)
+    ends = _ends(where)
+    ids = {
+        "bos": begin,
+        "eos": next(iter(ends), None),
+        "unknown": where.named("unk_token"),
+        "padding": where.named("pad_token"),
+    }
+    metadata: dict[str, Any] = {
+        f"{_PREFIX}{name}_token_id": token_id for name, token_id in ids.items()
+        if token_id is not None
+    }  # fmt: skip
+    explicit = where.own.get("add_bos_token") is not None
+    adds = where.own.flag("add_bos_token") if explicit else first is not None
+    metadata[f"{_PREFIX}add_bos_token"] = adds and begin is not None
+    metadata[END_IDS] = np.array(list(ends), np.int64)
+    metadata[END_ORIGINS] = list(ends.values())
+    stripping = [one.id("id") for one in added_tokens(where.tokenizer) if one.flag("rstrip")]
+    metadata[SPACE_EATERS] = np.array(stripping, np.int64)
+    return metadata
+
+
+def _ends(where: Sources) -> dict[int, str]:
+    """Every id that ends a generation -> what says so, the tokenizer's own first."""
+    ends: dict[int, str] = {}
+    own = where.named("eos_token")
+    if own is not None:
+        ends[own] = f"{where.own.file} eos_token"
+    for source in (where.config, where.generation):
+        for token_id in where.numbered(source, "eos_token_id"):
+            ends.setdefault(token_id, f"{source.file} eos_token_id")
+    return ends
+
+
+def _first_of_template(where: Sources) -> int | None:
+    """The token that the post-processor puts in front of every text, None if there is none."""
+    found = None
+    if where.own.flag("add_eos_token"):
+        where.own.refuse("add_eos_token", "a prompt would be ended before it is answered")
+    for step in _steps(where.tokenizer.get("post_processor")):
+        kind = step.get("type")
+        if kind == "TemplateProcessing":
+            found = _begins_with(where, step)
+        elif kind != "ByteLevel":  # which moves offsets alone
+            where.tokenizer.refuse("post_processor", "only TemplateProcessing and ByteLevel are")
+    return found
+
+
+def _begins_with(where: Sources, step: dict[str, Any]) -> int | None:
+    """The token in front of the text in a template, which may hold nothing else."""
+    found = step.get("single")
+    single = found if isinstance(found, list) and all(isinstance(o, dict) for o in found) else []
+    names = [name for one in single for name in one]
+    if names == ["Sequence"]:
+        return None
+    special = single[0].get("SpecialToken") if names == ["SpecialToken", "Sequence"] else None
+    if not isinstance(special, dict):
+        raise FormatError(
+            f"{where.tokenizer.file}: post_processor puts more than one token in front of a text, "
+            "or some behind it, which is not supported"
+        )
+    text = special.get("id")
+    token_id = where.id_of(text)
+    if token_id is None:
+        raise FormatError(f"{where.tokenizer.file}: post_processor names {text!r:.40}, no token")
+    return token_id
+
+
+def _steps(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") != "Sequence":
+        return [value]
+    steps = value.get("processors")
+    return [s for s in steps if isinstance(s, dict)] if isinstance(steps, list) else []

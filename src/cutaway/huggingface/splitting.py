@@ -1,0 +1,113 @@
+r"""How tokenizer.json cuts a text before merging, and which tokenizer of `text/` does the same.
+
+Knows the pre-tokenizers and normalizers of the `tokenizers` library that the supported families
+use. Refuses to know tokens. What is not exactly the same is refused by name.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cutaway.errors import FormatError
+from cutaway.text.pretokenizers import GPT2_WORDS, PRETOKENIZERS
+
+from .settings import Settings
+
+_SPACE = "▁"
+_UNICODE = ("NFC",)  # left out, as in the other files of these families: texts keep their bytes
+
+
+def byte_level_family(tokenizer: Settings) -> str:
+    """The name of the words in `text.pretokenizers`; `FormatError` where there is none."""
+    for normalizer in _flat(tokenizer.get("normalizer"), "normalizers"):
+        if normalizer.get("type") not in _UNICODE:
+            tokenizer.refuse("normalizer", f"only {' or '.join(_UNICODE)} is")
+    steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    patterns = tuple(p for step in steps for p in _patterns(tokenizer, step, len(steps)))
+    whole_words = tokenizer.part("model").flag("ignore_merges")
+    for name, family in PRETOKENIZERS.items():
+        if (family.patterns, family.whole_words) == (patterns, whole_words):
+            return name
+    raise FormatError(
+        f"{tokenizer.file}: pre_tokenizer cuts words by {' then '.join(patterns)!r:.200}"
+        f"{', and keeps whole words,' if whole_words else ''} as no supported family does"
+    )
+
+
+def is_byte_level(tokenizer: Settings) -> bool:
+    """Whether bytes become characters before anything is merged."""
+    steps = _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    return any(step.get("type") == "ByteLevel" for step in steps)
+
+
+def space_prefix(tokenizer: Settings) -> str | None:
+    """Where SentencePiece-like BPE puts a space, as `text/` names it; None for nowhere.
+
+    A normalizer puts "▁" in front of every stretch of text; Metaspace only at the very beginning,
+    and never doubles it; Gemma has neither. `FormatError` for anything else that prepares a text.
+    """
+    normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
+    steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    prepend = {"type": "Prepend", "prepend": _SPACE}
+    # Spaces are gone when this runs, so that it cuts nothing.
+    idle = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+            "invert": False}  # fmt: skip
+    if normalizers == [prepend, replace] and not steps:
+        return "every"
+    if normalizers == [replace] and steps in ([], [idle]):
+        return None
+    if not normalizers and len(steps) == 1:
+        scheme = _metaspace(steps[0])
+        if scheme in ("first", "never"):
+            return "first" if scheme == "first" else None
+    raise FormatError(
+        f"{tokenizer.file}: normalizer and pre_tokenizer prepare a text in a way that is not "
+        f"supported ({[*normalizers, *steps]!r:.200})"
+    )
+
+
+def _metaspace(step: dict[str, Any]) -> str | None:
+    known = step.get("type") == "Metaspace" and step.get("replacement") == _SPACE
+    return step.get("prepend_scheme") if known and step.get("split") is False else None
+
+
+def _flat(value: Any, inside: str) -> Iterator[dict[str, Any]]:
+    """The steps one by one, also those of a sequence."""
+    if isinstance(value, dict) and value.get("type") == "Sequence":
+        steps = value.get(inside)
+        for one in steps if isinstance(steps, list) else ():
+            yield from _flat(one, inside)
+    elif value is not None:
+        yield value if isinstance(value, dict) else {"type": value}
+
+
+def _patterns(tokenizer: Settings, step: dict[str, Any], steps: int) -> Iterator[str]:
+    """The expressions of one step, each of which keeps what it matches apart."""
+    kind = step.get("type")
+    if kind == "Split":
+        yield _split(tokenizer, step, steps)
+    elif kind == "Digits":
+        yield r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+    elif kind == "ByteLevel":
+        if step.get("add_prefix_space"):
+            raise FormatError(f"{tokenizer.file}: ByteLevel's add_prefix_space is not supported")
+        if step.get("use_regex", True):
+            yield GPT2_WORDS
+    else:
+        raise FormatError(f"{tokenizer.file}: the pre_tokenizer {kind!r:.40} is not supported")
+
+
+def _split(tokenizer: Settings, step: dict[str, Any], steps: int) -> str:
+    pattern = step.get("pattern")
+    found = pattern.get("Regex") if isinstance(pattern, dict) else None
+    how = (step.get("behavior"), bool(step.get("invert")))
+    # Where one expression matches everything, dropping what it does not match drops nothing: the
+    # families that have one expression have such a one.
+    if not isinstance(found, str) or not (
+        how == ("Isolated", False) or (how == ("Removed", True) and steps == 2)
+    ):
+        raise FormatError(
+            f"{tokenizer.file}: the pre_tokenizer splits in a way that is not supported "
+            f"({step!r:.200})"
+        )
+    return found

@@ -1,0 +1,151 @@
+"""tokenizer.json and its companions as GGUF's tokenizer.ggml.* metadata.
+
+Knows the two kinds of BPE that `text/` knows, what each token is for, and where the ids of special
+tokens are said. Refuses to know how text becomes tokens.
+"""
+
+from pathlib import Path
+from re import fullmatch
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+from cutaway.text.pretokenizers import FIELD
+from cutaway.text.vocabulary import SPACE_PREFIX, Kind
+
+from .settings import Settings
+from .specials import Sources, added_tokens, special_metadata
+from .splitting import byte_level_family, is_byte_level, space_prefix
+
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG, SPECIALS, GENERATION = (
+    "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+)  # fmt: skip
+TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
+TOKENIZER_FILES = (TOKENIZER_CONFIG, SPECIALS, GENERATION, TEMPLATE, OLD_TEMPLATE)
+_PREFIX = "tokenizer.ggml."
+_MOST_TOKENS = 1 << 24
+
+
+def tokenizer_metadata(folder: Path, config: Settings, rows: int) -> dict[str, Any]:
+    """All tokenizer.* keys; rows: of the embedding. `FormatError` for what is not supported."""
+    tokenizer = Settings.read(folder / TOKENIZER)
+    if not tokenizer:
+        raise FormatError(
+            f"{folder}: the folder has no {TOKENIZER}; load the tokenizer with transformers and "
+            "save it again, which writes one"
+        )
+    model = tokenizer.part("model")
+    merges = _merges(model)
+    pieces = not is_byte_level(tokenizer)
+    tokens, kinds = _vocabulary(tokenizer, model, rows, pieces=pieces)
+    metadata = _sentencepiece(tokenizer, model) if pieces else _byte_level(tokenizer)
+    metadata[f"{_PREFIX}tokens"], metadata[f"{_PREFIX}merges"] = tokens, merges
+    metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
+    own = Settings.read(folder / TOKENIZER_CONFIG).over(Settings.read(folder / SPECIALS))
+    where = Sources(tokenizer, own, config, Settings.read(folder / GENERATION), tokens)
+    return metadata | special_metadata(where) | _template(folder, own)
+
+
+def _byte_level(tokenizer: Settings) -> dict[str, Any]:
+    return {f"{_PREFIX}model": "gpt2", FIELD: byte_level_family(tokenizer)}
+
+
+def _sentencepiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
+    """Merges take the place of scores: ranked pairs are what the library merges by."""
+    if not model.flag("byte_fallback"):
+        raise FormatError(
+            f"{tokenizer.file}: the model has neither ByteLevel nor byte_fallback, so that some "
+            "texts have no tokens; this is not supported"
+        )
+    model.must_be("ignore_merges", False)
+    prefix = space_prefix(tokenizer)
+    metadata = {f"{_PREFIX}model": "llama", f"{_PREFIX}add_space_prefix": prefix is not None}
+    return metadata | ({SPACE_PREFIX: "first"} if prefix == "first" else {})
+
+
+def _merges(model: Settings) -> list[str]:
+    """Each as "left right", however the file writes them."""
+    model.must_be("type", "BPE")
+    model.must_be("dropout", 0)
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        model.must_be(name, "")
+    merges = model.get("merges")
+    if not isinstance(merges, list):
+        model.fail("merges", "a list")
+    joined = [pair if isinstance(pair, str) else _joined(pair) for pair in merges]
+    if not all(pair.count(" ") == 1 for pair in joined):
+        model.fail("merges", "a list of pairs without spaces in them")
+    return joined
+
+
+def _joined(pair: Any) -> str:
+    known = isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+    return " ".join(pair) if known else ""
+
+
+def _vocabulary(
+    tokenizer: Settings, model: Settings, rows: int, *, pieces: bool
+) -> tuple[list[str], list[int]]:
+    """Texts and kinds by id, one of each row; rows without a text are unused, as in llama.cpp."""
+    tokens, kinds = [f"[PAD{i}]" for i in range(rows)], [int(Kind.UNUSED)] * rows
+    known = model.get("vocab")
+    if not isinstance(known, dict) or not known:
+        model.fail("vocab", "an object of tokens")
+    for text, token_id in known.items():
+        if type(token_id) is not int or not 0 <= token_id < rows:
+            raise FormatError(
+                f"{model.file}: the id of {text!r:.40} is {token_id!r:.40}, and the model's "
+                f"embedding has rows for 0 to {rows - 1}"
+            )
+        if kinds[token_id] != Kind.UNUSED:
+            raise FormatError(f"{model.file}: two tokens of vocab have the id {token_id}")
+        tokens[token_id], kinds[token_id] = text, _kind(text, pieces)
+    for one in added_tokens(tokenizer):
+        token_id, text = one.id("id"), one.text("content") or ""
+        if known.get(text, token_id) != token_id:
+            raise FormatError(f"{one.file}: {text!r:.40} has another id in vocab")
+        if token_id < rows and tokens[token_id] != text and kinds[token_id] != Kind.UNUSED:
+            raise FormatError(
+                f"{one.file}: {tokens[token_id]!r:.40} and the added token {text!r:.40} have the "
+                f"id {token_id}"
+            )
+        if token_id < rows:  # Gemma 3 names a token for pictures that its text models have not
+            tokens[token_id] = text
+            kinds[token_id] = Kind.CONTROL if one.flag("special") else Kind.USER_DEFINED
+    if pieces and (unknown := known.get(model.text("unk_token"))) is not None:
+        kinds[unknown] = Kind.UNKNOWN
+    _check(tokenizer, tokens, kinds, pieces)
+    return tokens, kinds
+
+
+def _kind(text: str, pieces: bool) -> int:
+    byte = pieces and fullmatch("<0x[0-9A-F]{2}>", text)
+    return Kind.BYTE if byte else Kind.NORMAL
+
+
+def _check(tokenizer: Settings, tokens: list[str], kinds: list[int], pieces: bool) -> None:
+    if pieces and kinds.count(Kind.BYTE) < 256:
+        raise FormatError(f"{tokenizer.file}: byte_fallback needs a token for each of 256 bytes")
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError as error:
+        raise FormatError(f"{tokenizer.file}: a token is no Unicode text: {error.reason}") from None
+
+
+def _template(folder: Path, own: Settings) -> dict[str, Any]:
+    """The chat template: a file of its own, else in the tokenizer's config; of several, default."""
+    try:
+        own_file = folder / TEMPLATE
+        found: Any = own_file.read_text("utf-8") if own_file.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{folder / TEMPLATE} cannot be read as text: {error}") from error
+    if found is None:
+        found = Settings.read(folder / OLD_TEMPLATE).get("chat_template") or own.get(
+            "chat_template"
+        )
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    return {} if found is None else {"tokenizer.chat_template": found}

@@ -1,0 +1,175 @@
+"""A safetensors file, mapped into memory.
+
+Knows the header, which is JSON, and that its entries must fit the file and lie apart from each
+other; nothing is believed unchecked. Refuses to know what a tensor is for, and the metadata that
+the header may carry.
+
+Source: https://github.com/huggingface/safetensors, "Format".
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from mmap import mmap
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError, InputError
+
+from .cursor import quoted
+from .file import TensorInfo
+from .formats import FORMATS
+from .mapped import forget, map_file
+
+_LENGTH = 8  # bytes: how long the header is, a little-endian uint64
+_LONGEST_HEADER = 100_000_000  # bytes, as the reference reader has it
+_METADATA = "__metadata__"
+_MAX_DIMS = 8
+_READ = ("F32", "F16", "BF16")  # named as in `FORMATS`
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One line of the header; start and end in bytes from the start of the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class SafetensorsFile:
+    """The tensors of one file: names in the order of the header, sizes, and views of the bytes.
+
+    Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
+    safetensors file. Tensors of dtypes other than F32, F16 and BF16 may be there, and are refused
+    only when they are asked for. Do not shorten a file in place while it is open.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        data = map_file(self.path, ".safetensors")
+        start, header = self._header(data)
+        self._entries = MappingProxyType(
+            {name: self._entry(name, entry, start, len(data)) for name, entry in header.items()}
+        )
+        self._check_apart()
+        self._bytes: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)  # (file size,)
+        self._map: mmap | None = data
+        forget(data, 0, start)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors, in the order of the header."""
+        return list(self._entries)
+
+    def info(self, name: str) -> TensorInfo:
+        """A tensor's format and shape. `InputError` if there is none, `FormatError` for its dtype.
+
+        An empty tensor and one without dimensions are refused, as a GGUF file has none.
+        """
+        entry = self._known(name)
+        if entry.dtype not in _READ:
+            self._fail(
+                f"the tensor {quoted(name)} is stored as {quoted(entry.dtype)}, and cutaway reads "
+                f"{', '.join(_READ)}; get the model in one of these"
+            )
+        if not entry.shape or 0 in entry.shape:
+            self._fail(f"the tensor {quoted(name)} has the shape {entry.shape}: it holds no rows")
+        return TensorInfo(name, entry.dtype, entry.shape)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor, (nbytes,), read-only, no copy; raises as `info` does."""
+        self.info(name)
+        if self._bytes is None:
+            raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
+        entry = self._entries[name]
+        return self._bytes[entry.start : entry.end]
+
+    def release(self, name: str) -> None:
+        """Tell the system that a tensor's bytes were read. Does nothing after `close`."""
+        entry = self._known(name)
+        if self._map is not None:
+            forget(self._map, entry.start, entry.end)
+
+    def close(self) -> None:
+        """Let go of the mapping; what `raw` returned stays valid."""
+        self._bytes = self._map = None  # whoever drops the last view ends the mapping
+
+    def _known(self, name: str) -> _Entry:
+        if name not in self._entries:
+            raise InputError(f"{self.path}: there is no tensor named {quoted(name)}")
+        return self._entries[name]
+
+    # -- the header --------------------------------------------------------------------------
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise FormatError(f"{self.path}: {problem}")
+
+    def _header(self, data: mmap) -> tuple[int, dict[str, Any]]:
+        """Where the tensors' bytes start, and the entries as the JSON has them."""
+        length = int.from_bytes(data[:_LENGTH], "little")
+        if data[:7] == b"version":
+            self._fail("it is a Git LFS pointer: run `git lfs pull`")
+        if len(data) < _LENGTH or length > len(data) - _LENGTH:
+            self._fail(
+                f"the header is said to have {length} bytes, and the file has {len(data)}: it is "
+                "no safetensors file, or truncated; download it again"
+            )
+        if length > _LONGEST_HEADER:
+            self._fail(f"the header has {length} bytes, and the format allows {_LONGEST_HEADER}")
+        try:
+            header = json.loads(
+                data[_LENGTH : _LENGTH + length].decode(), object_pairs_hook=_no_key_twice
+            )
+        except (ValueError, RecursionError) as error:
+            said = " ".join(str(error).split())[:80]
+            self._fail(f"the header is no sound JSON ({said!a}); download the file again")
+        if not isinstance(header, dict):
+            self._fail("the header is no JSON object; download the file again")
+        header.pop(_METADATA, None)
+        return _LENGTH + length, header
+
+    def _entry(self, name: str, entry: Any, start: int, size: int) -> _Entry:
+        """Check one entry by itself; start: of the tensors' bytes, size: of the file."""
+        fields = entry if isinstance(entry, dict) else {}
+        dtype, shape, offsets = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
+        if not isinstance(dtype, str) or not _sizes(shape) or not _sizes(offsets):
+            self._fail(f"the tensor {quoted(name)} lacks a sound dtype, shape or data_offsets")
+        if len(shape) > _MAX_DIMS or len(offsets) != 2:
+            self._fail(f"the tensor {quoted(name)} has too many dimensions, or not two offsets")
+        begin, end = offsets
+        if begin > end or start + end > size:
+            self._fail(
+                f"the tensor {quoted(name)} ends outside of the file or before it begins; "
+                "the file is truncated or damaged, download it again"
+            )
+        if dtype in _READ and FORMATS[dtype].nbytes(prod(shape)) != end - begin:
+            self._fail(f"the tensor {quoted(name)} has other bytes than its shape needs")
+        return _Entry(name, dtype, tuple(shape), start + begin, start + end)
+
+    def _check_apart(self) -> None:
+        ordered = sorted(self._entries.values(), key=lambda entry: (entry.start, entry.end))
+        for before, after in pairwise(ordered):
+            if before.end > after.start:
+                self._fail(f"the tensors {quoted(before.name)} and {quoted(after.name)} overlap")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _sizes(value: Any) -> TypeGuard[list[int]]:
+    """Whether it is a list of whole numbers, none below 0."""
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)

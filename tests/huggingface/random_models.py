@@ -1,0 +1,203 @@
+"""Tiny random models of transformers, saved as folders: one or more of each family.
+
+`FAMILIES` is the table. Every row is a transformers config in shapes odd enough to catch a
+mistake: heads that are not kv heads, heads of a size of their own, windows shorter than a test's
+text, norms that are not one. `save` makes the model and writes it with a tokenizer.
+
+torch and transformers are imported when a model is made, so that the table can be read without.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tiny_tokenizers
+
+VOCAB = 384
+WINDOW = 8  # tokens, shorter than any test's text
+
+_SIZES = {
+    "vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 256,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "tie_word_embeddings": False,
+}  # fmt: skip
+_LLAMA3_ROPE = {
+    "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    """A config class of transformers, its values, and GGUF's name of the architecture."""
+
+    config: str
+    values: Mapping[str, Any]
+    architecture: str
+
+
+def _row(config: str, architecture: str, **values: Any) -> Row:
+    return Row(config, {**_SIZES, **values}, architecture)
+
+
+def _theta(theta: float, **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, **more}}
+
+
+_GRANITE = {
+    "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+    "logits_scaling": 2.0,
+}  # fmt: skip
+_FOUR_HEADS = {"num_attention_heads": 4}  # where heads must be hidden / heads wide
+_GEMMA = {
+    "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+_LONG = [1.0 + 0.3 * i for i in range(6)]
+
+# LlamaConfig asks for a hidden size that is a multiple of the heads, whatever head_dim says.
+FAMILIES: Mapping[str, Row] = {
+    "llama": _row("LlamaConfig", "llama", num_attention_heads=8, head_dim=32),
+    "llama-tied": _row("LlamaConfig", "llama", **_FOUR_HEADS, tie_word_embeddings=True),
+    "llama-biased": _row(
+        "LlamaConfig", "llama", **_FOUR_HEADS, attention_bias=True, mlp_bias=True
+    ),
+    "llama3-rope": _row("LlamaConfig", "llama", **_FOUR_HEADS, rope_parameters=_LLAMA3_ROPE),
+    "llama-linear-rope": _row(
+        "LlamaConfig", "llama", **_FOUR_HEADS,
+        rope_parameters={"rope_type": "linear", "rope_theta": 900.0, "factor": 4.0},
+    ),
+    "mistral": _row("MistralConfig", "llama", head_dim=32, sliding_window=None),
+    "mistral-window": _row("MistralConfig", "llama", head_dim=32, sliding_window=WINDOW),
+    "smollm3": _row("SmolLM3Config", "smollm3", **_FOUR_HEADS, tie_word_embeddings=True),
+    "granite": _row("GraniteConfig", "granite", **_FOUR_HEADS, **_GRANITE),
+    "qwen2": _row("Qwen2Config", "qwen2", **_FOUR_HEADS, **_theta(3000.0)),
+    "qwen3": _row("Qwen3Config", "qwen3", head_dim=32, tie_word_embeddings=True),
+    "qwen3_moe": _row(
+        "Qwen3MoeConfig", "qwen3moe", head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, norm_topk_prob=True,
+    ),
+    "qwen3_moe-unnormed": _row(
+        "Qwen3MoeConfig", "qwen3moe", head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, norm_topk_prob=False,
+    ),
+    "mixtral": _row(
+        "MixtralConfig", "llama", **_FOUR_HEADS, num_local_experts=3, num_experts_per_tok=2
+    ),
+    "gemma2": _row(
+        "Gemma2Config", "gemma2", **_FOUR_HEADS, **_GEMMA, attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+    ),
+    "gemma3": _row(
+        "Gemma3TextConfig", "gemma3", num_hidden_layers=7, **_FOUR_HEADS, **_GEMMA,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    ),
+    "phi3": _row("Phi3Config", "phi3", **_FOUR_HEADS, sliding_window=None, pad_token_id=0),
+    "phi3-window": _row(
+        "Phi3Config", "phi3", **_FOUR_HEADS, sliding_window=WINDOW, pad_token_id=0,
+        **_theta(10000.0, partial_rotary_factor=0.75),
+    ),
+    "phi3-longrope": _row(
+        "Phi3Config", "phi3", **_FOUR_HEADS, pad_token_id=0,
+        original_max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+            "long_factor": _LONG, "short_factor": [1.0 + 0.1 * i for i in range(6)],
+        },
+    ),
+    "gpt2": Row(
+        "GPT2Config",
+        {
+            "vocab_size": VOCAB, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "gpt2",
+    ),
+    "gpt_neox": _row(
+        "GPTNeoXConfig", "gptneox", **_FOUR_HEADS, **_theta(10000.0, partial_rotary_factor=0.25)
+    ),
+    "gpt_neox-serial": _row(
+        "GPTNeoXConfig", "gptneox", **_FOUR_HEADS, use_parallel_residual=False,
+        **_theta(10000.0, partial_rotary_factor=0.5),
+    ),
+    "olmo2": _row("Olmo2Config", "olmo2", **_FOUR_HEADS),
+}  # fmt: skip
+
+
+def context(name: str) -> int | None:
+    """What makes cutaway choose as transformers does by the length of a test's text.
+
+    Texts that may be no longer than what a model was first trained for take its short factors.
+    """
+    return 64 if name == "phi3-longrope" else None
+
+
+def save(
+    name: str,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    tokenizer: Callable[[], Any] = tiny_tokenizers.byte_level,
+    seed: int = 0,
+    **options: Any,
+) -> Any:
+    """Write the family's model into a folder; the answer is transformers' model, in eval mode.
+
+    dtype: of the saved weights, "float32", "bfloat16" or "float16"; the model answered with is
+    float32 and has exactly the saved numbers. options: of save_pretrained (max_shard_size).
+    """
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    row = FAMILIES[name]
+    transformers.utils.logging.disable_progress_bar()
+    config = getattr(transformers, row.config)(**row.values)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    _shake(model, np.random.default_rng(seed))
+    model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tiny_tokenizers.save(tokenizer(), folder)
+    # Read again: a model that is made smaller and larger again has lost digits of its rope table.
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def _shake(model: Any, rng: np.random.Generator) -> None:
+    """Other numbers than those that a model begins with: those hide scales, norms and biases."""
+    import torch
+
+    for name, weight in model.named_parameters():
+        drawn = rng.normal(size=tuple(weight.shape))
+        if weight.ndim == 1:
+            centre = 1.0 if name.endswith("weight") and not _about_zero(model) else 0.0
+            drawn = centre + 0.3 * drawn if name.endswith("weight") else 0.3 * drawn
+        else:
+            drawn = drawn * 1.5 / np.sqrt(64)
+        with torch.no_grad():
+            weight.copy_(torch.from_numpy(drawn))
+
+
+def _about_zero(model: Any) -> bool:
+    """Gemma's norms are what is added to 1."""
+    return model.config.model_type.startswith("gemma")
+
+
+def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
+    """transformers' own: float32 (n, vocab)."""
+    import torch
+
+    with torch.no_grad():
+        out: np.ndarray[Any, Any] = model(torch.tensor([ids])).logits[0].float().numpy()
+    return out
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Set keys of a JSON file; None removes one."""
+    values = json.loads(path.read_text()) if path.exists() else {}
+    values.update(changes)
+    path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))

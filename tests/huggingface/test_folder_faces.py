@@ -1,0 +1,91 @@
+"""A folder wherever a model can be named: the commands, the card, a trace's identity."""
+
+import json
+
+import pytest
+
+from cutaway import LLM
+from cutaway.card import Card
+from cutaway.cli.main import main
+from cutaway.errors import FormatError, InputError
+from cutaway.files import files_of, model_name, size_of, stat_model
+from cutaway.identity import identify
+
+pytest.importorskip("torch", reason="transformers is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from random_models import edit, save
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "Tiny-3.2-1B"
+    save("llama", path, max_shard_size="200KB")
+    edit(path / "tokenizer_config.json", eos_token="</s>")
+    edit(path / "generation_config.json", eos_token_id=[2, 3])
+    return path
+
+
+def test_generate_writes_with_a_folder(folder, capsys):
+    arguments = ["generate", "the quick", "-m", str(folder), "--max-tokens", "5", "--seed", "1"]
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["model"] == "Tiny-3.2-1B"
+    again = LLM(folder).generate("the quick", max_tokens=5, seed=1)
+    assert told["token_ids"] == list(again.token_ids)
+    assert told["fingerprint"] == again.fingerprint
+
+
+def test_tokenize_reads_its_tokenizer(folder, capsys):
+    assert main(["tokenize", "-m", str(folder), "--json", "the fox"]) == 0
+    assert json.loads(capsys.readouterr().out)["ids"] == LLM(folder).tokenize("the fox")
+
+
+def test_the_card_tells_what_the_folder_says(folder, capsys):
+    card = Card.read(folder)
+    assert card.name == "Tiny-3.2-1B"
+    assert card.file_bytes == sum(path.stat().st_size for path in files_of(folder))
+    assert set(card.formats) == {"F32"}
+    assert [(end.id, end.origin) for end in card.ends] == [
+        (2, "tokenizer_config.json eos_token"), (3, "generation_config.json eos_token_id"),
+    ]  # fmt: skip
+    assert main(["models", "show", str(folder)]) == 0
+    assert "generation_config.json eos_token_id" in capsys.readouterr().out
+
+
+def test_a_folder_without_config_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"is a folder without a config\.json"):
+        LLM(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_is_refused_with_its_name(folder, tmp_path):
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(FormatError, match=r"neither model\.safetensors nor"):
+        LLM(tmp_path)
+
+
+def test_the_identity_is_of_all_files(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+    names = [path.name for path in files_of(folder)]
+    assert names[0] == "config.json"
+    assert "model.safetensors.index.json" in names
+    assert {"tokenizer.json", "tokenizer_config.json", "generation_config.json"} < set(names)
+    before = stat_model(folder)
+    first = identify(folder, before)
+    text = (folder / "generation_config.json").read_text()
+    edit(folder / "generation_config.json", eos_token_id=[2])
+    with pytest.raises(InputError, match="has changed since it was loaded"):
+        identify(folder, before)
+    changed = identify(folder, stat_model(folder))
+    (folder / "generation_config.json").write_text(text)
+    assert (changed.weights != first.weights, changed.tokenizer) == (True, first.tokenizer)
+    assert identify(folder, stat_model(folder)) == first
+
+
+def test_a_model_has_the_name_that_people_know(tmp_path):
+    snapshot = tmp_path / "models--org--Tiny-1.5B" / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    assert model_name(snapshot) == "Tiny-1.5B"
+    assert model_name(tmp_path / "tiny.Q4_0.gguf") == "tiny.Q4_0"
+    (tmp_path / "tiny.gguf").write_bytes(b"12345")
+    assert size_of(tmp_path / "tiny.gguf") == 5
