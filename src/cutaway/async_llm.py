@@ -152,6 +152,7 @@ class AsyncLLM:
             for prompt, prompt_ids in zip(given, ids, strict=True):
                 for sequence in self._samples(prompt_ids, parsed):
                     text = Writing(sequence, parsed, self.llm.loaded, started)
+                    text.notes = self.llm.notes(prompt or "", prompt_ids, parsed)
                     texts.append(text)
                     yield sequence  # before what may fail, so that it is ended then
                     if record is not None:

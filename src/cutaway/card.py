@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from cutaway.files import model_name, size_of
 from cutaway.loading import Parts, open_as
 from cutaway.model import ModelConfig
 from cutaway.text import Tokenizer
-from cutaway.text.chat import FIELD
+from cutaway.text.chat import FIELD, ORIGIN
+from cutaway.text.vocabulary import BEGIN_ORIGIN
 from cutaway.weights import TensorInfo
 
 _HALF = 2  # bytes: keys and values are float16
@@ -44,6 +46,7 @@ class Card:
     formats     by name, the one with the most bytes first
     kv_bytes    of keys and values, for each token of a text
     template    the chat template's own text; None: it cannot converse
+    template_origin  what in the file has it
     begin       the token that texts begin with; add_begin: whether the model wants it there
     ends        the tokens that end a text
     """
@@ -57,6 +60,7 @@ class Card:
     formats: Mapping[str, Stored]
     kv_bytes: int
     template: str | None
+    template_origin: str
     begin: Special | None
     add_begin: bool
     ends: tuple[Special, ...]
@@ -81,7 +85,8 @@ class Card:
                 formats=by_format(file.tensors.values()),
                 kv_bytes=config.layers * config.kv_heads * config.head_dim * 2 * _HALF,
                 template=template if isinstance(template, str) else None,
-                begin=_begin(tokenizer),
+                template_origin=str(file.metadata.get(ORIGIN, FIELD)),
+                begin=_begin(tokenizer, file.metadata),
                 add_begin=tokenizer.add_bos,
                 ends=tuple(
                     Special(token_id, tokenizer.token_name(token_id), origin)
@@ -108,8 +113,8 @@ def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
 
 
-def _begin(tokenizer: Tokenizer) -> Special | None:
+def _begin(tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> Special | None:
     if tokenizer.bos_id is None:
         return None
-    name = tokenizer.token_name(tokenizer.bos_id)
-    return Special(tokenizer.bos_id, name, "tokenizer.ggml.bos_token_id")
+    origin = str(metadata.get(BEGIN_ORIGIN, "tokenizer.ggml.bos_token_id"))
+    return Special(tokenizer.bos_id, tokenizer.token_name(tokenizer.bos_id), origin)

@@ -39,6 +39,7 @@ class Completion:
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
     prompt_logprobs  of each prompt token after the first, where they were asked for
     speculation    tokens guessed ahead, and guessed right: each of those saved a step
+    notes          what may be wrong with the prompt: a BOS token given twice, or not at all
     error          why it ended, where ``finish_reason`` is "error"
     steps          the TokenSteps, one per token
     """
@@ -58,6 +59,7 @@ class Completion:
     fingerprint: str
     prompt_logprobs: tuple[ReadRow, ...]
     speculation: Speculation
+    notes: tuple[str, ...]
     error: str | None
     steps: tuple[TokenStep, ...]
 

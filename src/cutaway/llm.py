@@ -225,6 +225,10 @@ class LLM:
             raise InputError("special says how to read a text, and the prompt is token ids")
         return list(prompt)
 
+    def notes(self, prompt: Prompt, ids: list[int], options: Options) -> tuple[str, ...]:
+        """What may be wrong with a prompt that was read as these ids: see ``Completion``."""
+        return self.tokenizer.notes(ids, str(prompt) if options.special else None)
+
     def _check_length(self, text: str) -> None:
         """TooLongError for a prompt that must be too long: reading megabytes takes a minute."""
         fewest, limits = self.tokenizer.fewest(text), self.engine.limits
@@ -247,6 +251,7 @@ class LLM:
         for i in range(options.n):
             seed = derive_seed(first.sequence.seed, i) if first else options.sampling.seed
             stream = Stream(self._sync, ids, options, seed, leader=first)
+            stream.notes = self.notes(prompt, ids, options)
             first = first or stream
             if options.trace is not None:
                 stream.record(next(traces), prompt=text)

@@ -33,6 +33,7 @@ class Writing:
     """A sequence and its reader: the steps that were read, when they came, and their trace.
 
     held_back  the text that an early end releases
+    notes      see ``Completion``
     watch      when it was asked for, and when tokens came
     """
 
@@ -42,6 +43,7 @@ class Writing:
         """asked: when, on the clock of ``perf_counter``; None is now."""
         self.sequence, self.options, self.watch = sequence, options, Stopwatch(asked)
         self.steps: list[TokenStep] = []
+        self.notes: tuple[str, ...] = ()
         self.held_back = ""
         self._loaded = loaded
         self._recorder: Recorder | None = None
@@ -104,6 +106,7 @@ class Writing:
             fingerprint=f"{last.fingerprint if last else START:016x}",
             prompt_logprobs=tuple(sequence.prompt_logprobs),
             speculation=replace(sequence.speculation),
+            notes=self.notes,
             error=str(sequence.error) if sequence.error else None,
             steps=tuple(self.steps),
         )

@@ -69,6 +69,13 @@ FAMILIES: Mapping[str, Row] = {
         "LlamaConfig", "llama", **_FOUR_HEADS,
         rope_parameters={"rope_type": "linear", "rope_theta": 900.0, "factor": 4.0},
     ),
+    "llama-yarn": _row(
+        "LlamaConfig", "llama", **_FOUR_HEADS,
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "beta_fast": 16.0,
+            "original_max_position_embeddings": 64,
+        },
+    ),
     "mistral": _row("MistralConfig", "llama", head_dim=32, sliding_window=None),
     "mistral-window": _row("MistralConfig", "llama", head_dim=32, sliding_window=WINDOW),
     "smollm3": _row("SmolLM3Config", "smollm3", **_FOUR_HEADS, tie_word_embeddings=True),

@@ -14,7 +14,8 @@ from cutaway.identity import identify
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from random_models import edit, save
+import tiny_tokenizers
+from random_models import VOCAB, edit, save
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,28 @@ def test_the_card_tells_what_the_folder_says(folder, capsys):
     ]  # fmt: skip
     assert main(["models", "show", str(folder)]) == 0
     assert "generation_config.json eos_token_id" in capsys.readouterr().out
+
+
+def test_bos_is_put_once_and_said(tmp_path, capsys):
+    tokenizer = tiny_tokenizers.with_begin(tiny_tokenizers.sentencepiece(size=VOCAB))
+    save("llama", tmp_path / "m", tokenizer=lambda: tokenizer)
+    edit(tmp_path / "m" / "tokenizer_config.json", bos_token="<s>")
+    (tmp_path / "m" / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    llm = LLM(tmp_path / "m")
+    assert llm.chat_prompt([{"role": "user", "content": "the fox"}])[:2] != [1, 1]
+    assert llm.generate("the fox", max_tokens=1).notes == ()
+    assert llm.generate([1, 1, 50], max_tokens=1).notes == (
+        "the prompt begins with <s> twice; give it once",
+    )
+    assert main(["models", "show", str(tmp_path / "m")]) == 0
+    said = capsys.readouterr().out
+    assert "by the template in chat_template.jinja; the <s> that it writes is not doubled" in said
+    assert "begins with   <s> (1), from tokenizer.json post_processor" in said
+    arguments = ["generate", "<s>the fox", "--special", "-m", str(tmp_path / "m"), "--max-tokens"]
+    assert main([*arguments, "1"]) == 0
+    assert "note: the prompt has its own <s>, so none was put" in capsys.readouterr().err
 
 
 def test_a_folder_without_config_is_refused(tmp_path):

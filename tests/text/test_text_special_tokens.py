@@ -112,6 +112,19 @@ def test_never_a_second_bos() -> None:
     assert tokenizer.encode("a<s>", special=True) == [BOS, 97, BOS]
 
 
+def test_what_may_be_wrong_with_a_beginning_is_told() -> None:
+    tokenizer = chatty(add_bos_token=True)
+    assert tokenizer.notes([BOS, 97]) == tokenizer.notes([BOS, 97], "a") == ()
+    assert tokenizer.notes([BOS, BOS, 97]) == ("the prompt begins with <s> twice; give it once",)
+    assert tokenizer.notes([97]) == (
+        "the model expects <s> first, and the prompt begins without it",
+    )
+    (own,) = tokenizer.notes(tokenizer.encode("<s>a", special=True), "<s>a")
+    assert own == "the prompt has its own <s>, so none was put in front of it"
+    assert chatty(add_bos_token=False).notes([97]) == ()
+    assert Tokenizer.from_gguf(byte_level()).notes([97, 97]) == ()
+
+
 def test_bos_by_kind_where_the_metadata_is_silent() -> None:
     assert not chatty().add_bos
     assert chatty(pre="llama-bpe").add_bos

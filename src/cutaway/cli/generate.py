@@ -105,5 +105,7 @@ def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completio
     if not args.json and (several or sys.stdout.isatty()):
         print(flush=True)
     if not args.quiet:
+        for note in completion.notes:
+            console.tell(f"note: {note}")
         console.tell(figures.statistics(completion, args.price))
     return completion

@@ -38,6 +38,11 @@ def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
     yield "layers", f"{c.layers} of width {c.hidden:,}"
     yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
     yield "positions", _positions(c)
+    if any(c.windows):
+        seeing = sum(window > 0 for window in c.windows)
+        yield "windows", f"{seeing} of {c.layers} layers see the last {max(c.windows):,} tokens"
+    if c.experts:
+        yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
     for i, (name, stored) in enumerate(card.formats.items()):
@@ -47,10 +52,7 @@ def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
     yield "", f"{megabytes(card.weight_bytes)} of weights"
     keys = megabytes(context * card.kv_bytes)
     yield "", f"{keys} of keys and values, {card.kv_bytes:,} bytes a token"
-    yield (
-        "chat",
-        "yes, by a template of its own" if card.template else "no template: completion only",
-    )
+    yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
     for i, end in enumerate(card.ends):
         yield "" if i else "ends with", _special(end)
@@ -66,6 +68,16 @@ def _positions(c: ModelConfig) -> str:
     if r.yarn:
         told.append(f"stretched {r.yarn.factor:g} times by yarn")
     return ", ".join(told)
+
+
+def _chat(card: Card) -> str:
+    if card.template is None:
+        return "no template: completion only"
+    told = f"by the template in {card.template_origin}"
+    writes = card.begin and any(n in card.template for n in ("bos_token", card.begin.name))
+    if card.begin and card.add_begin and writes:
+        told += f"; the {card.begin.name} that it writes is not doubled"
+    return told
 
 
 def _special(token: Special) -> str:

@@ -42,4 +42,6 @@ def run(args: Namespace) -> int:
     else:
         for token_id, name in zip(ids, names, strict=True):
             print(f"{token_id:>7}  {name!r}")
+        for note in tokenizer.notes(ids, text if args.special else None):
+            streams.tell(f"note: {note}")
     return 0

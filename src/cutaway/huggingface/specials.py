@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
-from cutaway.text.vocabulary import END_IDS, END_ORIGINS, SPACE_EATERS
+from cutaway.text.vocabulary import BEGIN_ORIGIN, END_IDS, END_ORIGINS, SPACE_EATERS
 
 from .settings import Settings
 
@@ -68,9 +68,8 @@ def special_metadata(where: Sources) -> dict[str, Any]:
     The first end is the tokenizer's own: chat templates mean that one by `eos_token`.
     """
     first = _first_of_template(where)
-    begin = where.named("bos_token") if first is None else first
-    if begin is None:
-        begin = next(iter(where.numbered(where.config, "bos_token_id")), None)
+    begins = _begins(where, first)
+    begin = next(iter(begins), None)
     ends = _ends(where)
     ids = {
         "bos": begin,
@@ -85,11 +84,23 @@ def special_metadata(where: Sources) -> dict[str, Any]:
     explicit = where.own.get("add_bos_token") is not None
     adds = where.own.flag("add_bos_token") if explicit else first is not None
     metadata[f"{_PREFIX}add_bos_token"] = adds and begin is not None
+    if begin is not None:
+        metadata[BEGIN_ORIGIN] = begins[begin]
     metadata[END_IDS] = np.array(list(ends), np.int64)
     metadata[END_ORIGINS] = list(ends.values())
     stripping = [one.id("id") for one in added_tokens(where.tokenizer) if one.flag("rstrip")]
     metadata[SPACE_EATERS] = np.array(stripping, np.int64)
     return metadata
+
+
+def _begins(where: Sources, first: int | None) -> dict[int, str]:
+    """Every id that is said to begin texts -> what says so, the one to be believed first."""
+    begins = {} if first is None else {first: f"{where.tokenizer.file} post_processor"}
+    if (own := where.named("bos_token")) is not None:
+        begins.setdefault(own, f"{where.own.file} bos_token")
+    for token_id in where.numbered(where.config, "bos_token_id"):
+        begins.setdefault(token_id, f"{where.config.file} bos_token_id")
+    return begins
 
 
 def _ends(where: Sources) -> dict[int, str]:

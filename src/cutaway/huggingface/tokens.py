@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
+from cutaway.text import chat
 from cutaway.text.pretokenizers import FIELD
 from cutaway.text.vocabulary import SPACE_PREFIX, Kind
 
@@ -136,16 +137,16 @@ def _check(tokenizer: Settings, tokens: list[str], kinds: list[int], pieces: boo
 
 def _template(folder: Path, own: Settings) -> dict[str, Any]:
     """The chat template: a file of its own, else in the tokenizer's config; of several, default."""
+    file = folder / TEMPLATE
     try:
-        own_file = folder / TEMPLATE
-        found: Any = own_file.read_text("utf-8") if own_file.is_file() else None
+        found: Any = file.read_text("utf-8") if file.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{folder / TEMPLATE} cannot be read as text: {error}") from error
-    if found is None:
-        found = Settings.read(folder / OLD_TEMPLATE).get("chat_template") or own.get(
-            "chat_template"
-        )
+        raise FormatError(f"{file} cannot be read as text: {error}") from error
+    origin = TEMPLATE
+    for settings in (Settings.read(folder / OLD_TEMPLATE), own):
+        if found is None:
+            found, origin = settings.get("chat_template"), f"{settings.file} chat_template"
     if isinstance(found, list):
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")
-    return {} if found is None else {"tokenizer.chat_template": found}
+    return {} if found is None else {chat.FIELD: found, chat.ORIGIN: origin}

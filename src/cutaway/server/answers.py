@@ -76,6 +76,7 @@ def ending(job: Job, index: int) -> dict[str, Any]:
         "finish_reason": str(last.finish_reason),
         "matched": last.matched,
         "fingerprint": f"{last.fingerprint:016x}",
+        "notes": list(job.texts[index].notes),
         "timing": {
             "queue_s": job.waited(index),
             "ttft_s": timing.ttft_s,

@@ -81,6 +81,7 @@ class ResponseSettings(InForce):
     finish_reason: NotRequired[str]
     matched: NotRequired[str | int | None]
     fingerprint: NotRequired[str]
+    notes: NotRequired[list[str]]
     timing: NotRequired[TextTiming]
     trace: NotRequired[list[dict[str, Any]]]
 

@@ -79,6 +79,7 @@ class Ending(TypedDict):
             description="equal fingerprints mean equal logits of all steps, bit for bit",
         ),
     ]
+    notes: Annotated[list[str], Field(description="what may be wrong with the prompt")]
     timing: TextTiming
     trace: NotRequired[list[Record]]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cutaway.text.tokenizer import Tokenizer
 
 FIELD = "tokenizer.chat_template"
+ORIGIN = "cutaway.chat_template_origin"  # the file that has it, where that was not a GGUF file
 
 
 class ChatTemplate:

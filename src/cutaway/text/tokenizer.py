@@ -7,7 +7,7 @@ know models, sampling and files: metadata comes as a plain mapping.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -130,6 +130,22 @@ class Tokenizer:
             fresh = self._begins_again and isinstance(part, int)
             eaten = part in self._space_eaters
         return self._bos(ids, self.add_bos if add_bos is None else add_bos)
+
+    def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
+        """What whoever gave a prompt should know of how it begins; mostly nothing.
+
+        text: what the ids were made from with special=True, if so
+        """
+        if self.bos_id is None:
+            return ()
+        name, head = self.token_name(self.bos_id), list(ids[:2])
+        if head == [self.bos_id, self.bos_id]:
+            return (f"the prompt begins with {name} twice; give it once",)
+        if self.add_bos and head[:1] != [self.bos_id]:
+            return (f"the model expects {name} first, and the prompt begins without it",)
+        if self.add_bos and text is not None and text.startswith(name):
+            return (f"the prompt has its own {name}, so none was put in front of it",)
+        return ()
 
     def fewest(self, text: str) -> int:
         """How many tokens ``text`` has at least, known without reading it."""

@@ -24,6 +24,7 @@ END_FIELDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", 
 # What GGUF has no words for, and files of other kinds say: every end with its origin, where a
 # space is put in front ("first": of the text alone), tokens that take the white space behind them.
 END_IDS, END_ORIGINS = "cutaway.end_token_ids", "cutaway.end_token_origins"
+BEGIN_ORIGIN = "cutaway.begin_token_origin"
 SPACE_PREFIX, SPACE_EATERS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
 
 # Control tokens that end a turn in the models that have them, whether or not the
