@@ -40,16 +40,31 @@ struct Arena {
   std::shared_ptr<Memory> memory;
   size_t used = 0;
 
-  Packed add(Pool& pool, const std::string& format, Bytes source, int rows, int cols) {
+  Packed reserve(const std::string& format, int rows, int cols) {
     const Format f = format_of(format);
-    if (source.size() != source_bytes(f, rows, cols))
-      throw std::invalid_argument("a " + format + " matrix has the wrong number of bytes");
     const size_t bytes = (packed_bytes(f, rows, cols) + 63) / 64 * 64;
     if (bytes > memory->size() - used) throw std::invalid_argument("the arena is full");
     uint8_t* out = memory->data() + used;
     used += bytes;
+    return {f, rows, cols, panel_bytes(f, cols), out, memory};
+  }
+
+  void fill(Pool& pool, const Packed& packed, Bytes source, int first) {
+    const size_t row = source_bytes(packed.format, 1, packed.cols);
+    const size_t rows = source.size() / row, left = packed.rows - first;
+    if (first < 0 || first > packed.rows || first % kLanes || source.size() % row || rows > left ||
+        (rows < left && rows % kLanes))
+      throw std::invalid_argument("these bytes are no whole panels of the matrix");
     WithoutGil release;
-    return pack(pool, f, source.data(), rows, cols, memory, out);
+    pack_rows(pool, packed, source.data(), first, (int)rows, memory->data() + (packed.data - memory->data()));
+  }
+
+  Packed add(Pool& pool, const std::string& format, Bytes source, int rows, int cols) {
+    if (source.size() != source_bytes(format_of(format), rows, cols))
+      throw std::invalid_argument("a " + format + " matrix has the wrong number of bytes");
+    Packed packed = reserve(format, rows, cols);
+    fill(pool, packed, source, 0);
+    return packed;
   }
 };
 
@@ -132,7 +147,9 @@ NB_MODULE(_native, m) {
 
   nb::class_<Arena>(m, "Arena")
       .def(nb::init<size_t>(), "bytes"_a)
-      .def("pack", &Arena::add, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a);
+      .def("pack", &Arena::add, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
+      .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a)
+      .def("fill", &Arena::fill, "pool"_a, "packed"_a, "source"_a, "first"_a);
   m.def("packed_bytes", [](const std::string& format, int rows, int cols) {
     return (packed_bytes(format_of(format), rows, cols) + 63) / 64 * 64;
   });

@@ -248,18 +248,25 @@ size_t packed_bytes(Format f, int rows, int cols) {
 Packed pack(Pool& pool, Format f, const uint8_t* source, int rows, int cols,
             std::shared_ptr<Memory> owner, uint8_t* out) {
   Packed packed{f, rows, cols, panel_bytes(f, cols), out, std::move(owner)};
-  const size_t row_bytes = source_bytes(f, 1, cols);
+  pack_rows(pool, packed, source, 0, rows, out);
+  return packed;
+}
+
+void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out) {
+  const Format f = packed.format;
+  const size_t row_bytes = source_bytes(f, 1, packed.cols);
+  const int panels = (rows + kLanes - 1) / kLanes;
+  out += first / kLanes * packed.panel;
   std::atomic<int> next{0};
   pool.run([&](int) {
-    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < packed.panels();)
+    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < panels;)
       for (int lane = 0; lane < kLanes && p * kLanes + lane < rows; lane++) {
         const uint8_t* from = source + (size_t)(p * kLanes + lane) * row_bytes;
         uint8_t* to = out + p * packed.panel;
-        if (is_float(f)) pack_float_lane(f, from, cols, lane, to);
-        else pack_lane(f, from, cols, lane, to);
+        if (is_float(f)) pack_float_lane(f, from, packed.cols, lane, to);
+        else pack_lane(f, from, packed.cols, lane, to);
       }
   });
-  return packed;
 }
 
 namespace {

@@ -43,5 +43,7 @@ size_t source_bytes(Format format, int rows, int cols);
 size_t packed_bytes(Format format, int rows, int cols);
 Packed pack(Pool& pool, Format format, const uint8_t* source, int rows, int cols,
             std::shared_ptr<Memory> owner, uint8_t* out);
+// Lay rows first … first + rows - 1 of a matrix into its panels; first is a panel's.
+void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int first, int rows, uint8_t* out);
 
 }  // namespace cutaway

@@ -93,7 +93,7 @@ def decode(
             steps.step.append(seconds)
             steps.plan.append(watch.seconds)
             if resample:
-                steps.sampling.append(_sampling_seconds(sequences, watch.logits))
+                steps.sampling.append(_sampling_seconds(sequences, watch.logits, llm.engine.backend.pool))
     return steps
 
 
@@ -139,7 +139,9 @@ def _sequences(
             llm.engine.abort(sequence)
 
 
-def _sampling_seconds(sequences: list[EngineSequence], logits: Logits | None) -> float:
+def _sampling_seconds(
+    sequences: list[EngineSequence], logits: Logits | None, pool: "Pool | None"
+) -> float:
     """The same draw once more, alone: what of the step was sampling."""
     assert logits is not None
     requests = [
@@ -147,5 +149,5 @@ def _sampling_seconds(sequences: list[EngineSequence], logits: Logits | None) ->
         for s in sequences
     ]
     started = perf_counter()
-    sample(logits, requests)
+    sample(logits, requests, pool=pool)
     return perf_counter() - started

@@ -22,7 +22,8 @@ from cutaway.weights import ModelFile
 
 _HALF = 2  # bytes
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
-_LANES = 16  # values rows are padded to this many halves
+_LANES = 16  # rows of a panel, and the halves that values' rows are padded to
+_AT_ONCE = 1 << 20  # bytes of a matrix for each of these
 
 
 class CpuBackend:
@@ -85,11 +86,14 @@ def pack_matrices(
     for name, parts in groupby(wanted, lambda part: part[0]):
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
+        step = max(_AT_ONCE // row, 1) * _LANES  # rows
         for part in parts:
             _, first, last = part
-            rows = raw[first * row : last * row]
-            packed[part] = arena.pack(pool, format, rows, *shapes[part])
-        file.release(name)
+            packed[part] = arena.reserve(format, *shapes[part])
+            for at in range(first, last, step):
+                rows = raw[at * row : min(at + step, last) * row]
+                arena.fill(pool, packed[part], rows, at - first)
+                file.release(name)  # or a large matrix would be in memory twice
     stacks = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
     return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in stacks}
 
