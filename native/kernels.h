@@ -58,6 +58,7 @@ struct Kernels {
   void (*group_max)(const float* x, size_t n, size_t count, float* groups);
   size_t (*collect)(const float* x, size_t n, float least, uint32_t* out);  // 16 more than it gets
   double (*exp_sum)(const float* x, size_t n, float peak);
+  double (*exp_sum_near)(const float* x, size_t n, float peak);  // within a part in 100,000
   void (*exp_each)(const float* x, size_t n, float peak, double* out);
   void (*luck_all)(size_t n, uint32_t position, uint64_t seed, uint32_t* out);  // room for 128 more
   void (*luck_some)(const uint32_t* ids, size_t n, uint32_t position, uint64_t seed,

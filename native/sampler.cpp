@@ -11,7 +11,12 @@ bool is_finite(const RowStats& stats) { return stats.magnitude < 0x7F800000u; }
 
 }  // namespace
 
-Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row) {
+double log_sum(const Kernels& k, const float* logits, size_t vocab) {
+  const float top = k.max_of(logits, vocab);
+  return top + exact_log(k.exp_sum(logits, vocab, top));
+}
+
+Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row, bool logprob) {
   Drawn drawn{};
   RowStats stats;
   k.row_stats(logits, vocab, &stats);
@@ -20,7 +25,7 @@ Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row&
   Candidates c(k, scratch, logits, vocab, stats);
   std::optional<Onlooker> onlooker;
   if (row.look) onlooker.emplace(k, logits, row, c);
-  const double log_sum = c.log_sum();
+  const double log_sum = logprob ? c.log_sum() : 0;
   drawn.model = c.likeliest(row.top);
   for (size_t n = 0; n < row.chain->stages.size(); n++) {
     StageReport* report = row.ledger || row.look ? &drawn.ledger.emplace_back() : nullptr;

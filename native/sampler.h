@@ -88,8 +88,10 @@ struct Drawn {
   std::optional<Observed> observed;
 };
 
-// Choose a token from logits (vocab), which are left as they are.
-Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row);
+// Choose a token from logits (vocab), which are left as they are. Two threads can share this for a
+// row that nobody looks at: one draws with its logprob left out, the other takes the log_sum.
+Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row, bool logprob = true);
+double log_sum(const Kernels& k, const float* logits, size_t vocab);  // log Σ exp(logit); NaN is possible
 
 // What a row of logits says of the token that follows, without a draw.
 struct ReadRow {

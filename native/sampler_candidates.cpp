@@ -19,6 +19,8 @@ constexpr size_t kFew = 64;     // candidates not worth binning; weights compute
 constexpr double kLargest = 1e38;   // magnitudes that no float32 operation of a stage overflows
 constexpr double kSharp = 1e9;      // beyond, float64 scores are too coarse for `bounds`
 constexpr double kSlack = 1e-3;     // ten times what `bounds` may be short by
+constexpr double kNear = 2e-5;      // twice what `exp_sum_near` may be off by
+constexpr size_t kMany = 4096;      // candidates whose exact mass is worth avoiding
 constexpr double kLittle = 0x1p-20;  // of a mass: less is not told by a difference
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -154,18 +156,29 @@ void Candidates::top_k(double wanted, StageReport* report) {
   keep_to(best(k)[k - 1], report);
 }
 
+// A mass that is nearly known nearly always tells where to cut; nobody else wants it exactly, unless
+// there is a report.
 void Candidates::top_p(double p, StageReport* report) {
-  const double target = p * mass();
-  // All logits below top - width together weigh less than n · e^-width = (1 - p) · mass.
-  const double width = log((double)n_ / ((1 - p) * mass())) + 0.1;
   uint64_t last;
-  if ((width < 600 && cut_at(target, (float)(top_ - width), width, &last)) ||
-      cut_at(target, -kInfinity, 64, &last))
-    keep_to(last, report);
+  if (mass_ < 0 && !report && n_ > kMany) {
+    const double near = k_.exp_sum_near(z_, n_, top_);
+    if (cut(p, near * (1 - kNear), near * (1 + kNear), &last)) return keep_to(last, report);
+  }
+  if (cut(p, mass(), mass(), &last)) keep_to(last, report);
 }
 
-// Add up weights, best first, of the logits at or above `least`; the key that reaches the target.
-bool Candidates::cut_at(double target, float least, double width, uint64_t* last) {
+// The last key to keep where the mass is low … high; false where these do not agree on one, or where
+// nothing is to be removed.
+bool Candidates::cut(double p, double low, double high, uint64_t* last) {
+  // All logits below top - width together weigh less than n · e^-width = (1 - p) · mass.
+  const double width = log((double)n_ / ((1 - p) * low)) + 0.1;
+  return (width < 600 && cut_at(p * low, p * high, (float)(top_ - width), width, last)) ||
+         cut_at(p * low, p * high, -kInfinity, 64, last);
+}
+
+// Add up weights, best first, of the logits at or above `least`; the key that reaches the target,
+// which is low … high: false where it is reached by one of these and not by the other.
+bool Candidates::cut_at(double low, double high, float least, double width, uint64_t* last) {
   const size_t m = k_.collect(z_, n_, least, s_.index.data());
   const size_t bins = m < kFew ? 1 : kBins;
   const float scale = (float)((double)bins / width);
@@ -188,7 +201,7 @@ bool Candidates::cut_at(double target, float least, double width, uint64_t* last
     k_.exp_each(s_.floats.data(), done - begin, top_, s_.weights.data());
     for (size_t i = begin; i < done; i++) {
       reached += s_.weights[i - begin];
-      if (reached >= target) return *last = sorted[i], true;
+      if (reached >= low) return *last = sorted[i], reached >= high;
     }
   }
   return false;

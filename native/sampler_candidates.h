@@ -61,7 +61,8 @@ class Candidates {
   uint64_t* best(size_t k);
   void top_k(double k, StageReport* report);
   void top_p(double p, StageReport* report);
-  bool cut_at(double target, float least, double width, uint64_t* last);
+  bool cut(double p, double low, double high, uint64_t* last);
+  bool cut_at(double low, double high, float least, double width, uint64_t* last);
   void min_p(double log_p, StageReport* report);
   void keep_to(uint64_t last, StageReport* report);
   void keep(size_t m, StageReport* report);

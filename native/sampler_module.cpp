@@ -106,6 +106,8 @@ size_t vocab_of(const Logits& logits, size_t rows) {
   return vocab;
 }
 
+constexpr size_t kWorthSharing = 1 << 15;  // logits; to wake a thread takes some microseconds
+
 // make(i) for each row. Whoever is free takes the next one: rows cost what their chains cost.
 template <typename Make> auto each_row(Pool* pool, size_t rows, Make make) {
   const WithoutGil release;
@@ -130,14 +132,30 @@ template <typename Make> auto each_row(Pool* pool, size_t rows, Make make) {
   return made;
 }
 
+// Where every second thread would have nothing to do, a row is two jobs.
+std::vector<Drawn> draw_rows(const Kernels& k, const Logits& logits, const std::vector<Row>& rows, Pool* pool) {
+  const size_t vocab = logits.shape(1), n = rows.size();
+  const auto at = [&](size_t i) { return logits.data() + i * vocab; };
+  const bool plain = std::all_of(rows.begin(), rows.end(), [](const Row& r) { return !r.look && !r.top; });
+  if (!pool || !plain || 2 * n > (size_t)pool->most() || vocab < kWorthSharing)
+    return each_row(pool, n, [&](size_t i) { return sample_row(k, at(i), vocab, rows[i]); });
+  std::vector<double> sums(n);
+  auto drawn = each_row(pool, 2 * n, [&](size_t i) {
+    if (i >= n) return sums[i - n] = log_sum(k, at(i - n), vocab), Drawn{};
+    return sample_row(k, at(i), vocab, rows[i], false);
+  });
+  drawn.resize(n);
+  for (size_t i = 0; i < n; i++)
+    if (drawn[i].status == Drawn::Status::kDrawn) drawn[i].logprob = at(i)[drawn[i].token_id] - sums[i];
+  return drawn;
+}
+
 nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool* pool) {
   const size_t vocab = vocab_of(logits, rows.size());
   const Kernels& kernels = *choose_kernels(tier.c_str());
   std::vector<Row> wanted;
   for (nb::handle item : rows) wanted.push_back(row_of(item, vocab));
-  const auto drawn = each_row(pool, wanted.size(), [&](size_t i) {
-    return sample_row(kernels, logits.data() + i * vocab, vocab, wanted[i]);
-  });
+  const auto drawn = draw_rows(kernels, logits, wanted, pool);
   nb::list out;
   for (size_t i = 0; i < drawn.size(); i++) {
     const Drawn& d = drawn[i];

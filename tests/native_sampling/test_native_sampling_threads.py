@@ -61,3 +61,44 @@ def test_rows_of_the_twin_and_errors_among_them():
     assert [isinstance(row, CutawayError) for row in alone] == [i == 3 for i in range(5)]
     for pool in POOLS:
         assert same(sample(logits, asked, pool=pool), alone)
+
+
+SHARED = [
+    {}, {"temperature": 0}, {"temperature": 1}, {"temperature": 1.3, "top_p": 1},
+    {"temperature": 0.4, "top_p": 0.999}, {"min_p": 0.02, "top_p": 0.5}, {"top_k": 50},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chain", SHARED)
+@pytest.mark.parametrize("spread", [0.02, 1.0, 4.0])
+def test_one_row_that_two_threads_share(chain, spread):
+    """Of a large vocabulary one takes the row's own log-sum, the other draws."""
+    for seed in range(4):
+        logits = made(40_000 + seed, seed, spread, None, 3)[None]
+        asked = [request(position=9, seed=seed, ledger=seed == 3, **chain)]
+        twin = by_twin(logits, asked)
+        assert same(sample(logits, asked), twin)
+        for pool in POOLS:
+            assert same(sample(logits, asked, pool=pool), twin)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("chain", SHARED)
+def test_a_row_that_is_not_finite_and_shared(chain, bad):
+    logits = made(40_000, 1, 3.0, None, 3)[None]
+    logits[0, 777] = bad
+    for pool in POOLS:
+        (failed,) = sample(logits, [request(**chain)], pool=pool)
+        assert isinstance(failed, CutawayError)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(4097, 9000), st.integers(0, 2**32), st.sampled_from([1e-3, 0.3, 2.0, 9.0]),
+    st.sampled_from([0.1, 0.5, 0.9, 0.99999, 1 - 1e-9]),
+)  # fmt: skip
+def test_a_nearly_known_mass_cuts_where_the_exact_one_does(n, seed, spread, p):
+    """Also where the target falls between two weights that are too near to tell."""
+    logits = made(n, seed, spread, 0.125 if seed % 2 else None, seed % 7)[None]
+    asked = [request(temperature=0.7, top_p=p)]
+    assert same(sample(logits, asked), by_twin(logits, asked))

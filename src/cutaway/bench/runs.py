@@ -93,7 +93,7 @@ def decode(
             steps.step.append(seconds)
             steps.plan.append(watch.seconds)
             if resample:
-                steps.sampling.append(_sampling_seconds(sequences, watch.logits, llm.engine.backend.pool))
+                steps.sampling.append(_sampling_seconds(llm.engine, sequences, watch.logits))
     return steps
 
 
@@ -140,14 +140,14 @@ def _sequences(
 
 
 def _sampling_seconds(
-    sequences: list[EngineSequence], logits: Logits | None, pool: "Pool | None"
+    engine: Engine, sequences: list[EngineSequence], logits: Logits | None
 ) -> float:
-    """The same draw once more, alone: what of the step was sampling."""
+    """The same draw once more, alone, on the same threads: what of the step was sampling."""
     assert logits is not None
     requests = [
         Request(s.recipe, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1)
         for s in sequences
     ]
     started = perf_counter()
-    sample(logits, requests, pool=pool)
+    sample(logits, requests, pool=engine.backend.pool)
     return perf_counter() - started
