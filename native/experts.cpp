@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
@@ -70,17 +71,23 @@ void Experts::route(Step& step) {
   outward_.deal(n * experts_[0].down.panels(), threads);
 }
 
-// The highest scores, ties to the lowest index, and the softmax of all scores at these.
+// The highest scores, ties to the lowest index, and the softmax of all scores at these. Where that is no
+// number, no weight is one: the row must end as not finite, and NaN has no place in an order.
 void Experts::choose(const Step& step, int row, std::vector<std::vector<Choice>>& by_expert) const {
   const int n = (int)experts_.size();
   const float* score = step.at(scores_, row);
+  const float top = *std::max_element(score, score + n);
+  if (!std::isfinite(top) || std::any_of(score, score + n, [](float x) { return std::isnan(x); })) {
+    for (int i = 0; i < used_; i++) by_expert[i].push_back({row, i, NAN});
+    return;
+  }
   std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
   std::partial_sort(order.begin(), order.begin() + used_, order.end(), [&](int a, int b) {
     return score[a] != score[b] ? score[a] > score[b] : a < b;
   });
   std::vector<double> e(n);
-  step.k.exp_each(score, n, score[order[0]], e.data());
+  step.k.exp_each(score, n, top, e.data());
   double total = 0;
   if (share_one_) for (int i = 0; i < used_; i++) total += e[order[i]];
   else for (int i = 0; i < n; i++) total += e[i];

@@ -1,4 +1,4 @@
-// The bits contract without Python: a tiny model in every format, on every tier of this machine,
+// The bits contract without Python: tiny models in every format, on every tier of this machine,
 // with several numbers of threads and rows per call. Prints one hash of the logits per format, which
 // must be the same on every machine. The sanitizers run this program, and so does qemu.
 //
@@ -60,7 +60,8 @@ int differing(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // All ways for one format; returns how many of them differ from the first.
-int check_format(Format f, int tokens) {
+int check_format(Format f, int tokens, bool other) {
+  const std::string name = std::string(other ? "other " : "") + kNames[f];
   std::vector<float> first;
   int wrong = 0;
   std::string names = available_kernels();
@@ -70,21 +71,21 @@ int check_format(Format f, int tokens) {
     at = comma + 1;
     for (int threads = 1; threads <= 3; threads++) {
       const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
-      TinyModel model(std::make_shared<Pool>(threads), choose_kernels(tier.c_str()), f, tokens, blocks);
+      TinyModel model(std::make_shared<Pool>(threads), choose_kernels(tier.c_str()), f, tokens, blocks, other);
       const int rows = threads == 1 ? tokens : threads == 2 ? 7 : 1;
       const auto logits = forced(model, tokens, rows, threads == 2);
       if (first.empty()) first = logits;
       if (const int count = differing(first, logits)) {
         wrong++;
-        printf("%s: %d of %zu logits differ on %s with %d threads, %d rows per call\n", kNames[f], count,
+        printf("%s: %d of %zu logits differ on %s with %d threads, %d rows per call\n", name.c_str(), count,
                first.size(), tier.c_str(), threads, rows);
       }
     }
   }
   double sum = 0;
   for (float x : first) sum += x < 0 ? -x : x;
-  if (!(sum > 0 && sum < 1e6 * (double)first.size())) wrong++, printf("%s: not sane numbers\n", kNames[f]);
-  printf("%s %016llx\n", kNames[f], (unsigned long long)hash_of(first));
+  if (!(sum > 0 && sum < 1e6 * (double)first.size())) wrong++, printf("%s: not sane numbers\n", name.c_str());
+  printf("%s %016llx\n", name.c_str(), (unsigned long long)hash_of(first));
   return wrong;
 }
 
@@ -164,6 +165,7 @@ int check_quantise() {
 int main(int argc, char** argv) {
   const int tokens = argc > 1 ? atoi(argv[1]) : 24;
   int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_quantise();
-  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 12 * tokens : tokens);
+  for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 12 * tokens : tokens, false);
+  for (const Format f : {Q8_0, Q4_K, F32}) wrong += check_format(f, tokens, true);
   return wrong ? 1 : 0;
 }

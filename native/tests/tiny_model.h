@@ -1,4 +1,5 @@
-// A small random llama, built from a fixed generator: the same numbers on every machine.
+// Two small random models, built from a fixed generator: the same numbers on every machine. One is a
+// llama; the other has what others have: layer norms, learned positions, experts, ops of their own.
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "../experts.h"
 #include "../ops.h"
 
 namespace cutaway {
@@ -87,12 +89,14 @@ struct TinyModel {
   Format format;
   Random random;
 
-  TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks)
+  TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
+            bool other = false)
       : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, kv_blocks)), format(f),
         random{(uint64_t)f + 1} {
     plan->context = context;
     plan->vocab = s.vocab;
-    build();
+    if (other) build_other();
+    else build();
   }
 
   Packed matrix(int rows, int cols) {
@@ -145,6 +149,53 @@ struct TinyModel {
     norm(Rows::kLogits, mixed, normed, act);
     linear(Rows::kLogits, normed, act, Linear::Finish::kStore,
            {{matrix(s.vocab, s.hidden), out, std::vector<float>(s.vocab, 0.25f)}});
+    plan->output = out;
+  }
+
+  // Each op that the llama lacks, in an order that keeps the numbers small.
+  void build_other() {
+    const int n = s.hidden, kv = s.kv_heads * s.head_dim, experts = 5;
+    const auto floats = [&] { return View{plan->add_buffer(n, false), 0}; };
+    const View x = floats(), normed = floats(), q = floats(), mixed = floats(), up = floats();
+    const View k{plan->add_buffer(2 * kv, false), 0}, v{k.buffer, kv};
+    const View scores{plan->add_buffer(experts, false), 0}, out{plan->add_buffer(s.vocab, false), 0};
+    const int act = plan->add_buffer(n, true);
+    const auto map = [&](Rows rows, Map kind, View a, View b, float number, int width) {
+      plan->add(std::make_unique<Elementwise>(rows, kind, a, b, number, width, a));
+    };
+    const auto layer_norm = [&](Rows rows, View in, int group) {
+      const Norm norm{std::vector<float>(group, 1.0f), std::vector<float>(group, 0.1f), 1e-5f, group};
+      plan->add(std::make_unique<Normalise>(rows, in, n, norm, normed, is_float(format) ? -1 : act));
+    };
+    plan->add(std::make_unique<Embed>(matrix(s.vocab, n), x));
+    plan->add(std::make_unique<Embed>(matrix(plan->context, n), mixed, true));
+    map(Rows::kAll, Map::kAdd, x, mixed, 0, n);
+    layer_norm(Rows::kAll, x, n);
+    linear(Rows::kAll, normed, act, Linear::Finish::kStore,
+           {{matrix(n, n), q, {}}, {matrix(kv, n), k, {}}, {matrix(kv, n), v, {}}});
+    const Norm of_head{std::vector<float>(s.head_dim, 0.5f), {}, 1e-5f, s.head_dim};
+    plan->add(std::make_unique<Normalise>(Rows::kAll, q, n, of_head, q, -1));
+    std::vector<double> half = frequencies(s.head_dim);
+    half.resize(half.size() / 2);  // of each head, half is turned
+    const AttendShape shape{s.heads, s.kv_heads, s.head_dim, 0.2f, 0, 7};
+    plan->add(std::make_unique<Attend>(*plan, q, k, v, mixed, shape, Turn{half, true, 1.2f}));
+    quantise(mixed, n, act);
+    linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(n, n), x, {}}});
+    layer_norm(Rows::kAll, x, n / 4);
+    linear(Rows::kAll, normed, act, Linear::Finish::kStore,
+           {{matrix(experts, n), scores, {}}, {matrix(n, n), up, {}}});
+    std::vector<Expert> all;
+    for (int i = 0; i < experts; i++) all.push_back({matrix(n, n), matrix(n, n), matrix(n, n)});
+    plan->add(std::make_unique<Experts>(Rows::kAll, normed, act, scores, 2, true, all, mixed));
+    map(Rows::kAll, Map::kGelu, up, {-1, 0}, 0, n);
+    map(Rows::kAll, Map::kGeluMul, mixed, up, 0, n);
+    map(Rows::kAll, Map::kScale, mixed, {-1, 0}, 0.5f, n);
+    map(Rows::kAll, Map::kAdd, x, mixed, 0, n);
+    map(Rows::kAll, Map::kGeluExact, x, {-1, 0}, 0, n);
+    plan->add(std::make_unique<Gather>(x, mixed, n));
+    layer_norm(Rows::kLogits, mixed, n);
+    linear(Rows::kLogits, normed, act, Linear::Finish::kStore, {{matrix(s.vocab, n), out, {}}});
+    map(Rows::kLogits, Map::kSoftcap, out, {-1, 0}, 30, s.vocab);
     plan->output = out;
   }
 };

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from cutaway import FormatError, model
+from cutaway.model.architectures import ARCHITECTURES
+from cutaway.model.config import config_from_gguf
 from cutaway.weights import GGUFFile
 from random_llama import write_tiny_llama
 
@@ -78,6 +80,14 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "must be a positive number"),
         ({"llama.attention.head_count_kv": np.array([2, 1])}, "must be a positive number"),
+        ({"llama.attention.sliding_window": 2**31}, "must be a whole number up to 2147483647"),
+        ({"llama.attention.layer_norm_rms_epsilon": None}, "lacks .*layer_norm_rms_epsilon"),
+        ({"llama.attention.layer_norm_rms_epsilon": np.array([1, 2])}, "must be a positive"),
+        ({"llama.attention.causal": False}, "attention.causal is False, .* only true is"),
+        ({"llama.attention.clamp_kqv": 8.0}, "attention.clamp_kqv is 8.0, .* only 0 is"),
+        ({"llama.attention.max_alibi_bias": np.array([0, 0])}, "max_alibi_bias is array"),
+        ({"llama.expert_gating_func": 2}, "expert_gating_func is 2, .* only 1 or 0 is"),
+        ({"llama.rope.scaling.yarn_log_multiplier": float("nan")}, "yarn_log_multiplier is nan"),
         ({"llama.block_count": 1}, r"tensor blk\.1\..* has no place"),
         ({"llama.block_count": 3}, r"lacks the tensor blk\.2\.attn_norm\.weight"),
     ],
@@ -90,7 +100,11 @@ def test_metadata_that_cannot_be_is_refused(tiny, change, sentence):
         model.build(metadata, shapes)
 
 
-@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear", "expert_count"])
+@pytest.mark.parametrize(
+    "key",
+    ["rope.scaling.factor", "rope.scale_linear", "expert_count", "attention.clamp_kqv",
+     "expert_group_count", "expert_weights_scale", "attention.sliding_window"],
+)  # fmt: skip
 @pytest.mark.parametrize("value", [0, 0.0])
 def test_variants_that_change_nothing_are_fine(tiny, key, value):
     assert model.build(dict(tiny[0]) | {f"llama.{key}": value}, tiny[1])
@@ -122,7 +136,85 @@ def test_tensors_that_do_not_fit_are_refused(tiny, change, sentence):
         model.build(tiny[0], shapes)
 
 
+def test_experts_in_a_tensor_each_are_refused_with_what_to_do(tiny):
+    """Mixtral's first files."""
+    metadata = dict(tiny[0]) | {"llama.expert_count": 2, "llama.expert_used_count": 1}
+    shapes = dict(tiny[1]) | {"blk.0.ffn_up.0.weight": (96, 32)}
+    with pytest.raises(FormatError, match=r"a tensor for each expert.* convert the model again"):
+        model.build(metadata, shapes)
+
+
 def test_every_sentence_is_one_line(tiny):
     with pytest.raises(FormatError) as caught:
         model.build(tiny[0], {})
     assert re.fullmatch(r"[^\n]+", str(caught.value))
+
+
+def sizes(architecture, layers=4, **more):
+    """What a file of an architecture says that says as little as it may."""
+    plain = {
+        "context_length": 8192, "embedding_length": 96, "block_count": layers,
+        "attention.head_count": 4, "attention.key_length": 16, "attention.value_length": 16,
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.layer_norm_epsilon": 1e-5,
+    }  # fmt: skip
+    keys = plain | {key.replace("__", "."): value for key, value in more.items()}
+    own = {f"{architecture}.{key}": value for key, value in keys.items()}
+    return config_from_gguf({"general.architecture": architecture} | own)
+
+
+def test_what_the_first_files_of_gemma_2_leave_unsaid():
+    """llama.cpp: they had neither the window nor the caps."""
+    config = sizes("gemma2")
+    assert config.windows == (4096, 0, 4096, 0)
+    assert (config.attention_softcap, config.logit_softcap) == (50.0, 30.0)
+    assert sizes("gemma2", attention__sliding_window=64).windows == (64, 0, 64, 0)
+
+
+@pytest.mark.parametrize(("architecture", "large"), [("gemma2", 46), ("gemma3", 62)])
+def test_the_largest_gemma_scales_by_its_share_of_the_stream(architecture, large):
+    """gemma_pytorch's config: 27B has query_pre_attn_scalar hidden / heads, others head_dim."""
+    assert sizes(architecture, large).attention_scale == (96 / 4) ** -0.5
+    assert sizes(architecture, large - 1).attention_scale == 16**-0.5
+    assert sizes(architecture, large, attention__scale=0.5).attention_scale == 0.5
+
+
+def test_windows_of_gemma_3():
+    """Its local layers turn by a base of their own, and are not stretched."""
+    config = sizes("gemma3", 7, attention__sliding_window=512, rope__scaling__factor=8.0)
+    assert config.windows == (512,) * 5 + (0, 512)
+    assert (config.rope.stretch, config.rope_local.stretch) == (8.0, 1.0)
+    assert (config.rope.halves, config.rope_local.base) == (True, 10000.0)
+    every = sizes("gemma3", attention__sliding_window=8, attention__sliding_window_pattern=2)
+    flags = np.array([True, False, True, False])
+    named = sizes("gemma3", attention__sliding_window=8, attention__sliding_window_pattern=flags)
+    assert every.windows == named.windows == (8, 0, 8, 0)
+    assert sizes("gemma3").windows == (0,) * 4
+
+
+def test_each_architecture_has_its_own_epsilon():
+    for name in ARCHITECTURES:
+        eps = 1e-5 if name in ("gpt2", "gptneox") else 1e-6
+        assert sizes(name).norm_eps == eps
+
+
+def test_neox_is_parallel_unless_it_says_otherwise():
+    assert sizes("gptneox").is_parallel
+    assert not sizes("gptneox", use_parallel_residual=False).is_parallel
+    assert not sizes("llama").is_parallel
+
+
+@pytest.mark.parametrize(
+    ("architecture", "key", "value"),
+    [("granite", "rope__scaling__finetuned", False), ("olmo2", "attention__sliding_window", 4096)],
+)
+def test_variants_of_one_architecture_are_refused(architecture, key, value):
+    """Granite 4 without positions; Olmo 3."""
+    with pytest.raises(FormatError, match=f"{key.replace('__', '.')} is {value}, .* not supported"):
+        sizes(architecture, **{key: value})
+    assert sizes("llama", **{key: value})
+
+
+def test_longrope_with_a_factor_is_stretched_too():
+    stretch = {"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}
+    assert sizes("phi3", **stretch).rope.stretch == 4.0
+    assert sizes("phi3", **stretch | {"rope__scaling__type": "none"}).rope.stretch == 1.0

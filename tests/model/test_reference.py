@@ -114,6 +114,15 @@ def test_factors_that_stretch_nothing_are_refused(tmp_path, factor):
             LLM(path, backend=backend).logits(IDS)
 
 
+@pytest.mark.parametrize("head_dim", [7, 1026])
+def test_heads_that_only_the_reference_can(tmp_path, head_dim):
+    sizes = {"head_dim": head_dim, "metadata": {"llama.rope.dimension_count": 6}}
+    path = write_tiny_llama(tmp_path / "m.gguf", **sizes)
+    assert np.isfinite(LLM(path, backend="reference").logits([1, 2])).all()
+    with pytest.raises(FormatError, match=f"heads of {head_dim} .* reference backend"):
+        LLM(path, backend="cpu")
+
+
 def test_a_later_token_moves_no_earlier_logit(llm):
     before, after = llm.logits([1, 40, 41, 42, 43]), llm.logits([1, 40, 41, 99, 43])
     assert np.array_equal(before[:3], after[:3])

@@ -105,3 +105,25 @@ def test_ties_go_to_the_lowest_index():
     assert_same_bits(
         run(TIERS[0], "F32", raw, x, scores, 1, True), run(TIERS[0], "F32", raw, x, alone, 1, True)
     )
+
+
+@pytest.mark.parametrize("bad", [[np.nan], [np.nan] * COUNT, [np.inf], [np.inf, np.nan, -np.inf]])
+def test_scores_that_are_no_numbers_spoil_their_own_row_alone(bad):
+    raw, _ = random_experts("Q8_0")
+    x, scores = inputs(9)
+    good = run(TIERS[0], "Q8_0", raw, x, scores, 2, True, threads=2)
+    scores[4, : len(bad)] = bad
+    spoilt = run(TIERS[0], "Q8_0", raw, x, scores, 2, True, threads=2)
+    assert np.isnan(spoilt[4]).all()
+    rest = np.arange(9) != 4
+    assert_same_bits(spoilt[rest], good[rest])
+
+
+def test_an_expert_may_be_ruled_out():
+    raw, numbers = random_experts("F32")
+    x, scores = inputs(9)
+    scores[:, 1] = -np.inf
+    expected = textbook(numbers, x, scores, COUNT, False)
+    np.testing.assert_allclose(
+        run(TIERS[0], "F32", raw, x, scores, COUNT, False), expected, rtol=1e-4, atol=1e-4
+    )

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "native/tests/build.sh"
 ARM = "aarch64-linux-gnu-g++"
-LINES = 13 + 7  # formats that are read, and those that are written
+LINES = 13 + 3 + 7  # formats of the llama, of the other model, and those that are written
 
 
 def built(directory, compiler, *flags):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
+from cutaway.model.metadata import Reader
 from cutaway.model.rope import Rope, Yarn
 
 MAX_CONTEXT = 2**24
@@ -19,14 +20,33 @@ MAX_CONTEXT = 2**24
 
 _MOST_LAYERS = 10_000
 
-_LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
-
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 # What files of an architecture leave unsaid, as llama.cpp has it.
 _NEIGHBOURS = ("llama", "granite", "smollm3")  # turned in pairs of neighbours, not of halves
+_LAYER_NORMS = ("gpt2", "gptneox")
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6}  # layers up to and including one that sees all
-_GEMMA2_LARGE = 46  # layers of the one Gemma 2 whose heads are not its measure
+_WINDOW = {"gemma2": 4096}
+_SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
+_LARGE = {"gemma2": 46, "gemma3": 62}  # layers of the one model whose heads are not its measure
+
+# What would change the numbers in a way that no graph here has; the first value is the usual one.
+_MUST_BE: Mapping[str, tuple[float, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0,),
+    "attention.max_alibi_bias": (0,),
+    "attention.output_scale": (0, 1),
+    "attention.temperature_length": (0,),
+    "attention.temperature_scale": (0,),
+    "expert_gating_func": (1, 0),  # softmax, by default
+    "expert_group_count": (0, 1),
+    "expert_weights_scale": (1, 0),
+    "rope.scaling.alpha": (0,),
+    "rope.scaling.yarn_attn_factor": (1,),
+    "rope.scaling.yarn_ext_factor": (1,),
+    "rope.scaling.yarn_log_multiplier": (0,),
+    "router_logit_softcapping": (0,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,107 +86,6 @@ class ModelConfig:
     experts_share_one: bool  # the weights of a token's experts add up to 1
 
 
-class _Reader:
-    """Typed look-ups with one clear sentence where a key is missing or absurd."""
-
-    def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
-        self.metadata, self.prefix = metadata, prefix
-
-    def value(self, key: str, default: Any = None) -> Any:
-        return self.metadata.get(f"{self.prefix}.{key}", default)
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self.value(key, default)
-        if value is None:
-            raise FormatError(f"the model file lacks the metadata key {self.prefix}.{key}")
-        if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
-            value = value.flat[0].item()  # one value per layer, all the same
-        known = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if known and 1 / _LARGEST <= value <= _LARGEST:  # which NaN is not
-            return float(value)
-        raise FormatError(
-            f"metadata key {self.prefix}.{key} must be a positive number of an ordinary size"
-        )
-
-    def or_zero(self, key: str, default: float = 0.0) -> float:
-        """A number that files also write as 0, or leave out, where there is none."""
-        value = self.value(key, default)
-        return 0.0 if type(value) in (int, float) and value == 0 else self.number(key, default)
-
-    def size(self, key: str, default: int | None = None, most: int = 2**31) -> int:
-        return self._whole(key, self.number(key, default), most)
-
-    def size_or_zero(self, key: str, most: int = 2**31) -> int:
-        return self._whole(key, self.or_zero(key), most)
-
-    def _whole(self, key: str, value: float, most: int) -> int:
-        if value != int(value) or value > most:
-            raise FormatError(
-                f"metadata key {self.prefix}.{key} must be a whole number up to {most}"
-            )
-        return int(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.value(key, default)
-        if not isinstance(value, bool):
-            raise FormatError(f"metadata key {self.prefix}.{key} must be true or false")
-        return value
-
-    # -- what takes more than one key --------------------------------------------------------
-
-    def rope(self, head_dim: int) -> Rope:
-        dim = self.size("rope.dimension_count", head_dim)
-        if dim > head_dim or dim % 2:
-            raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
-        kind = self.value("rope.scaling.type", "linear")
-        if not isinstance(kind, str) or kind not in _ROPE_TYPES:
-            raise FormatError(
-                f"rope scaling {kind!r:.40} is not supported ({self.prefix}.rope.scaling.type); "
-                f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
-            )
-        yarn = self._yarn() if kind == "yarn" else None
-        own = self.number("rope.scaling.attn_factor", 1.0)
-        return Rope(
-            dim=dim,
-            base=self.number("rope.freq_base", 10000.0),
-            halves=self.prefix not in _NEIGHBOURS,
-            stretch=self._stretch() if kind == "linear" else 1.0,
-            yarn=yarn,
-            magnitude=own * (yarn.magnitude if yarn else 1.0),
-        )
-
-    def _stretch(self) -> float:
-        """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
-        for key in ("rope.scaling.factor", "rope.scale_linear"):
-            if self.value(key) is not None:
-                return self.or_zero(key) or 1.0
-        return 1.0
-
-    def _yarn(self) -> Yarn:
-        return Yarn(
-            factor=self.number("rope.scaling.factor"),
-            original_context=self.size("rope.scaling.original_context_length"),
-            fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
-            slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
-        )
-
-    def windows(self, layers: int) -> tuple[int, ...]:
-        window = self.size_or_zero("attention.sliding_window")
-        key = "attention.sliding_window_pattern"
-        pattern = self.value(key, _FULL_EVERY.get(self.prefix, 0))
-        if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
-            if pattern.shape != (layers,):
-                raise FormatError(f"metadata key {self.prefix}.{key} is not one flag a layer")
-            return tuple(window if slides else 0 for slides in pattern.tolist())
-        every = 0 if pattern == 0 else self.size(key, pattern)
-        return tuple(0 if every and (i + 1) % every == 0 else window for i in range(layers))
-
-    def attention_scale(self, layers: int, hidden: int, heads: int, head_dim: int) -> float:
-        large = self.prefix == "gemma2" and layers == _GEMMA2_LARGE
-        own = self.or_zero("attention.scale")
-        return own or float(hidden / heads if large else head_dim) ** -0.5
-
-
 def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
     """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
 
@@ -174,21 +93,13 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
     Raises FormatError naming the key that is missing, absurd or not supported.
     """
     architecture: str = metadata["general.architecture"]
-    read = _Reader(metadata, architecture)
-    hidden, heads = read.size("embedding_length"), read.size("attention.head_count")
-    layers = read.size("block_count", most=_MOST_LAYERS)
+    read = Reader(metadata, architecture)
+    _check_supported(read)
+    hidden, layers = read.size("embedding_length"), read.size("block_count", most=_MOST_LAYERS)
+    heads, kv_heads, head_dim = _heads(read, hidden)
     longest = read.size("context_length", most=MAX_CONTEXT)
-    head_dim = read.size("attention.key_length", max(hidden // heads, 1))
-    kv_heads = read.size("attention.head_count_kv", heads)
-    if heads % kv_heads:
-        raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
-    if read.size("attention.value_length", head_dim) != head_dim:
-        raise FormatError("values whose head size differs from the keys' are not supported")
-    rope = read.rope(head_dim)
-    local_base = read.number("rope.freq_base_swa", 10000.0)
-    rms = "attention.layer_norm_rms_epsilon"
-    capped = architecture == "gemma2"  # whose first files do not say
-    original = read.size_or_zero("rope.scaling.original_context_length")
+    rope = _rope(read, head_dim)
+    norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
     experts = read.size_or_zero("expert_count")
     return ModelConfig(
         architecture=architecture,
@@ -199,18 +110,106 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         kv_heads=kv_heads,
         head_dim=head_dim,
         rope=rope,
-        rope_local=Rope(dim=rope.dim, base=local_base, halves=rope.halves),
-        is_stretched=(context or longest) > (original or longest),
-        windows=read.windows(layers),
-        attention_scale=read.attention_scale(layers, hidden, heads, head_dim),
-        attention_softcap=read.or_zero("attn_logit_softcapping", 50.0 if capped else 0.0),
-        logit_softcap=read.or_zero("final_logit_softcapping", 30.0 if capped else 0.0),
+        rope_local=_rope_local(read, rope),
+        is_stretched=(context or longest) > _original_context(read, longest),
+        windows=_windows(read, layers),
+        attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
+        attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
+        logit_softcap=read.or_zero("final_logit_softcapping", _LOGIT_CAP.get(architecture, 0)),
         embedding_scale=read.or_zero("embedding_scale") or 1.0,
         residual_scale=read.or_zero("residual_scale") or 1.0,
         logit_scale=read.or_zero("logit_scale") or 1.0,
-        norm_eps=read.number(rms if read.value(rms) else "attention.layer_norm_epsilon"),
-        is_parallel=read.flag("use_parallel_residual", False),
+        norm_eps=read.number(f"attention.layer_{norm}_epsilon"),
+        is_parallel=read.flag("use_parallel_residual", architecture == "gptneox"),
         experts=experts,
         experts_used=read.size("expert_used_count", most=experts) if experts else 0,
         experts_share_one=read.flag("expert_weights_norm", True),
     )
+
+
+def _check_supported(read: Reader) -> None:
+    for key, values in _MUST_BE.items():
+        read.must_be(key, *values)
+    if read.prefix == "granite":
+        read.must_be("rope.scaling.finetuned", True)  # where it is false, nothing is turned
+    if read.prefix == "olmo2":
+        read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
+
+
+def _heads(read: Reader, hidden: int) -> tuple[int, int, int]:
+    """Query heads, key-value heads, and how many numbers each has."""
+    heads = read.size("attention.head_count")
+    kv_heads = read.size("attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
+    head_dim = read.size("attention.key_length", max(hidden // heads, 1))
+    if read.size("attention.value_length", head_dim) != head_dim:
+        raise FormatError("values whose head size differs from the keys' are not supported")
+    return heads, kv_heads, head_dim
+
+
+def _rope(read: Reader, head_dim: int) -> Rope:
+    dim = read.size("rope.dimension_count", head_dim)
+    if dim > head_dim or dim % 2:
+        raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
+    kind = read.value("rope.scaling.type", "linear")
+    if not isinstance(kind, str) or kind not in _ROPE_TYPES:
+        raise FormatError(
+            f"rope scaling {kind!r:.40} is not supported ({read.prefix}.rope.scaling.type); "
+            f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
+        )
+    yarn = _yarn(read) if kind == "yarn" else None
+    own = read.number("rope.scaling.attn_factor", 1.0)
+    return Rope(
+        dim=dim,
+        base=read.number("rope.freq_base", 10000.0),
+        halves=read.prefix not in _NEIGHBOURS,
+        stretch=_stretch(read) if kind in ("linear", "longrope") else 1.0,
+        yarn=yarn,
+        magnitude=own * (yarn.magnitude if yarn else 1.0),
+    )
+
+
+def _rope_local(read: Reader, rope: Rope) -> Rope:
+    base = read.number("rope.freq_base_swa", 10000.0)
+    return Rope(dim=rope.dim, base=base, halves=rope.halves)
+
+
+def _stretch(read: Reader) -> float:
+    """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        if read.value(key) is not None:
+            return read.or_zero(key) or 1.0
+    return 1.0
+
+
+def _yarn(read: Reader) -> Yarn:
+    return Yarn(
+        factor=read.number("rope.scaling.factor"),
+        original_context=read.size("rope.scaling.original_context_length"),
+        fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
+        slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
+    )
+
+
+def _original_context(read: Reader, longest: int) -> int:
+    """How long texts were when the model was trained first."""
+    return read.size_or_zero("rope.scaling.original_context_length") or longest
+
+
+def _windows(read: Reader, layers: int) -> tuple[int, ...]:
+    window = read.size_or_zero("attention.sliding_window", _WINDOW.get(read.prefix, 0))
+    key = "attention.sliding_window_pattern"
+    pattern = read.value(key)
+    if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
+        if pattern.shape != (layers,):
+            raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
+        return tuple(window if slides else 0 for slides in pattern.tolist())
+    every = read.size_or_zero(key, _FULL_EVERY.get(read.prefix, 0))
+    return tuple(0 if every and (i + 1) % every == 0 else window for i in range(layers))
+
+
+def _attention_scale(read: Reader, layers: int, share: float, head_dim: int) -> float:
+    """share: of the stream, for each head."""
+    is_large = _LARGE.get(read.prefix) == layers
+    return read.or_zero("attention.scale") or (share if is_large else head_dim) ** -0.5

@@ -11,6 +11,7 @@ are wanted. Refuses to know how any of it is computed (native/).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ class Lowered:
     writes: list[tuple[str, int, bool]]  # name, width, quantised
     ops: list[Op] = field(default_factory=list)
     in_place: str | None = None  # the tensor whose buffer the (only) result takes over
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether each thread may quantise for itself, so that none waits for the others."""
+        return all(is_quantised for _, _, is_quantised in self.writes)
 
 
 INT8 = " as int8"
@@ -124,20 +130,29 @@ class Compiler:
         self._emit("logit_rows", [op], list(op.inputs), [op.out])
 
     def _norm(self, op: Op) -> None:
+        """To floats, to quant blocks or to both, as they are read."""
+        x = op.out.name
+        wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
         self._emit("norm", [op], list(op.inputs), [op.out])
+        if not all(wants):
+            floats = self.lowered[-1].writes if any(wants) else []
+            self.lowered[-1].writes = [*floats, self._quantised(op.out)]
 
     def _elementwise(self, op: Op) -> None:
         """In the place of the first input, where nobody wants that any more."""
         x = op.inputs[0]
-        is_last = self.consumers[x][-1] is op
-        self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=x if is_last else None)
+        place = x if self._is_free(x, op) else None
+        self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
 
     _embed_positions = _embed
     _rms_norm = _layer_norm = _norm
     _silu_mul = _gelu_mul = _gelu = _gelu_exact = _add = _scale = _softcap = _elementwise
 
     def _rope(self, op: Op) -> None:
-        self.views[op.out.name] = op.inputs[0]  # rotated in place by the attention
+        x = op.inputs[0]
+        if len(self.consumers[x]) > 1:
+            raise FormatError(f"{x} is rotated in its place, so nothing else can read it")
+        self.views[op.out.name] = x  # by the attention
         self.done.add(op.out.name)
 
     def _attend(self, op: Op) -> None:
@@ -148,7 +163,7 @@ class Compiler:
         group = [o for o in self.consumers[x] if o.kind == "linear" and o.out.name not in self.done]
         reads = [x] if any(self._is_float(o) for o in group) else []
         if any(not self._is_float(o) for o in group):
-            self._quantise(x, op)
+            self._quantise(x)
             reads.append(quantised(x))
         fused = self._gate_of(group) or self._residual_of(group)
         if fused is None:
@@ -162,34 +177,37 @@ class Compiler:
             self._emit("residual", ops, [*reads, base], [fused.out], in_place=base)
 
     def _gate_of(self, group: list[Op]) -> Op | None:
-        afters = {id(o): o for g in group for o in self.consumers.get(g.out.name, [])}
-        if len(group) != 2 or len(afters) != 1:
+        made = {o.out.name for o in group}
+        afters = {id(o): o for name in made for o in self.consumers.get(name, [])}
+        if len(made) != 2 or len(afters) != 1:
             return None
         (after,) = afters.values()
-        return after if after.kind in GATES and len(set(after.inputs)) == 2 else None
+        return after if after.kind in GATES and set(after.inputs) == made else None
 
     def _residual_of(self, group: list[Op]) -> Op | None:
         if len(group) != 1 or len(self.consumers.get(group[0].out.name, [])) != 1:
             return None
         (after,) = self.consumers[group[0].out.name]
-        bases = [n for n in after.inputs if n != group[0].out.name]
-        last = len(bases) == 1 and self.consumers[bases[0]][-1] is after
-        return after if after.kind == "add" and last else None
+        bases = [n for n in after.inputs if n not in (group[0].out.name, group[0].inputs[0])]
+        free = len(bases) == 1 and bases[0] in self.done and self._is_free(bases[0], after)
+        return after if after.kind == "add" and free else None
 
-    def _quantise(self, x: str, before: Op) -> None:
-        """Let the norm that makes x quantise it too, or quantise it just before its first use."""
-        width = self.maker[x].out.width
-        if width % 32:
-            raise FormatError(f"{before.out.name}: {width} inputs are not a multiple of 32")
-        if any(name == quantised(x) for op in self.lowered for name, _, _ in op.writes):
-            return
-        norms = (op for op in self.lowered if op.kind == "norm")
-        made = next((op for op in norms if op.ops[0].out.name == x), None)
-        if made is None:
-            self.lowered.append(Lowered("quantise", [x], [(quantised(x), width, True)]))
-        else:
-            only = not any(self._wants_floats(o, x) for o in self.consumers[x])
-            made.writes = ([] if only else made.writes) + [(quantised(x), width, True)]
+    def _is_free(self, x: str, op: Op) -> bool:
+        """Whether op may write over x: no other op will read it, and no thread still does."""
+        others = [o for o in self.consumers[x] if o is not op]
+        unmet = takewhile(lambda before: before.is_alone, reversed(self.lowered))
+        is_done = all(o.out.name in self.done for o in others)
+        return is_done and not any(x in before.reads for before in unmet)
+
+    def _quantise(self, x: str) -> None:
+        """Quantise x just before its first use, unless the norm that makes it does so."""
+        if not any(name == quantised(x) for op in self.lowered for name, _, _ in op.writes):
+            self.lowered.append(Lowered("quantise", [x], [self._quantised(self.maker[x].out)]))
+
+    def _quantised(self, x: Tensor) -> tuple[str, int, bool]:
+        if x.width % 32:
+            raise FormatError(f"{x.name} is {x.width} wide, which is no multiple of 32")
+        return quantised(x.name), x.width, True
 
     def _is_float(self, op: Op) -> bool:
         return bool(self.weights[slice_of(op, self.graph)].is_float)
@@ -204,5 +222,5 @@ class Compiler:
         x, scores = op.inputs
         floats = self._wants_floats(op, x)
         if not floats:
-            self._quantise(x, op)
+            self._quantise(x)
         self._emit("experts", [op], [x if floats else quantised(x), scores], [op.out])

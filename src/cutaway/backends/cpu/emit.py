@@ -14,6 +14,7 @@ from cutaway.model import Op
 
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
+_WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 
 
 class Emitter:
@@ -122,6 +123,11 @@ class Emitter:
 
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
+        if a["head_dim"] % 2 or a["head_dim"] > _WIDEST_HEAD:
+            raise FormatError(
+                f"heads of {a['head_dim']} are not supported here, only even ones up to "
+                f"{_WIDEST_HEAD}; the reference backend has no such limit"
+            )
         of_q, of_k = (self._turn(name) for name in op.ops[0].inputs[:2])
         if of_q != of_k:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")

@@ -51,8 +51,7 @@ def _meetings(lowered: list[Lowered]) -> list[int]:
     """By op: the one after which all threads have met. After quantising for itself, none waits."""
     met: list[int] = []
     for i in reversed(range(len(lowered))):
-        alone = all(is_quantised for _, _, is_quantised in lowered[i].writes)
-        met.append(met[-1] if alone and met else i)
+        met.append(met[-1] if lowered[i].is_alone and met else i)
     return met[::-1]
 
 

@@ -7,6 +7,7 @@ several). Refuses to know the order of a layer.
 
 from collections.abc import Callable
 
+from cutaway.errors import FormatError
 from cutaway.model.config import ModelConfig
 from cutaway.model.graph import Graph, Tensor
 from cutaway.model.rope import Rope
@@ -80,6 +81,11 @@ def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate) -> Tensor:
 
 def mixture(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
     """The layer's experts, chosen by a small linear layer: (M, n) -> (M, n)."""
+    if g.has(f"{p}ffn_up.0.weight"):
+        raise FormatError(
+            f"{p}ffn_up.0.weight: files with a tensor for each expert, as they were written until "
+            "April 2024, are not supported; convert the model again"
+        )
     scores = g.linear(h, f"{p}ffn_gate_inp")  # (M, experts)
     return g.experts(h, scores, p, used=c.experts_used, share_one=c.experts_share_one)
 

@@ -1,0 +1,75 @@
+"""Reader: typed look-ups in a model file's metadata.
+
+Knows what a number, a size and a flag may be. Refuses to know what any key means (config.py).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import FormatError
+
+_LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
+_MOST = 2**31 - 1  # of sizes, which the kernels count in 32 bits
+
+
+class Reader:
+    """Typed look-ups with one clear sentence where a key is missing or absurd."""
+
+    def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
+        self.metadata, self.prefix = metadata, prefix
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Whatever the file has."""
+        return self.metadata.get(f"{self.prefix}.{key}", default)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number; FormatError where it is none, or is missing and has no default."""
+        value = self.value(key, default)
+        if value is None:
+            raise FormatError(f"the model file lacks the metadata key {self.prefix}.{key}")
+        if isinstance(value, np.ndarray) and value.size and (value == value.flat[0]).all():
+            value = value.flat[0].item()  # one value per layer, all the same
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if known and 1 / _LARGEST <= value <= _LARGEST:  # which NaN is not
+            return float(value)
+        raise FormatError(
+            f"metadata key {self.prefix}.{key} must be a positive number of an ordinary size"
+        )
+
+    def or_zero(self, key: str, default: float = 0.0) -> float:
+        """A number that files also write as 0, or leave out, where there is none."""
+        value = self.value(key, default)
+        return 0.0 if type(value) in (int, float) and value == 0 else self.number(key, default)
+
+    def size(self, key: str, default: int | None = None, most: int = _MOST) -> int:
+        """A positive whole number up to ``most``."""
+        return self._whole(key, self.number(key, default), most)
+
+    def size_or_zero(self, key: str, default: int = 0) -> int:
+        """A size that files also write as 0, or leave out, where there is none."""
+        return self._whole(key, self.or_zero(key, default), _MOST)
+
+    def _whole(self, key: str, value: float, most: int) -> int:
+        if value != int(value) or value > most:
+            raise FormatError(
+                f"metadata key {self.prefix}.{key} must be a whole number up to {most}"
+            )
+        return int(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Whether something is so."""
+        value = self.value(key, default)
+        if not isinstance(value, bool):
+            raise FormatError(f"metadata key {self.prefix}.{key} must be true or false")
+        return value
+
+    def must_be(self, key: str, *values: float) -> None:
+        """Refuse any other value; the first one is what a file means that leaves it out."""
+        value = self.value(key, values[0])
+        if type(value) not in (int, float, bool) or value not in values:
+            raise FormatError(
+                f"metadata key {self.prefix}.{key} is {value!r:.40}, which is not supported; "
+                f"only {' or '.join(str(known).lower() for known in values)} is"
+            )
