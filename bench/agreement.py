@@ -26,7 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import LLM, hub
-from cutaway.weights import GGUFFile, QuantisedFile, write_gguf
+from cutaway.weights import GGUFFile
+from cutaway.weights.gguf_writer import write_gguf
+from cutaway.weights.quantised import QuantisedFile
 from peers.table import replace_between_markers
 
 HERE = Path(__file__).resolve().parent

@@ -46,7 +46,7 @@ class Card:
     formats     by name, the one with the most bytes first
     kv_bytes    of keys and values, for each token of a text
     template    the chat template's own text; None: it cannot converse
-    template_origin  what in the file has it
+    template_origin  what in the file has it, None where nothing does
     begin       the token that texts begin with; add_begin: whether the model wants it there
     ends        the tokens that end a text
     """
@@ -60,7 +60,7 @@ class Card:
     formats: Mapping[str, Stored]
     kv_bytes: int
     template: str | None
-    template_origin: str
+    template_origin: str | None
     begin: Special | None
     add_begin: bool
     ends: tuple[Special, ...]
@@ -74,7 +74,8 @@ class Card:
         with open_as(path, quantize) as file:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer
-            template = file.metadata.get(FIELD)
+            found = file.metadata.get(FIELD)
+            template = found if isinstance(found, str) else None
             return cls(
                 name=model_name(path),
                 path=path,
@@ -84,8 +85,8 @@ class Card:
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),
                 formats=by_format(file.tensors.values()),
                 kv_bytes=config.layers * config.kv_heads * config.head_dim * 2 * _HALF,
-                template=template if isinstance(template, str) else None,
-                template_origin=str(file.metadata.get(ORIGIN, FIELD)),
+                template=template,
+                template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
                 begin=_begin(tokenizer, file.metadata),
                 add_begin=tokenizer.add_bos,
                 ends=tuple(

@@ -6,11 +6,14 @@ Knows which of the two a path names, its files and its name. Refuses to know wha
 import os
 from pathlib import Path
 
+from cutaway.errors import InputError
 from cutaway.weights import GGUFFile, ModelFile
 
 
 def open_model(path: Path) -> ModelFile:
     """The model at a path; `InputError` and `FormatError` as its reader raises them."""
+    if path.suffix == ".safetensors" or path.name == "config.json":
+        raise InputError(f"{path} is one file of a model's folder: name the folder, {path.parent}")
     if not path.is_dir():
         return GGUFFile(path)
     from cutaway.huggingface import HuggingFaceFolder  # not before: most models are one file
@@ -18,8 +21,13 @@ def open_model(path: Path) -> ModelFile:
     return HuggingFaceFolder(path)
 
 
-def model_name(path: Path) -> str:
-    """What to call a model: a file without its suffix, a folder whole; the hub's by its repo."""
+def model_name(path: Path, quantize: str | None = None) -> str:
+    """What to call a model: a file without its suffix, a folder whole; the hub's by its repo.
+
+    quantize: the format that it gets while it is loaded
+    """
+    if quantize is not None:
+        return f"{model_name(path)}+{quantize}"
     if not path.is_dir():
         return path.stem
     folder = path.resolve()

@@ -79,7 +79,7 @@ class LLM:
         )  # fmt: skip
         path = hub.resolve(None if model is None else str(model), progress=progress)
         started = perf_counter()
-        self.name = model_name(path) if quantize is None else f"{model_name(path)}+{quantize}"
+        self.name = model_name(path, quantize)
         self._progress, self._draft = progress, ""
         self._path, self._stat, self._quantize = path, stat_model(path), quantize
         with open_as(path, quantize, setup.threads) as file:

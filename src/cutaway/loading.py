@@ -17,7 +17,7 @@ from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.sampling import check_int
 from cutaway.text import Tokenizer
-from cutaway.weights import ModelFile, QuantisedFile, refuse_quantised
+from cutaway.weights import ModelFile
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
@@ -81,6 +81,8 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
     file = open_model(path)
     if quantize is None:
         return file
+    from cutaway.weights.quantised import QuantisedFile, refuse_quantised
+
     refuse_quantised(file, "leave quantize out")
     return QuantisedFile(file, quantize.upper(), threads=threads)
 

@@ -115,6 +115,9 @@ def test_an_unknown_command_gets_one_sentence(capsys, name, hint):
     assert err.count("\n") == 1
 
 
+_ELSEWHERE = ("safetensors", "quantised", "gguf_writer")
+
+
 def _loaded(*argv: str) -> set[str]:
     code = (
         "import sys; from cutaway.cli.main import main\n"
@@ -122,6 +125,13 @@ def _loaded(*argv: str) -> set[str]:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stderr.split())
+
+
+def test_a_gguf_file_brings_no_reader_of_folders_and_no_quantiser(tiny_path):
+    loaded = _loaded("generate", "-m", str(tiny_path), "--max-tokens", "1", "-q", "a")
+    assert "cutaway.weights.gguf" in loaded and "cutaway.llm" in loaded
+    absent = {"cutaway.huggingface", *(f"cutaway.weights.{name}" for name in _ELSEWHERE)}
+    assert not absent & loaded
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], ["models", "--help"], ["models"]])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM
+from cutaway.card import Card
 from cutaway.cli.main import main
 from cutaway.hub import catalog
 from cutaway.hub.catalog import Model, Part
@@ -100,7 +101,7 @@ def test_a_model_is_shown_as_its_file_has_it(capsys, tmp_path):
     assert [end["id"] for end in card["ends"]] == list(llm.tokenizer.end_ids)
     assert [end["origin"] for end in card["ends"]] == list(llm.tokenizer.end_ids.values())
     assert card["begin"]["id"] == llm.tokenizer.bos_id
-    assert card["template"] == "{{ x }}"
+    assert (card["template"], card["template_origin"]) == ("{{ x }}", "tokenizer.chat_template")
     stored = sum(stored["bytes"] for stored in card["formats"].values())
     assert card["kv_bytes"] == 2 * 2 * llm.config.layers * llm.config.kv_heads * llm.config.head_dim
     assert card["memory"] == {"context": 100, "bytes": stored + 100 * card["kv_bytes"]}
@@ -112,6 +113,7 @@ def test_a_model_is_shown_to_people(capsys, tmp_path):
     assert main(["models", "show", str(path)]) == 0
     said = capsys.readouterr().out
     assert "no template: completion only" in said
+    assert Card.read(path).template_origin is None
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
 
 

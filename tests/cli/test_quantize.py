@@ -203,15 +203,16 @@ def test_a_bar_is_drawn_only_for_what_takes_long(monkeypatch, after, shown):
     assert ("100% of 0.0 kB" in terminal.getvalue()) == shown == bool(terminal.getvalue())
 
 
-def test_ctrl_c_leaves_nothing(plain, tmp_path):
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_leaves_nothing(plain, tmp_path, name, code):
     program = (
         "import os, signal, sys\n"
-        "from cutaway.weights import QuantisedFile\n"
+        "from cutaway.weights.quantised import QuantisedFile\n"
         "raw, seen = QuantisedFile.raw, []\n"
         "def slow(self, name):\n"
         "    seen.append(name)\n"
         "    if len(seen) == 3: print([*os.listdir(sys.argv[2])], flush=True)\n"
-        "    if len(seen) == 3: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"    if len(seen) == 3: os.kill(os.getpid(), signal.{name})\n"
         "    return raw(self, name)\n"
         "QuantisedFile.raw = slow\n"
         "from cutaway.cli.main import main\n"
@@ -222,5 +223,5 @@ def test_ctrl_c_leaves_nothing(plain, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 130 and ".part" in done.stdout
+    assert done.returncode == code and ".part" in done.stdout
     assert done.stderr == "" and list(tmp_path.iterdir()) == []

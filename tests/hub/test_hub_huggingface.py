@@ -35,17 +35,28 @@ class Client:
         self.kept: Path | None = None
         self.failure: Exception | None = None
         self.bars: list[bool] = []
+        self.has_log = False
         self.utils = SimpleNamespace(
             EntryNotFoundError=EntryNotFoundError,
             LocalEntryNotFoundError=LocalEntryNotFoundError,
             RepositoryNotFoundError=RepositoryNotFoundError,
             HFValidationError=HFValidationError,
+            logging=SimpleNamespace(get_logger=self._get_logger),
             are_progress_bars_disabled=lambda: False,
             disable_progress_bars=lambda: self.bars.append(False),
             enable_progress_bars=lambda: self.bars.append(True),
         )
 
+    def _get_logger(self, name: str) -> logging.Logger:
+        """The client's is made when it is first asked for, and then has the level of its own."""
+        log = logging.getLogger(name)
+        if not self.has_log:
+            log.setLevel(logging.WARNING)
+        self.has_log = True
+        return log
+
     def HfApi(self) -> SimpleNamespace:
+        self._get_logger("huggingface_hub")
         return SimpleNamespace(list_repo_files=lambda repo: self._network() or self.files)
 
     def try_to_load_from_cache(self, repo: str, file: str) -> str | None:
@@ -143,10 +154,9 @@ def test_the_only_file_that_was_fetched_is_found_without_the_network(client, tmp
 def test_the_clients_log_is_silent_around_the_call_and_loud_after_it(client, caplog):
     log = logging.getLogger("huggingface_hub.utils._http")
     client._network = lambda: log.warning("Retrying in 1s")
-    before = logging.getLogger("huggingface_hub").level
     hub.resolve("hf:org/repo")
     assert caplog.text == ""
-    assert logging.getLogger("huggingface_hub").level == before
+    assert logging.getLogger("huggingface_hub").level == logging.WARNING
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:repo", "hf:a/b/c", "hf:/b", "hf:a/:x.gguf"])

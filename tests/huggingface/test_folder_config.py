@@ -67,7 +67,8 @@ MEANT = {
         GEMMA | {"query_pre_attn_scalar": 32, "rope_local_base_freq": 300,
                  "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
         {"rope.freq_base": 1e6, "rope.dimension_count": 32, "attention.sliding_window": 8,
-         "rope.freq_base_swa": 300.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+         "rope.freq_base_swa": 300.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+         "attention.scale": 32**-0.5},
     ),
     "phi3": ({"partial_rotary_factor": 0.75}, ROPE | {"rope.dimension_count": 12,
                                                       "attention.sliding_window": 0}),
@@ -178,13 +179,22 @@ def test_longrope_brings_two_tensors(tmp_path, kind):
 # -- refusals --------------------------------------------------------------------------------------
 
 SLIDING = ["sliding_attention"] * 4
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+}  # fmt: skip
 REFUSED = [
     ("llama", {"hidden_act": "gelu"}, "hidden_act is 'gelu', which is not supported; only 'silu'"),
     ("llama", {"hidden_size": None}, "hidden_size is missing"),
     ("llama", {"hidden_size": -3}, "hidden_size is -3; it must be a whole number from 1"),
     ("llama", {"hidden_size": 66}, "a whole number of times the 4 attention heads"),
     ("llama", {"num_hidden_layers": 2.5}, "num_hidden_layers is 2.5"),
-    ("llama", {"rms_norm_eps": True}, "rms_norm_eps is True; it must be a finite number"),
+    ("llama", {"rms_norm_eps": True}, "rms_norm_eps is True; it must be a number of an"),
+    ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps is 1000.*; it must be a number of an ord"),
+    ("llama", {"rms_norm_eps": 1e300}, "rms_norm_eps is 1e.300; it must be a number of an ordi"),
+    ("llama", {"partial_rotary_factor": 1e30}, "partial_rotary_factor is 1e.30; .* up to 1"),
+    ("gpt_neox", {"rotary_pct": 1e9, "rope_scaling": LLAMA3}, "a share of each head, up to 1"),
+    ("llama", {"rope_theta": 5e-324, "rope_scaling": LLAMA3}, "rope_theta is 5e-324"),
+    ("mistral", {"sliding_window": 2**31}, "sliding_window is 2147483648; it must be a whole"),
     ("llama", {"rms_norm_eps": 0}, "rms_norm_eps is 0; it must be above 0"),
     ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings is 1; it must be true or false"),
     ("llama", {"quantization_config": {"quant_method": "gptq"}}, "quantized .'gptq'."),
@@ -208,6 +218,8 @@ REFUSED = [
     ("gemma3_text", GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma3_text", GEMMA | {"hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),
     ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [1]}}, "a list of 8 numbers"),
+    ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [10**400]}}, "a list of numbers"),
+    ("phi3", {"rope_scaling": {"type": "longrope", "long_factor": [1e300]}}, "a list of numbers"),
     ("gpt_neox", {"hidden_act": "gelu_fast"}, "hidden_act is 'gelu_fast'"),
     ("gpt2", GPT2 | {"activation_function": "relu"}, "activation_function is 'relu'"),
     ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),

@@ -37,6 +37,24 @@ def test_generate_writes_with_a_folder(folder, capsys):
     assert told["fingerprint"] == again.fingerprint
 
 
+@pytest.mark.parametrize("name", ["config.json", "model-*1-of-*.safetensors"])
+def test_a_file_of_the_folder_leads_to_the_folder(folder, name):
+    with pytest.raises(InputError, match=f"is one file of a model's folder: name .*{folder.name}$"):
+        LLM(next(folder.glob(name)))
+
+
+@pytest.mark.parametrize("quantize", [None, "q8_0"])
+def test_verify_and_bench_take_it(folder, capsys, quantize):
+    given = ["-m", str(folder), "--json", *(["--quantize", quantize] if quantize else [])]
+    assert main(["verify", "--threads", "1,2", "-q", *given]) == 0
+    told = json.loads(capsys.readouterr().out)
+    name = f"Tiny-3.2-1B+{quantize}" if quantize else "Tiny-3.2-1B"
+    assert told["passed"] and told["model"] == name
+    few = ["--context", "16", "--batch", "1", "--prompt", "16", "--repeats", "1"]
+    assert main(["bench", *few, *given]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["model"] == name
+
+
 def test_tokenize_reads_its_tokenizer(folder, capsys):
     assert main(["tokenize", "-m", str(folder), "--json", "the fox"]) == 0
     assert json.loads(capsys.readouterr().out)["ids"] == LLM(folder).tokenize("the fox")

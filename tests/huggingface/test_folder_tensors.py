@@ -8,6 +8,7 @@ import pytest
 
 from cutaway.errors import FormatError, InputError
 from cutaway.huggingface import HuggingFaceFolder
+from cutaway.huggingface.shards import shard_paths
 
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -122,7 +123,7 @@ def test_tensors_with_no_place_are_refused_by_name(tmp_path):
 def test_pictures_are_refused(tmp_path):
     save("gemma3", tmp_path)
     with_tensors(tmp_path, lambda t: t.update({"vision_tower.x.weight": np.ones(3, np.float32)}))
-    with pytest.raises(FormatError, match=r"vision_tower\.x\.weight reads pictures"):
+    with pytest.raises(FormatError, match=r"'vision_tower\.x\.weight' reads pictures"):
         HuggingFaceFolder(tmp_path)
 
 
@@ -159,6 +160,13 @@ def test_a_missing_expert_is_missed(tmp_path):
         HuggingFaceFolder(tmp_path)
 
 
+def test_a_number_of_experts_takes_no_memory(tmp_path, peak_memory):
+    save("mixtral", tmp_path)
+    edit(tmp_path / "config.json", num_local_experts=10_000_000)
+    with peak_memory(10e6), pytest.raises(FormatError, match="3 experts, and 10000000 are ann"):
+        HuggingFaceFolder(tmp_path)
+
+
 def test_names_without_their_prefix_are_known(tmp_path):
     """As OpenAI's own GPT-2 has them."""
     save("gpt2", tmp_path)
@@ -180,15 +188,21 @@ def test_a_shard_that_is_missing_is_named(tmp_path):
     save("llama", tmp_path, max_shard_size="100KB")
     gone = sorted(tmp_path.glob("*.safetensors"))[1]
     gone.unlink()
-    with pytest.raises(FormatError, match=f"names {gone.name}, which is not there"):
+    with pytest.raises(FormatError, match=f"names '{gone.name}', which is no file beside it"):
         HuggingFaceFolder(tmp_path)
 
 
-def test_an_index_may_not_leave_its_folder(tmp_path):
-    save("llama", tmp_path)
-    edit(tmp_path / "model.safetensors.index.json", weight_map={"a": "../b.safetensors"})
-    with pytest.raises(FormatError, match="is not the name of a file beside it"):
-        HuggingFaceFolder(tmp_path)
+@pytest.mark.parametrize(
+    "name", ["../b.safetensors", "/etc/passwd", ".", "..", "", "a" * 5000, "a\n\x1b[31m", "a\0"]
+)
+def test_an_index_names_files_beside_it_alone(tmp_path, name):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "b.safetensors").write_bytes(b"")
+    edit(tmp_path / "in" / "model.safetensors.index.json", weight_map={"a": name})
+    with pytest.raises(
+        FormatError, match=r"^[^\n\x1b]{,400}, which is no file beside it; download"
+    ):
+        shard_paths(tmp_path / "in")
 
 
 def test_other_weights_are_not_read(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
 from cutaway.huggingface.settings import Settings
+from cutaway.huggingface.splitting import byte_level_family
 from cutaway.huggingface.tokens import tokenizer_metadata
 from cutaway.text import ChatTemplate, Tokenizer
 from random_models import edit
@@ -167,6 +168,8 @@ def changed(kind, path, value):
     return made
 
 
+FOUND_LATE = {"id": 1, "content": "<s>", "normalized": True, "special": False}
+SPACED = {"id": 9999, "content": "a b", "special": False, "normalized": True}
 REFUSED = [
     ("smollm", ("model", "type"), "Unigram", "model: type is 'Unigram', which is not supported"),
     ("smollm", ("model", "dropout"), 0.1, "dropout is 0.1"),
@@ -189,12 +192,20 @@ REFUSED = [
     ("llama", ("post_processor", "single"), [{"Sequence": {}}, {"SpecialToken": {}}], "more than"),
     ("llama", ("post_processor", "single", 0, "SpecialToken", "id"), "<x>", "names '<x>', no tok"),
     ("llama", ("model", "byte_fallback"), False, "neither ByteLevel nor byte_fallback"),
+    ("llama", ("added_tokens", 1), FOUND_LATE, "normalized is True.*'<s>' must be found"),
+    ("gemma", ("added_tokens", 1), SPACED, "normalized is True.*'a b' must be found"),
     ("llama", ("model", "ignore_merges"), True, "ignore_merges is True"),
     ("llama", ("model", "vocab"), {"<unk>": 0}, "a token for each of 256 bytes"),
     ("llama", ("normalizer",), {"type": "Lowercase"}, "prepare a text in a way"),
     ("mistral", ("pre_tokenizer", "split"), True, "prepare a text in a way"),
     ("mistral", ("pre_tokenizer", "prepend_scheme"), "always", "prepare a text in a way"),
 ]  # fmt: skip
+
+
+def test_special_tokens_may_be_found_late_since_text_alone_never_has_them(tmp_path):
+    made = changed("llama", ("added_tokens", 1), FOUND_LATE | {"special": True})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(made))
+    assert Tokenizer.from_gguf(read(tmp_path)).encode("a<s>", special=True)[-1] == 1
 
 
 @pytest.mark.parametrize(("kind", "path", "value", "sentence"), REFUSED)
@@ -226,6 +237,36 @@ def test_a_bad_id_names_its_file(tmp_path):
     edit(tmp_path / "generation_config.json", eos_token_id=[400])
     with pytest.raises(FormatError, match=r"generation_config\.json: eos_token_id .* 0 to 399"):
         read(tmp_path)
+
+
+def test_an_embedding_of_absurd_length_takes_no_memory(tmp_path, peak_memory):
+    save(byte_level(), tmp_path)
+    with peak_memory(10e6), pytest.raises(FormatError, match="has 3000000 rows, and 2097152 is"):
+        tokenizer_metadata(tmp_path, Settings({}, "config.json"), 3_000_000)
+
+
+def test_steps_may_be_nested_as_deep_as_json_is(tmp_path):
+    made = json.loads(byte_level().to_str())
+    steps = made["pre_tokenizer"]
+    for _ in range(3000):
+        steps = {"type": "Sequence", "pretokenizers": [steps]}
+    tokenizer = Settings(made | {"pre_tokenizer": steps}, "tokenizer.json")
+    assert byte_level_family(tokenizer) == byte_level_family(Settings(made, "tokenizer.json"))
+
+
+@pytest.mark.parametrize("template", [5, [{"name": "default", "template": 5}], {"a": "b"}])
+def test_a_template_that_is_no_text_names_its_file(tmp_path, template):
+    save(byte_level(), tmp_path)
+    edit(tmp_path / "tokenizer_config.json", chat_template=template)
+    with pytest.raises(FormatError, match=r"^tokenizer_config\.json chat_template is .* a text"):
+        read(tmp_path)
+
+
+def test_templates_without_a_default_are_none(tmp_path):
+    save(byte_level(), tmp_path)
+    templates = [{"name": [], "template": "a"}, {"template": "b"}, 7]
+    edit(tmp_path / "tokenizer_config.json", chat_template=templates)
+    assert "tokenizer.chat_template" not in read(tmp_path)
 
 
 def test_a_folder_without_a_tokenizer_says_what_to_do(tmp_path):

@@ -67,6 +67,13 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"llama.expert_count": np.array([0, 1])}, "must be a positive number"),
         ({"llama.block_count": 10**9}, "llama.block_count must be a whole number up to 10000"),
         ({"llama.attention.sliding_window_pattern": np.array([True])}, "not one flag a layer"),
+        (
+            {"llama.attention.sliding_window_pattern": np.array([1, 2])},
+            "sliding_window_pattern must",
+        ),
+        ({"llama.attention.sliding_window_pattern": np.array([], np.int32)}, "pattern must be a"),
+        ({"llama.attention.sliding_window": 2**31}, "sliding_window must be a whole number up to"),
+        ({"llama.attention.layer_norm_rms_epsilon": np.array([1, 2])}, "rms_epsilon must be a pos"),
         ({"llama.use_parallel_residual": 1}, "must be true or false"),
         ({"general.architecture": "gpt2"}, "lacks the metadata key gpt2"),
         ({"llama.context_length": 2**24 + 1}, "must be a whole number up to 16777216"),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from cutaway.errors import CutawayError
-from cutaway.weights import GGUFFile, write_gguf
+from cutaway.weights import GGUFFile
+from cutaway.weights.gguf_writer import write_gguf
 from gguf_bytes import (
     ARRAY,
     BOOL,

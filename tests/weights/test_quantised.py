@@ -6,14 +6,8 @@ import pytest
 
 from cutaway import _native
 from cutaway.errors import FormatError, InputError
-from cutaway.weights import (
-    FORMATS,
-    GGUFFile,
-    QuantisedFile,
-    dequantize,
-    quantised,
-    refuse_quantised,
-)
+from cutaway.weights import FORMATS, GGUFFile, dequantize, quantised
+from cutaway.weights.quantised import QuantisedFile, refuse_quantised
 
 SHAPES = {
     "token_embd.weight": (5, 256), "position_embd.weight": (4, 256), "output.weight": (5, 256),
@@ -103,6 +97,23 @@ def test_where_it_is_cut_changes_nothing(halves, monkeypatch):
     monkeypatch.setattr(quantised, "_AT_ONCE", 2 * 256)
     for name, raw in expected.items():
         assert np.array_equal(whole.raw(name), raw)
+
+
+def test_a_row_longer_than_what_is_taken_at_once_is_cut(halves, monkeypatch):
+    """Rows may hold more weights than an int32 counts."""
+    whole, sizes = QuantisedFile(GGUFFile(halves), "Q8_0"), []
+    expected = {name: whole.raw(name) for name in whole.tensors}
+
+    def counted(pool, format, data, *to):
+        sizes.append(data.size // FORMATS[format].nbytes(1))
+        return quantise(pool, format, data, *to)
+
+    quantise = _native.quantise
+    monkeypatch.setattr(_native, "quantise", counted)
+    monkeypatch.setattr(quantised, "_AT_ONCE", 64)
+    for name, raw in expected.items():
+        assert np.array_equal(whole.raw(name), raw)
+    assert max(sizes) == 64
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
-from cutaway.weights import FORMATS, SafetensorsFile, dequantize
+from cutaway.weights import FORMATS, dequantize
+from cutaway.weights.safetensors import SafetensorsFile
 from safetensors_bytes import entry, safetensors, small
 
 

@@ -15,8 +15,9 @@ from cutaway.bench import runs
 from cutaway.bench.limits import Costs, costs_of
 from cutaway.bench.machine import Noise, Probe, peak_memory
 from cutaway.errors import InputError
-from cutaway.files import open_model, size_of
+from cutaway.files import size_of
 from cutaway.llm import LLM
+from cutaway.loading import open_as
 from cutaway.sampling import check_int
 from cutaway.weights import ModelFile
 
@@ -31,6 +32,7 @@ class Settings:
     batches   so many streams are decoded at once, after the first of ``contexts``
     prompt    tokens of the prompt whose reading is timed
     repeats   how often, in turns; figures are medians
+    quantize  see ``LLM``
     """
 
     contexts: tuple[int, ...] = (64, 512)
@@ -38,6 +40,7 @@ class Settings:
     prompt: int = 512
     repeats: int = 5
     threads: int | None = None
+    quantize: str | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("context", self.contexts), ("batch", self.batches)):
@@ -61,9 +64,12 @@ def benchmark(
     """Measure a model on this machine. InputError where the settings do not fit the model."""
     path = hub.resolve(model, progress=progress)
     noise = Noise()
-    llm = LLM(path, backend="cpu", threads=settings.threads, progress=progress)
+    llm = LLM(
+        path, backend="cpu", threads=settings.threads, quantize=settings.quantize,
+        progress=progress,
+    )  # fmt: skip
     _check_room(llm, settings)
-    with open_model(path) as file:
+    with open_as(path, settings.quantize) as file:
         costs = costs_of(llm.graph, file.tensors)
         rng = np.random.default_rng(0)
         _turn(llm, rng, settings)  # warms up, and is as large as it gets

@@ -67,7 +67,7 @@ _KV_TOKENS = (
     "tokens of all texts together whose keys and values fit into memory; default: --context, or "
     "8192 where that is more"
 )
-_QUANTIZE = (
+QUANTIZE = (
     "quantise a model of F32, F16 or BF16 weights while it is loaded: q8_0, q6_k, q4_1 or q4_0; "
     "'cutaway quantize' does it once, into a file"
 )
@@ -87,7 +87,7 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="how ops are computed: cpu (default where it was built) or reference",
     )
-    group.add_argument("--quantize", metavar="FORMAT", help=_QUANTIZE)
+    group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     group.add_argument(
         "--context", type=int, metavar="N",

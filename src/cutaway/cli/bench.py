@@ -4,7 +4,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from importlib.util import find_spec
 from typing import Any
 
-from cutaway.cli import streams
+from cutaway.cli import arguments, streams
 from cutaway.errors import InputError
 
 _EPILOG = """
@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-m", "--model", metavar="NAME|PATH",
         help="an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
     )  # fmt: skip
+    parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
     parser.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     parser.add_argument(
         "--context", type=_numbers, default=(64, 512), metavar="N,N",
@@ -53,7 +54,9 @@ def run(args: Namespace) -> int:
         raise InputError("bench measures the native backend, which was not built here")
     from cutaway.bench import Settings, benchmark
 
-    settings = Settings(args.context, args.batch, args.prompt, args.repeats, args.threads)
+    settings = Settings(
+        args.context, args.batch, args.prompt, args.repeats, args.threads, args.quantize
+    )
     document = benchmark(args.model, settings)
     if args.json:
         streams.print_json(document)

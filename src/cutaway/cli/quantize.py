@@ -8,16 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
+from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import streams
+from cutaway.cli import signals, streams
 from cutaway.errors import InputError
 from cutaway.progress import Bar, megabytes
 
 if TYPE_CHECKING:
     from cutaway.card import Stored
-    from cutaway.weights import ModelFile, QuantisedFile
+    from cutaway.weights import ModelFile
+    from cutaway.weights.quantised import QuantisedFile
 
 _QUANTISED = ("q8_0", "q6_k", "q4_1", "q4_0")
 _PLAIN = ("f16", "bf16", "f32")
@@ -56,7 +58,8 @@ def run(args: Namespace) -> int:
     """Write the file, and say what became of the tensors on standard output."""
     from cutaway import hub
     from cutaway.files import open_model
-    from cutaway.weights import QuantisedFile, refuse_quantised, write_gguf
+    from cutaway.weights.gguf_writer import write_gguf
+    from cutaway.weights.quantised import QuantisedFile, refuse_quantised
 
     _check(args)
     output = _output(args.output, force=args.force)
@@ -68,7 +71,7 @@ def run(args: Namespace) -> int:
         if args.to in _QUANTISED and not args.requantize:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
         with QuantisedFile(file, args.to.upper(), threads=args.threads) as made:
-            with _bar(made, show=not args.quiet) as bar:
+            with _leaving_nothing(), _bar(made, show=not args.quiet) as bar:
                 write_gguf(output, made, bar.update)
             _tell(args, output, file, made, perf_counter() - started)
     return 0
@@ -95,6 +98,12 @@ def _output(name: str, *, force: bool) -> Path:
     if path.exists() and not force:
         raise InputError(f"OUT: {path} exists; name a new file, or add --force to replace it")
     return path
+
+
+def _leaving_nothing() -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP, where nohup does not ignore it, end it as Ctrl-C does."""
+    heard = (n for n in (SIGTERM, SIGHUP) if getsignal(n) != SIG_IGN)
+    return signals.handling(dict.fromkeys(heard, signals.leave))
 
 
 def _bar(made: "ModelFile", *, show: bool) -> AbstractContextManager[Bar]:

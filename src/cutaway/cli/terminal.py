@@ -11,9 +11,11 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+
+from cutaway.cli import signals
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -91,7 +93,7 @@ def screen() -> Iterator[Screen]:
     back until the program goes on.
     """
     before = termios.tcgetattr(sys.stdin)
-    with _woken_by_signals() as wake, _handling(_handlers(before)):
+    with _woken_by_signals() as wake, signals.handling(_handlers(before)):
         try:
             _enter()
             yield Screen(wake)
@@ -120,13 +122,7 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-Handler = Callable[[int, FrameType | None], None]
-
-
-def _handlers(before: list[object]) -> dict[signal.Signals, Handler]:
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
+def _handlers(before: list[object]) -> dict[signal.Signals, signals.Handler]:
     def pause(number: int, _: FrameType | None) -> None:
         _leave(before)
         signal.signal(number, signal.SIG_DFL)
@@ -135,21 +131,11 @@ def _handlers(before: list[object]) -> dict[signal.Signals, Handler]:
         _enter()
 
     return {
-        signal.SIGTERM: leave,
-        signal.SIGHUP: leave,
+        signal.SIGTERM: signals.leave,
+        signal.SIGHUP: signals.leave,
         signal.SIGTSTP: pause,
         signal.SIGWINCH: lambda *_: None,  # only wakes
     }
-
-
-@contextmanager
-def _handling(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

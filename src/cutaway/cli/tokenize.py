@@ -17,7 +17,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("text", help="the text; - reads standard input")
     parser.add_argument(
-        "-m", "--model", metavar="NAME|PATH", help="whose tokenizer; default smollm2"
+        "-m",
+        "--model",
+        metavar="NAME|PATH",
+        help="whose tokenizer: an alias, a .gguf "
+        "file, a folder, or hf:org/repo[:file]; default smollm2",
     )
     parser.add_argument(
         "--special", action="store_true",

@@ -16,8 +16,8 @@ examples:
 
 Each step's token, what the sampler drew, the hash of its logits and the chained fingerprint are
 held against the record, then the end; the first difference ends the replay. Threads, instruction
-set (CUTAWAY_ISA), caches and speculation change no bit. Exit code 0: the same; 1: something
-differs.
+set (CUTAWAY_ISA), caches and speculation change no bit. A model NAME+q8_0 on record was loaded
+with --quantize q8_0, and is again. Exit code 0: the same; 1: something differs.
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from cutaway.cli import streams
+from cutaway.cli import arguments, streams
 from cutaway.errors import InputError
 from cutaway.verify import THREADS, Check, checks, instruction_set
 
@@ -48,6 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--threads", type=_counts, metavar="N,N", default=THREADS,
         help="numbers of threads to compare; default 1,2,3,5",
     )  # fmt: skip
+    parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
@@ -62,8 +63,8 @@ def run(args: Namespace) -> int:
     from cutaway.backends.cpu import tiers
 
     path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
-    name, started = model_name(path), perf_counter()
-    source = checks(_loader(path), _sample(path), tiers(), args.threads)
+    name, started = model_name(path, args.quantize), perf_counter()
+    source = checks(_loader(path, args.quantize), _sample(path), tiers(), args.threads)
     done = list(_shown(source, not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
     if args.json:
@@ -77,7 +78,7 @@ def run(args: Namespace) -> int:
     return 0 if all(check.passed for check in done) else 1
 
 
-def _loader(path: Path) -> Callable[[str, int], "Backend"]:
+def _loader(path: Path, quantize: str | None) -> Callable[[str, int], "Backend"]:
     from cutaway.files import open_model
     from cutaway.llm import LLM
     from cutaway.model.config import config_from_gguf
@@ -89,7 +90,7 @@ def _loader(path: Path) -> Callable[[str, int], "Backend"]:
         with instruction_set(tier):
             return LLM(
                 path, backend="cpu", threads=threads, context=context, kv_tokens=context,
-                progress=False,
+                quantize=quantize, progress=False,
             ).backend  # fmt: skip
 
     return load

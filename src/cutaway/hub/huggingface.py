@@ -7,7 +7,7 @@ which the network's. Refuses to know cutaway's own cache: the client keeps its o
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
-from logging import CRITICAL, getLogger
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     repo, _, file = spec.partition(":")
     _check(spec, repo, file)
     client = _client(spec)
-    with _explained(client, spec), _quiet_log():
+    with _explained(client, spec), _quiet_log(client):
         found = file or _only_file(client, repo)
         if isinstance(found, Path):
             return found
@@ -112,9 +112,9 @@ def _names(folder: Path) -> list[str]:
 
 
 @contextmanager
-def _quiet_log() -> Iterator[None]:
+def _quiet_log(client: Any) -> Iterator[None]:
     """The client logs every attempt; the sentence at the end says it all."""
-    log = getLogger("huggingface_hub")
+    log = client.utils.logging.get_logger("huggingface_hub")  # which sets its level, once
     level = log.level
     log.setLevel(CRITICAL)
     try:

@@ -116,9 +116,7 @@ def _local_base(config: Settings) -> float:
 def _gemma(config: Settings) -> dict[str, Any]:
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
     config.must_be("use_bidirectional_attention", False)
-    scalar = config.positive("query_pre_attn_scalar")
-    scale = {"attention.scale": scalar**-0.5} if scalar != config.size("head_dim") else {}
-    return _window(config) | scale
+    return _window(config) | {"attention.scale": config.positive("query_pre_attn_scalar") ** -0.5}
 
 
 def phi3(config: Settings) -> dict[str, Any]:

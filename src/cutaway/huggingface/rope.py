@@ -38,11 +38,12 @@ def rope_metadata(
     partial: whether the family can turn a part of each head; longrope: whether it knows that kind
     """
     rope = settings_of(config, layer_type)
-    share = config.get("partial_rotary_factor") or config.get("rotary_share")
+    share = config.get("partial_rotary_factor") or config.get("rotary_share") or 1.0
     base = config.get("rope_theta") or 10000.0
     rope = rope.meant({}, {"rope_theta": base, "partial_rotary_factor": share})
-    share = rope.get("partial_rotary_factor")
-    dims = head_dim if share is None else int(head_dim * rope.positive("partial_rotary_factor"))
+    if (share := rope.positive("partial_rotary_factor")) > 1:
+        rope.fail("partial_rotary_factor", "a share of each head, up to 1")
+    dims = int(head_dim * share)
     if dims != head_dim and not partial:
         rope.refuse("partial_rotary_factor", "this family turns whole heads")
     metadata = {"rope.freq_base": rope.positive("rope_theta"), "rope.dimension_count": dims}

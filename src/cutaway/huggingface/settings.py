@@ -5,13 +5,13 @@ Knows JSON and which file a value is from. Refuses to know what the values are f
 
 import json
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from cutaway.errors import FormatError, InputError
 
-_LARGEST = 1 << 30  # bytes; the largest tokenizers have some 10⁷
+_LARGEST = 1 << 27  # bytes; the largest tokenizers have some 10⁷
+_MOST = 1e38  # what float32 can hold, and what whole numbers of any length are held against
 
 
 class Settings:
@@ -50,7 +50,7 @@ class Settings:
         value = self._values.get(self._names.get(key, key))
         return self._defaults.get(key) if value is None else value
 
-    def size(self, key: str, most: int = 2**31) -> int:
+    def size(self, key: str, most: int = 2**31 - 1) -> int:
         """A whole number, 1 to most."""
         value = self._there(key)
         if type(value) is not int or not 1 <= value <= most:
@@ -65,25 +65,24 @@ class Settings:
         return value
 
     def number(self, key: str) -> float:
-        """A finite number."""
+        """A number that float32 can hold."""
         value = self._there(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            self.fail(key, "a finite number")
+        if not _is_number(value):
+            self.fail(key, "a number of an ordinary size")
         return float(value)
 
     def positive(self, key: str) -> float:
-        """A finite number above 0."""
+        """Such a number above 0."""
         value = self.number(key)
-        if value <= 0:
+        if value < 1 / _MOST:
             self.fail(key, "above 0")
         return value
 
     def numbers(self, key: str) -> list[float]:
-        """A list of finite numbers."""
+        """A list of such numbers."""
         value = self._there(key)
-        known = isinstance(value, list) and all(type(one) in (int, float) for one in value)
-        if not known or not all(map(isfinite, value)):
-            self.fail(key, "a list of finite numbers")
+        if not isinstance(value, list) or not all(map(_is_number, value)):
+            self.fail(key, "a list of numbers of an ordinary size")
         return [float(one) for one in value]
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -134,6 +133,11 @@ class Settings:
         if value is None:
             self.fail(key, "there")
         return value
+
+
+def _is_number(value: Any) -> bool:
+    """Of an ordinary size, which NaN is not."""
+    return type(value) in (int, float) and -_MOST <= value <= _MOST
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-from cutaway.weights import SafetensorsFile, TensorInfo
+from cutaway.weights import TensorInfo
+from cutaway.weights.cursor import quoted
+from cutaway.weights.safetensors import SafetensorsFile
 
 from .settings import Settings
 
@@ -26,20 +28,18 @@ def shard_paths(folder: Path) -> list[Path]:
         names = Settings.read(index).get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
             raise FormatError(f"{index}: weight_map is no object of file names; download it again")
-        return [_shard(folder, name) for name in sorted(set(names.values()))]
+        beside = {path.name for path in folder.iterdir() if path.is_file()}
+        if missing := sorted(set(names.values()) - beside):
+            raise FormatError(
+                f"{folder}: {INDEX} names {quoted(missing[0])}, which is no file beside it; "
+                "download it"
+            )
+        return [folder / name for name in sorted(set(names.values()))]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     others = [path.name for path in folder.glob("*.bin")] + [p.name for p in folder.glob("*.pt*")]
     hint = "; it has a .bin file: save the model as safetensors" if others else ""
     raise FormatError(f"{folder}: the folder has neither {SINGLE} nor {INDEX}{hint}")
-
-
-def _shard(folder: Path, name: str) -> Path:
-    if Path(name).name != name:  # an index that points out of its folder
-        raise FormatError(f"{folder / INDEX}: {name!r:.80} is not the name of a file beside it")
-    if not (folder / name).is_file():
-        raise FormatError(f"{folder}: {INDEX} names {name}, which is not there; download it")
-    return folder / name
 
 
 class Shards:
@@ -51,7 +51,7 @@ class Shards:
         for file in self._files:
             for name in file.names:
                 if name in self._where:
-                    raise FormatError(f"{folder}: the tensor {name!r:.80} is in two files")
+                    raise FormatError(f"{folder}: the tensor {quoted(name)} is in two files")
                 self._where[name] = file
 
     def __iter__(self) -> Iterator[str]:

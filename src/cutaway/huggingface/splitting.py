@@ -72,13 +72,15 @@ def _metaspace(step: dict[str, Any]) -> str | None:
 
 
 def _flat(value: Any, inside: str) -> Iterator[dict[str, Any]]:
-    """The steps one by one, also those of a sequence."""
-    if isinstance(value, dict) and value.get("type") == "Sequence":
-        steps = value.get(inside)
-        for one in steps if isinstance(steps, list) else ():
-            yield from _flat(one, inside)
-    elif value is not None:
-        yield value if isinstance(value, dict) else {"type": value}
+    """The steps one by one, also those of a sequence, however deep it is nested."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict) and one.get("type") == "Sequence":
+            steps = one.get(inside)
+            waiting += reversed(steps) if isinstance(steps, list) else ()
+        elif one is not None:
+            yield one if isinstance(one, dict) else {"type": one}
 
 
 def _patterns(tokenizer: Settings, step: dict[str, Any], steps: int) -> Iterator[str]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.weights import FORMATS, TensorInfo, dequantize
+from cutaway.weights.cursor import quoted
 
 from .config import Config
 from .families import Family
@@ -61,7 +62,8 @@ def recipes(config: Config, shards: Shards) -> dict[str, Recipe]:
         if new == "output.weight" and config.tied:
             continue  # a copy of the embedding
         if expert in sources.setdefault(new, {}):
-            raise FormatError(f"the tensors {name} and {sources[new][expert]} are one and the same")
+            twice = f"{quoted(name)} and {quoted(sources[new][expert])}"
+            raise FormatError(f"the tensors {twice} are one and the same: save the model again")
         sources[new][expert] = name
     _check_output(config, sources)
     made = {
@@ -90,10 +92,10 @@ def _recipe(
     elif rewrite is transposed:
         shape = shape[::-1]
     if len(shape) > 2:
-        raise FormatError(f"the tensor {info.name} has {len(shape)} dimensions, not 1 or 2")
+        raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
     if not base.endswith("_exps"):
         return Recipe(name, format, shape, (info.name,), rewrite)
-    if sorted(found) != list(range(experts)):
+    if len(found) != experts or max(found) >= experts:
         raise FormatError(f"{name} is made of {len(found)} experts, and {experts} are announced")
     infos = [shards.info(found[i]) for i in range(experts)]
     if any((one.shape, one.format) != (info.shape, info.format) for one in infos):
@@ -107,13 +109,13 @@ def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int
             continue
         if any(part in name for part in _VISION):
             raise FormatError(
-                f"the tensor {name:.80} reads pictures, which is not supported; "
+                f"the tensor {quoted(name)} reads pictures, which is not supported; "
                 "take a model that reads text alone"
             )
         new = _gguf_name(family, name)
         if new is None:
             raise FormatError(
-                f"the tensor {name!r:.80} has no place in this family of models; "
+                f"the tensor {quoted(name)} has no place in this family of models; "
                 "this variant is not supported"
             )
         yield name, new

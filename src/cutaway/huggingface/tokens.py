@@ -26,11 +26,13 @@ TOKENIZER_CONFIG, SPECIALS, GENERATION = (
 TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 TOKENIZER_FILES = (TOKENIZER_CONFIG, SPECIALS, GENERATION, TEMPLATE, OLD_TEMPLATE)
 _PREFIX = "tokenizer.ggml."
-_MOST_TOKENS = 1 << 24
+_MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
 
 
 def tokenizer_metadata(folder: Path, config: Settings, rows: int) -> dict[str, Any]:
     """All tokenizer.* keys; rows: of the embedding. `FormatError` for what is not supported."""
+    if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
+        raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
     tokenizer = Settings.read(folder / TOKENIZER)
     if not tokenizer:
         raise FormatError(
@@ -62,8 +64,23 @@ def _sentencepiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
         )
     model.must_be("ignore_merges", False)
     prefix = space_prefix(tokenizer)
+    if tokenizer.get("normalizer") is not None:
+        _check_found_first(tokenizer, spaced=prefix is not None)
     metadata = {f"{_PREFIX}model": "llama", f"{_PREFIX}add_space_prefix": prefix is not None}
     return metadata | ({SPACE_PREFIX: "first"} if prefix == "first" else {})
+
+
+def _check_found_first(tokenizer: Settings, *, spaced: bool) -> None:
+    """Refuse added tokens that are found only when spaces are "▁", where that makes a difference.
+
+    spaced: whether the same step puts one in front of a text, and of these tokens. Special ones are
+    let pass, which in a text that is only text are no tokens here: early llamas have them so.
+    """
+    for one in added_tokens(tokenizer):
+        text = one.text("content") or ""
+        found_late = one.flag("normalized") and not one.flag("special")
+        if found_late and (spaced or one.flag("rstrip") or " " in text):
+            one.refuse("normalized", f"the token {text!r:.40} must be found in the text as it is")
 
 
 def _merges(model: Settings) -> list[str]:
@@ -147,6 +164,11 @@ def _template(folder: Path, own: Settings) -> dict[str, Any]:
         if found is None:
             found, origin = settings.get("chat_template"), f"{settings.file} chat_template"
     if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
+        of_default = (
+            one.get("template") for one in found
+            if isinstance(one, dict) and one.get("name") == "default"
+        )  # fmt: skip
+        found = next(of_default, None)
+    if found is not None and not isinstance(found, str):
+        raise FormatError(f"{origin} is {found!r:.40}; it must be a text, or a list with a default")
     return {} if found is None else {chat.FIELD: found, chat.ORIGIN: origin}

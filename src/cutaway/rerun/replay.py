@@ -93,7 +93,7 @@ def replay(
     ):
         found = disagreements(trace.head, llm, stream)
         if not anyway:
-            _refuse(found)
+            _refuse(found, trace.head.model)
         for count, (recorded, last) in enumerate(zip(trace.steps, stream, strict=False), 1):
             bar.update(count)
             if difference := _difference(recorded, last):
@@ -104,11 +104,11 @@ def replay(
     return Replayed(count, total, fingerprint, found, difference)
 
 
-def _refuse(found: tuple[Disagreement, ...]) -> None:
+def _refuse(found: tuple[Disagreement, ...], model: str) -> None:
     if decisive := [str(each) for each in found if each.is_decisive]:
         raise InputError(
             f"this is not what the trace was written with ({'; '.join(decisive)}): "
-            "take what it names, or replay anyway"
+            f"take what it names, as of the model {model!r:.80}, or replay anyway"
         )
 
 

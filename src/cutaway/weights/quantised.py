@@ -71,14 +71,13 @@ class QuantisedFile(ModelFile):
         have = self._source.tensors[name]
         if have.format == want.format:
             return data
-        rows, cols = prod(want.shape[:-1]), want.shape[-1]
-        old, new = data.reshape(rows, -1), np.empty((rows, want.nbytes // rows), np.uint8)
-        step = max(_AT_ONCE // cols, 1)
-        for first in range(0, rows, step):
-            part = slice(first, first + step)
-            self._quantise(have, old[part].reshape(-1), want, new[part].reshape(-1))
-        new.flags.writeable = False
-        return new.reshape(-1)
+        made, count = np.empty(want.nbytes, np.uint8), prod(want.shape)
+        for first in range(0, count, _AT_ONCE):
+            part = first, min(first + _AT_ONCE, count)  # rows are whole quant blocks: so is this
+            old, new = (slice(*map(FORMATS[f].nbytes, part)) for f in (have.format, want.format))
+            self._quantise(have, data[old], want, made[new])
+        made.flags.writeable = False
+        return made
 
     def release(self, name: str) -> None:
         """See `ModelFile`."""
@@ -102,7 +101,7 @@ class QuantisedFile(ModelFile):
     def _quantise(
         self, have: TensorInfo, data: NDArray[np.uint8], want: TensorInfo, out: NDArray[np.uint8]
     ) -> None:
-        """Quantise whole rows of a tensor."""
+        """Quantise whole quant blocks of a tensor."""
         pool, format = self._pool, have.format
         from cutaway._native import quantise
 

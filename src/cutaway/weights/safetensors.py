@@ -83,7 +83,8 @@ class SafetensorsFile:
                 f"{', '.join(_READ)}; get the model in one of these"
             )
         if not entry.shape or 0 in entry.shape:
-            self._fail(f"the tensor {quoted(name)} has the shape {entry.shape}: it holds no rows")
+            shape = f"{entry.shape!s:.80}"
+            self._fail(f"the tensor {quoted(name)} has the shape {shape}: it holds no rows")
         return TensorInfo(name, entry.dtype, entry.shape)
 
     def raw(self, name: str) -> NDArray[np.uint8]:

@@ -1,0 +1,27 @@
+"""Handlers of signals for as long as a block runs, and the one that leaves in good order.
+
+Knows the signal module. Refuses to know what is tidied up.
+"""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+def leave(number: int, _: FrameType | None) -> None:
+    """End as an exception does, so that whoever has something to tidy up can."""
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+    """These handlers; what was there before comes back."""
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
