@@ -17,8 +17,6 @@ constexpr size_t kVictims = 8;  // how many removed tokens a report names
 constexpr size_t kBins = 1024;  // top-p sorts its candidates bin by bin, as far as it has to
 constexpr size_t kFew = 64;     // candidates not worth binning; weights computed at once
 constexpr double kLargest = 1e38;   // magnitudes that no float32 operation of a stage overflows
-constexpr double kSharp = 1e9;      // beyond, float64 scores are too coarse for `bounds`
-constexpr double kSlack = 1e-3;     // ten times what `bounds` may be short by
 constexpr double kNear = 2e-5;      // twice what `exp_sum_near` may be off by
 constexpr size_t kMany = 4096;      // candidates whose exact mass is worth avoiding
 constexpr double kLittle = 0x1p-20;  // of a mass: less is not told by a difference
@@ -264,54 +262,6 @@ void Candidates::rest(size_t m, float* out) const {
     from = s_.index[i] + 1;
   }
   std::copy(z_ + from, z_ + n_, out);
-}
-
-// -- the draw -------------------------------------------------------------------------------------
-
-std::vector<Likely> Candidates::likeliest(size_t count) {
-  count = std::min(count, n_);
-  if (count == 0) return {};
-  uint64_t* keys = best(count);
-  std::sort(keys, keys + count);
-  const double sum = log_sum();
-  std::vector<Likely> found;
-  for (size_t i = 0; i < count; i++) {
-    const size_t index = (uint32_t)keys[i];
-    found.push_back({id(index), z_[index] - sum});
-  }
-  return found;
-}
-
-size_t Candidates::draw(const Row& row) {
-  if (!row.chain->greedy) return luckiest(row);
-  k_.collect(z_, n_, top_, s_.index.data());
-  return s_.index[0];
-}
-
-// argmax of logit + luck. The exact luck costs two logarithms, so it is computed for those alone whose
-// upper bound reaches the score of one that is known.
-size_t Candidates::luckiest(const Row& row) {
-  uint32_t* words = s_.words.data();
-  if (all_) k_.luck_all(n_, row.position, row.seed, words);
-  else k_.luck_some(s_.ids.data(), n_, row.position, row.seed, words);
-  const auto score = [&](size_t i) { return (double)z_[i] + gumbel(words[i]); };
-  uint32_t* index = s_.index.data();
-  size_t m = n_;
-  const bool exhaustive = n_ < kFew || fabs((double)top_) > kSharp;
-  if (!exhaustive) {
-    float* bounds = s_.floats.data();
-    const float most = k_.bounds(z_, words, n_, top_, bounds);
-    k_.collect(bounds, n_, most, index);
-    m = k_.collect(bounds, n_, (float)(score(index[0]) - top_ - kSlack), index);
-  }
-  size_t best = exhaustive ? 0 : index[0];
-  double highest = score(best);
-  for (size_t j = 1; j < m; j++) {
-    const size_t i = exhaustive ? j : index[j];
-    const double s = score(i);
-    if (s > highest) highest = s, best = i;
-  }
-  return best;
 }
 
 }  // namespace cutaway

@@ -30,7 +30,7 @@ esac
 tier generic &
 # shellcheck disable=SC2086
 $cxx $common -c tests/bits.cpp -o "$objects/bits.o"
-for name in plan ops attend experts pack quantise pool dispatch; do
+for name in plan ops attend experts pack memory quantise pool dispatch; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$name.o"
 done
