@@ -96,6 +96,14 @@ def test_every_tensor_is_read_and_none_is_missed(name):
                 model.build(metadata, fewer)
 
 
+def test_a_fused_matrix_has_no_rows_that_nobody_reads():
+    metadata, shapes = file_of("phi3")
+    rows, cols = shapes["blk.1.attn_qkv.weight"]
+    shapes["blk.1.attn_qkv.weight"] = (rows + HEAD, cols)
+    with pytest.raises(FormatError, match=rf"blk\.1\.attn_qkv\.weight has {rows + HEAD} rows, not"):
+        model.build(metadata, shapes)
+
+
 def test_a_phi_that_may_read_longer_texts_than_at_first_takes_the_long_factors():
     metadata, shapes = file_of("phi3")
     metadata["phi3.rope.scaling.original_context_length"] = 32

@@ -72,7 +72,7 @@ def test_the_exit_code_where_bits_differ(path, capsys, monkeypatch):
     import cutaway.cli.verify as face
 
     real = face._loader
-    monkeypatch.setattr(face, "_loader", lambda p: lambda *asked: Forgetful(real(p)(*asked)))
+    monkeypatch.setattr(face, "_loader", lambda *p: lambda *asked: Forgetful(real(*p)(*asked)))
     assert main(["verify", "-m", str(path), "--threads", "1"]) == 1
     out = capsys.readouterr().out
     assert "WRONG" in out

@@ -8,6 +8,7 @@ Knows names, widths and which weights an op needs, and checks them against the f
 tensor table. Refuses to know how an op is computed, and what a weight's bytes mean.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -212,9 +213,9 @@ class Graph:
         self._set_aside.add(weight)
 
     def check_all_used(self) -> None:
-        """Raise FormatError if the file holds a tensor that no op reads.
+        """Raise FormatError if the file holds a tensor, or rows of one, that no op reads.
 
-        A tensor left over means that the model is not what the architecture takes it for
+        What is left over means that the model is not what the architecture takes it for
         (an extra norm, a rope table), and that its text would be quietly wrong.
         """
         used = {name for op in self.ops for name in op.weights.values()} | self._set_aside
@@ -224,6 +225,15 @@ class Graph:
                 f"tensor {unused[0]} (and {len(unused) - 1} more) has no place in this "
                 "architecture; this variant of the model is not supported"
             )
+        parts = {
+            (op.weights["weight"], *op.attrs["rows"]) for op in self.ops if op.kind == "linear"
+        }
+        rows: Counter[str] = Counter()
+        for name, first, last in parts:
+            rows[name] += last - first
+        for name, count in rows.items():
+            if count != self.shapes[name][0]:
+                raise FormatError(f"tensor {name} has {self.shapes[name][0]} rows, not {count}")
 
     def _shape(self, weight: str, rank: int) -> tuple[int, ...]:
         if weight not in self.shapes:
