@@ -101,6 +101,7 @@ class Compiler:
                 self.consumers.setdefault(name, []).append(op)
         self.maker = {op.out.name: op for op in self.ops}
         self.done: set[str] = set()
+        self.quantised: set[str] = set()  # tensors of which there are quant blocks
         self.lowered: list[Lowered] = []
         self.after_rows: set[str] = set()  # tensors that have a row per wanted logit
         self.views: dict[str, str] = {}  # a rope's result is its input's buffer
@@ -201,10 +202,11 @@ class Compiler:
 
     def _quantise(self, x: str) -> None:
         """Quantise x just before its first use, unless the norm that makes it does so."""
-        if not any(name == quantised(x) for op in self.lowered for name, _, _ in op.writes):
+        if x not in self.quantised:
             self.lowered.append(Lowered("quantise", [x], [self._quantised(self.maker[x].out)]))
 
     def _quantised(self, x: Tensor) -> tuple[str, int, bool]:
+        self.quantised.add(x.name)
         if x.width % 32:
             raise FormatError(f"{x.name} is {x.width} wide, which is no multiple of 32")
         return quantised(x.name), x.width, True

@@ -19,6 +19,9 @@ class Placement:
         self.slots: list[tuple[int, bool]] = []
         met = _meetings(lowered)
         last = {name: met[i] for i, op in enumerate(lowered) for name in op.reads}
+        ends: dict[int, list[str]] = {}
+        for name, i in last.items():
+            ends.setdefault(i, []).append(name)
         taken_over = {op.in_place for op in lowered}
         outputs = _in_the_place_of(output, lowered)
         free: list[int] = []
@@ -30,8 +33,7 @@ class Placement:
                     self.where[name] = self._new(width, is_quantised)  # rows lie side by side
                 else:
                     self.where[name] = self._reuse(free, width, is_quantised)
-            ended = [name for name in self.where if last.get(name) == i and name not in taken_over]
-            free += [self.where[name] for name in ended]
+            free += [self.where[n] for n in ends.get(i, ()) if n not in taken_over]
 
     def _new(self, width: int, is_quantised: bool) -> int:
         self.slots.append((width, is_quantised))
