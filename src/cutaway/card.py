@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from cutaway.backends.base import kv_bytes
 from cutaway.files import model_name, size_of
 from cutaway.loading import Parts, open_as
 from cutaway.model import ModelConfig
@@ -17,8 +18,6 @@ from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
 from cutaway.text.vocabulary import BEGIN_ORIGIN
 from cutaway.weights import TensorInfo
-
-_HALF = 2  # bytes: keys and values are float16
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Card:
                 vocab_size=tokenizer.vocab_size,
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),
                 formats=by_format(file.tensors.values()),
-                kv_bytes=config.layers * config.kv_heads * config.head_dim * 2 * _HALF,
+                kv_bytes=kv_bytes(parts.graph),
                 template=template,
                 template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
                 begin=_begin(tokenizer, file.metadata),

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.model import Graph
+
 if TYPE_CHECKING:
     from cutaway._native import Pool
 
 KV_BLOCK = 32
 """Tokens per KV block."""
+
+LANES = 16
+"""Rows of a panel of ``cpu``, and the halves that the rows of its values are padded to."""
+_HALF = 2  # bytes
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -39,6 +45,13 @@ class Batch:
     sequences: Ints
     block_tables: Ints
     logit_rows: Ints
+
+
+def kv_bytes(graph: Graph) -> int:
+    """What ``cpu`` keeps of one token's keys and values, in all layers."""
+    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    widths = [(a["kv_heads"], a["head_dim"]) for a in attends]
+    return sum(heads * (dim + -(-dim // LANES) * LANES) * _HALF for heads, dim in widths)
 
 
 class Backend(Protocol):

@@ -13,16 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import _native
-from cutaway.backends.base import KV_BLOCK, Batch, Logits
+from cutaway.backends.base import KV_BLOCK, LANES, Batch, Logits, kv_bytes
 from cutaway.backends.cpu.compile import Compiler, Slice, Stack, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
 from cutaway.weights import ModelFile
 
-_HALF = 2  # bytes
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
-_LANES = 16  # rows of a panel, and the halves that values' rows are padded to
 _AT_ONCE = 1 << 20  # bytes of a matrix for each of these
 
 
@@ -86,7 +84,7 @@ def pack_matrices(
     for name, parts in groupby(wanted, lambda part: part[0]):
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
-        step = max(_AT_ONCE // row, 1) * _LANES  # rows
+        step = max(_AT_ONCE // row, 1) * LANES  # rows
         for part in parts:
             _, first, last = part
             packed[part] = arena.reserve(format, *shapes[part])
@@ -121,13 +119,6 @@ def read_vector(file: ModelFile, name: str) -> NDArray[np.float32]:
     vector = file.dequantize(name)
     file.release(name)
     return vector
-
-
-def kv_bytes(graph: Graph) -> int:
-    """What the keys and values of one token take in all layers, values padded to whole lanes."""
-    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
-    widths = [(a["kv_heads"], a["head_dim"]) for a in attends]
-    return sum(heads * (dim + -(-dim // _LANES) * _LANES) * _HALF for heads, dim in widths)
 
 
 def tiers() -> tuple[str, ...]:
