@@ -34,24 +34,12 @@ def neighbours(heads: int) -> Rewrite:
 
     transformers turns row i of a head with row i + half; GGUF's llama with its neighbour.
     """
-
-    def rewrite(x: Array) -> Array:
-        _check_rows(x, 2 * heads)
-        pairs = x.reshape(heads, 2, len(x) // heads // 2, *x.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(x.shape)
-
-    return rewrite
+    return lambda x: _parts(x, heads, 2).swapaxes(1, 2).reshape(x.shape)
 
 
 def queries_keys_values(heads: int) -> Rewrite:
     """GPT-NeoX keeps q, k, v of one head together; GGUF all queries, all keys, all values."""
-
-    def rewrite(x: Array) -> Array:
-        _check_rows(x, 3 * heads)
-        thirds = x.reshape(heads, 3, len(x) // heads // 3, *x.shape[1:])
-        return thirds.swapaxes(0, 1).reshape(x.shape)
-
-    return rewrite
+    return lambda x: _parts(x, heads, 3).swapaxes(0, 1).reshape(x.shape)
 
 
 def one_more(x: Array) -> Array:
@@ -59,6 +47,8 @@ def one_more(x: Array) -> Array:
     return x + np.float32(1)
 
 
-def _check_rows(x: Array, parts: int) -> None:
-    if len(x) % parts:
+def _parts(x: Array, heads: int, parts: int) -> Array:
+    """The rows of each head in so many parts: (heads, parts, rows, ...)."""
+    if len(x) % (heads * parts):
         raise FormatError(f"a tensor of {len(x)} rows does not hold a whole number of heads")
+    return x.reshape(heads, parts, len(x) // heads // parts, *x.shape[1:])
