@@ -126,6 +126,8 @@ def parse() -> Namespace:
 
 def main() -> None:
     args = parse()
+    if args.write:
+        replace_between_markers(args.write.read_text(), "agreement", "")  # now, not at the end
     text = args.text.read_text() if args.text else TEXT
     paths = [hub.resolve(name) for name in args.model or ("smollm2", "gemma3-270m")]
     rows = []
@@ -137,8 +139,8 @@ def main() -> None:
             rows.append(compared(plain, text, args.peer_python))
     print(markdown(rows))
     if args.write:
-        page = args.write.read_text()
-        args.write.write_text(replace_between_markers(page, "agreement", markdown(rows)))
+        text = replace_between_markers(args.write.read_text(), "agreement", markdown(rows))
+        args.write.write_text(text)
     print(json.dumps(rows))
 
 

@@ -85,13 +85,15 @@ def parse() -> Namespace:
 
 def main() -> None:
     args = parse()
+    if args.write:
+        replace_between_markers(args.write.read_text(), "architectures", "")  # now, not at the end
     sys.path.insert(0, str(TESTS))
     models = import_module("random_models")
     rows = [measured(models, name) for name in args.only or models.FAMILIES]
     print(markdown(rows))
     if args.write:
-        page = args.write.read_text()
-        args.write.write_text(replace_between_markers(page, "architectures", markdown(rows)))
+        text = replace_between_markers(args.write.read_text(), "architectures", markdown(rows))
+        args.write.write_text(text)
     print(json.dumps(rows))
 
 

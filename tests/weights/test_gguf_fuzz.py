@@ -6,22 +6,17 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
 from cutaway.weights import GGUFFile
+from damage import damage
 from gguf_bytes import small
 
 SMALL = small()
-places = st.integers(0, len(SMALL))
 pieces = st.binary(max_size=9) | st.sampled_from([b"\xff" * 8, b"\0" * 8, b"\1" + b"\0" * 7])
 
 
 @st.composite
 def damaged(draw):
-    """A small file after one to four replacements, insertions, deletions or cuts."""
-    raw = SMALL
-    for _ in range(draw(st.integers(1, 4))):
-        at, piece = draw(places), draw(pieces)
-        removed = draw(st.sampled_from([0, 1, len(piece), len(piece), len(raw)]))
-        raw = raw[:at] + piece + raw[at + removed :]
-    return raw
+    """A small file; see ``damage``."""
+    return damage(draw, SMALL, pieces)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.weights import FORMATS, dequantize
 from cutaway.weights.safetensors import SafetensorsFile
+from damage import damage
 from safetensors_bytes import entry, safetensors, small
 
 
@@ -106,18 +107,13 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 
 SMALL = small()
-places = st.integers(0, len(SMALL))
 pieces = st.binary(max_size=9) | st.sampled_from([b"-", b"9" * 9, b"[", b"}", b'"', b",", b"null"])
 
 
 @st.composite
 def damaged(draw):
-    """A small file after one to four replacements, insertions, deletions or cuts."""
-    raw = SMALL
-    for _ in range(draw(st.integers(1, 4))):
-        at, piece = draw(places), draw(pieces)
-        removed = draw(st.sampled_from([0, 1, len(piece), len(piece), len(raw)]))
-        raw = raw[:at] + piece + raw[at + removed :]
+    """A small file; see ``damage``."""
+    raw = damage(draw, SMALL, pieces)
     # Mostly with a length that fits, so that the damage reaches the entries.
     if draw(st.booleans()) and len(raw) > 8 and b"}}" in raw:
         length = raw.index(b"}}") + 2 - 8
