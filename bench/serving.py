@@ -25,7 +25,7 @@ import numpy as np
 
 import serving_runs as runs
 from cutaway import LLM
-from cutaway.bench.runs import MOST_STREAMS
+from cutaway.measure.runs import MOST_STREAMS
 from cutaway.progress import say
 from peers.table import replace_between_markers
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM
-from cutaway.bench import runs
 from cutaway.engine import StopParams
+from cutaway.measure import runs
 from cutaway.sampling import SamplingParams
 
 Prompt = str | Sequence[int]

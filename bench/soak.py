@@ -26,8 +26,8 @@ from typing import Any
 
 import load
 from cutaway import LLM
+from cutaway.api.options import Options, parse_options
 from cutaway.engine import AsyncEngine, AsyncStream, Engine, Sequence, Speculation, TokenStep
-from cutaway.options import Options, parse_options
 from cutaway.sampling import derive_seed
 from load import Visit
 

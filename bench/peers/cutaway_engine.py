@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from cutaway import LLM, __version__
-from cutaway.bench import costs_of, runs
+from cutaway import LLM
+from cutaway._version import __version__
+from cutaway.measure import runs
+from cutaway.measure.limits import costs_of
 from cutaway.sampling import SamplingParams
 from cutaway.weights import GGUFFile
 

@@ -7,15 +7,15 @@ used, so that ``import cutaway`` (and ``cutaway --help``) costs next to nothing.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cutaway._version import __version__
 from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
-    from cutaway.async_llm import AsyncLLM, AsyncTexts
+    from cutaway.api.async_llm import AsyncLLM, AsyncTexts
+    from cutaway.api.llm import LLM, Completion, Results, Stream
     from cutaway.engine import TokenStep
-    from cutaway.llm import LLM, Completion, Results, Stream
     from cutaway.sampling import SamplingParams
 
-__version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 _HOME = {
-    "LLM": "cutaway.llm",
-    "AsyncLLM": "cutaway.async_llm",
-    "AsyncTexts": "cutaway.async_llm",
-    "Completion": "cutaway.llm",
-    "Results": "cutaway.llm",
-    "Stream": "cutaway.llm",
+    "LLM": "cutaway.api.llm",
+    "AsyncLLM": "cutaway.api.async_llm",
+    "AsyncTexts": "cutaway.api.async_llm",
+    "Completion": "cutaway.api.llm",
+    "Results": "cutaway.api.llm",
+    "Stream": "cutaway.api.llm",
     "SamplingParams": "cutaway.sampling",
     "TokenStep": "cutaway.engine",
 }

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
 from cutaway import model
-from cutaway.bench import Costs, costs_of
+from cutaway.measure.limits import Costs, costs_of
 from cutaway.weights import GGUFFile
 
 

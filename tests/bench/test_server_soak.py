@@ -14,8 +14,8 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 import server_client
 import server_soak
+from cutaway.api.llm import LLM
 from cutaway.errors import CutawayError
-from cutaway.llm import LLM
 from random_llama import write_tiny_llama
 from server_client import WAYS, Question, Said, ask
 from server_process import figures, serving

@@ -11,7 +11,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 
 import load
 import soak
-from cutaway import llm
+from cutaway.api import llm
 from cutaway.engine import Policy
 
 SMALL = ["--requests", "80", "--kv-tokens", "192"]

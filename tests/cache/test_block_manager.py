@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from cutaway.cache import BlockManager
+from cutaway.engine.block_manager import BlockManager
 
 
 def spell(text):

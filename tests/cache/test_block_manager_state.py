@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cutaway.cache import BlockManager
+from cutaway.engine.block_manager import BlockManager
 
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
 

@@ -129,7 +129,7 @@ def _loaded(*argv: str) -> set[str]:
 
 def test_a_gguf_file_brings_no_reader_of_folders_and_no_quantiser(tiny_path):
     loaded = _loaded("generate", "-m", str(tiny_path), "--max-tokens", "1", "-q", "a")
-    assert "cutaway.weights.gguf" in loaded and "cutaway.llm" in loaded
+    assert "cutaway.weights.gguf" in loaded and "cutaway.api.llm" in loaded
     absent = {"cutaway.huggingface", *(f"cutaway.weights.{name}" for name in _ELSEWHERE)}
     assert not absent & loaded
 
@@ -142,19 +142,19 @@ def test_light_commands_import_nothing_heavy(argv):
 
 
 def test_writing_a_text_imports_no_more_than_it_needs():
-    code = "import cutaway.cli.generate, cutaway.llm, sys; print(*sys.modules)"
+    code = "import cutaway.cli.generate, cutaway.api.llm, sys; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(told.stdout.split())
-    assert "cutaway.llm" in loaded
+    assert "cutaway.api.llm" in loaded
     heavy = {"asyncio", "difflib", "html", "http", "secrets", "subprocess", "tempfile"}
-    assert loaded.isdisjoint({"cutaway.trace", "cutaway.rerun", "cutaway.recording", *heavy})
+    assert loaded.isdisjoint({"cutaway.trace", "cutaway.rerun", "cutaway.api.recording", *heavy})
 
 
 def test_help_imports_no_command():
     assert {name for name in _loaded("--help") if name.startswith("cutaway.")} == {
         "cutaway.cli",
         "cutaway.cli.main",
-        "cutaway.cli.streams",
+        "cutaway.cli.terminal.streams",
         "cutaway.errors",
     }
 

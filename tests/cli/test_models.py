@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM
-from cutaway.card import Card
 from cutaway.cli.main import main
 from cutaway.hub import catalog
 from cutaway.hub.catalog import Model, Part
+from cutaway.loading.info import Card
 from random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"

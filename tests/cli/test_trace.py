@@ -57,7 +57,7 @@ def test_help_lists_the_verbs(capsys):
 
 @pytest.mark.parametrize("verb", FILE_ALONE)
 def test_each_verb_has_help_with_examples(capsys, verb):
-    assert find_spec(f"cutaway.cli.trace_{verb}")
+    assert find_spec(f"cutaway.cli.trace.{verb}")
     said = printed(capsys, verb, "--help")
     assert f"\n  cutaway trace {verb} run.jsonl" in said
 

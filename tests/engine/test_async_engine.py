@@ -258,7 +258,7 @@ def test_the_thread_sleeps_while_nobody_is_there(monkeypatch):
 
 
 def test_who_uses_no_event_loop_does_not_load_one():
-    code = "import sys, cutaway.llm; print('asyncio' in sys.modules)"
+    code = "import sys, cutaway.api.llm; print('asyncio' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
     assert AsyncEngine.__module__ == "cutaway.engine.asynchronous"

@@ -8,7 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.backends.cpu import tiers
-from cutaway.files import open_model
+from cutaway.loading.open import open_model
 from cutaway.weights.gguf_writer import write_gguf
 
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")

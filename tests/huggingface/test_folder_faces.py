@@ -5,11 +5,11 @@ import json
 import pytest
 
 from cutaway import LLM
-from cutaway.card import Card
 from cutaway.cli.main import main
 from cutaway.errors import FormatError, InputError
-from cutaway.files import files_of, model_name, size_of, stat_model
-from cutaway.identity import identify
+from cutaway.loading.identity import identify
+from cutaway.loading.info import Card
+from cutaway.loading.open import files_of, model_name, size_of, stat_model
 
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.files import open_model
+from cutaway.loading.open import open_model
 from cutaway.weights.gguf_writer import write_gguf
 
 pytest.importorskip("transformers", reason="transformers is not installed")

@@ -65,6 +65,6 @@ def test_a_draft_model_that_does_not_fit_into_memory_is_said_in_a_sentence(llm, 
     def full(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("cutaway.loading.backends.load", full)
+    monkeypatch.setattr("cutaway.loading.model.backends.load", full)
     with pytest.raises(InputError, match=r"tiny\.gguf does not fit into memory beside the model"):
         llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)

@@ -1,6 +1,6 @@
 """Times of a text, by a clock that is read by hand."""
 
-from cutaway.completion import Stopwatch, Timing
+from cutaway.api.completion import Stopwatch, Timing
 
 
 def timing(*made: float) -> Timing:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway import LLM
 from cutaway.backends import Batch
 from cutaway.engine.batch import lay_rows
-from cutaway.verify import Company, Text, checks, differing_bits, instruction_set
+from cutaway.measure.verify import Company, Text, checks, differing_bits, instruction_set
 from cutaway.weights import FORMATS, GGUFFile
 from native_plans import TIERS, linear
 from random_llama import write_tiny_llama

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.verify import Text, differing_bits, instruction_set
+from cutaway.measure.verify import Text, differing_bits, instruction_set
 from native_plans import TIERS
 
 pytestmark = pytest.mark.model

@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.verify import Text, checks, differing_bits, text_of
+from cutaway.measure.verify import Text, checks, differing_bits, text_of
 from native_plans import TIERS
 from random_llama import write_tiny_llama
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM, _native
+from cutaway.measure.verify import instruction_set
 from cutaway.rerun import branch, diff, exposure, replay, snowball
 from cutaway.trace import Trace
-from cutaway.verify import instruction_set
 
 pytestmark = pytest.mark.model
 TIERS = tuple(_native.tiers().split(","))  # the best first

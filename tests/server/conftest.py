@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.server.settings import Settings
+from cutaway.server.http.settings import Settings
 from served import serve
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from asgi_client import call, request, scope_of
 from cutaway.errors import InputError
-from cutaway.server.errors import Refusal
-from cutaway.server.guard import OPEN_PATHS, Guard
+from cutaway.server.http.errors import Refusal
+from cutaway.server.http.guard import OPEN_PATHS, Guard
 
 BEARER = {"authorization": "Bearer sesame"}
 

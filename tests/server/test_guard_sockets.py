@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
 from asgi_client import connect, served
-from cutaway.server.guard import Guard
+from cutaway.server.http.guard import Guard
 
 
 class Told(Queue):

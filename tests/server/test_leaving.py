@@ -13,7 +13,7 @@ from openai import OpenAI
 
 from async_mock import Lockstep
 from cutaway import LLM
-from cutaway.server.settings import Settings
+from cutaway.server.http.settings import Settings
 from served import serve
 
 LONG = {"max_tokens": 400, "temperature": 0, "ignore_eos": True}

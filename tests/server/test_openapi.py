@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from schemathesis.engine import events, from_schema
 
 from cutaway import LLM
-from cutaway.server.chat import ChatRequest, Message, TextPart
-from cutaway.server.completions import CompletionRequest
-from cutaway.server.fields import StreamOptions
-from cutaway.server.settings import Settings
+from cutaway.server.http.settings import Settings
+from cutaway.server.openai.chat import ChatRequest, Message, TextPart
+from cutaway.server.openai.completions import CompletionRequest
+from cutaway.server.openai.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
 from served import serve
 

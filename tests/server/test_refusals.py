@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 
 from asgi_client import call, post, scope_of
 from cutaway.errors import CutawayError, FetchError, InputError, QueueFullError
-from cutaway.server.errors import Refusal
-from cutaway.server.guard import Guard
-from cutaway.server.refusals import install
-from cutaway.server.strict_json import StrictRoute
+from cutaway.server.http.errors import Refusal
+from cutaway.server.http.guard import Guard
+from cutaway.server.http.refusals import install
+from cutaway.server.http.strict_json import StrictRoute
 
 
 class Strict(BaseModel):

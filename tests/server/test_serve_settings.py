@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli import serve as command
 from cutaway.errors import InputError
-from cutaway.server.settings import Settings
+from cutaway.server.http.settings import Settings
 from served import serve
 
 
@@ -67,6 +67,6 @@ def test_the_model_file_is_named_before_anybody_asks(tiny_path, monkeypatch):
     since would be the client's mistake, told with its path."""
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm) as served:
-        monkeypatch.setattr("cutaway.identity.identify", None)
+        monkeypatch.setattr("cutaway.loading.identity.identify", None)
         answer = httpx.post(f"{served.url}/v1/completions", json={"prompt": "a", "max_tokens": 1})
         assert answer.status_code == 200

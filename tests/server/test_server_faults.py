@@ -6,7 +6,7 @@ import socket
 import httpx
 import pytest
 
-from cutaway.server.process import bind
+from cutaway.server.http.process import bind
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"

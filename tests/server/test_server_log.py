@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.server import log
+from cutaway.server.http import log
 
 NAMES = ("cutaway.server", "uvicorn.error", "uvicorn.access")
 REQUEST = {

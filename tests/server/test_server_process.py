@@ -15,13 +15,13 @@ import uvicorn
 from starlette.applications import Starlette
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.server import process
-from cutaway.server.idle import Idle
-from cutaway.server.process import bind, run
+from cutaway.server.http import process
+from cutaway.server.http.idle import Idle
+from cutaway.server.http.process import bind, run
 
 CHILD = """
 import asyncio, sys
-from cutaway.server import process
+from cutaway.server.http import process
 
 grace, process.CUT_AFTER_S, mode = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 process.HEAD_WITHIN_S = 0.2 if mode == "impatient" else process.HEAD_WITHIN_S

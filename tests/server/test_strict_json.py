@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from asgi_client import call, post, request, scope_of
-from cutaway.server.errors import Refusal
-from cutaway.server.refusals import install
-from cutaway.server.strict_json import MAX_DEPTH, MAX_VALUES, StrictRoute, parse
+from cutaway.server.http.errors import Refusal
+from cutaway.server.http.refusals import install
+from cutaway.server.http.strict_json import MAX_DEPTH, MAX_VALUES, StrictRoute, parse
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -7,10 +7,10 @@ from time import time_ns
 
 import pytest
 
-from cutaway import identity
 from cutaway.errors import InputError
-from cutaway.files import stat_model
-from cutaway.identity import identify
+from cutaway.loading.identity import identify
+from cutaway.loading import identity
+from cutaway.loading.open import stat_model
 from random_llama import write_tiny_llama
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.cli import play_lines
-from cutaway.cli.drawing import Style, width
-from cutaway.cli.play_screen import Player, frame
+from cutaway.cli.terminal.drawing import Style, width
+from cutaway.cli.trace import play_lines
+from cutaway.cli.trace.play_screen import Player, frame
 from cutaway.trace import Trace, diff, step_view, to_csv, to_html, to_openai, why
 from made_traces import embedded, runs, write
 

@@ -97,7 +97,7 @@ def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
 
 
 def test_a_key_is_asked_for(open_page, tiny_path):
-    from cutaway.server.settings import Settings
+    from cutaway.server.http.settings import Settings
 
     with serve(LLM(tiny_path, threads=1), Settings(api_key="secret")) as served:
         page = open_page(served.url, viewport={"width": 1400, "height": 900})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.llm import LLM
+    from cutaway.api.llm import LLM
 
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_running",
@@ -159,7 +159,7 @@ def model_options(args: Namespace) -> dict[str, Any]:
 
 def request_options(args: Namespace) -> dict[str, Any]:
     """The keywords of the request that were given, refused here, before a model is fetched."""
-    from cutaway.options import parse_options
+    from cutaway.api.options import parse_options
 
     options = {name: getattr(args, name) for name in _REQUEST if hasattr(args, name)}
     if "logit_bias" in options:

@@ -4,7 +4,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from importlib.util import find_spec
 from typing import Any
 
-from cutaway.cli import arguments, streams
+from cutaway.cli import arguments
+from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 
 _EPILOG = """
@@ -52,7 +53,7 @@ def run(args: Namespace) -> int:
     """Measure and print to standard output."""
     if find_spec("cutaway._native") is None:
         raise InputError("bench measures the native backend, which was not built here")
-    from cutaway.bench import Settings, benchmark
+    from cutaway.measure.report import Settings, benchmark
 
     settings = Settings(
         args.context, args.batch, args.prompt, args.repeats, args.threads, args.quantize

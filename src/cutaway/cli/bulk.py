@@ -18,8 +18,8 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.progress import Bar
 
 if TYPE_CHECKING:
-    from cutaway.bulk import Result, Results
-    from cutaway.llm import LLM
+    from cutaway.api.bulk import Result, Results
+    from cutaway.api.llm import LLM
 
 _LOADED = ("backend", "context", "quantize")
 """How the model is loaded, as far as a text may depend on it."""

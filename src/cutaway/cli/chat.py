@@ -9,7 +9,7 @@ from cutaway.cli import arguments, console, figures
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.llm import LLM
+    from cutaway.api.llm import LLM
 
 _EPILOG = """
 examples:

@@ -12,11 +12,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cutaway.cli.arguments import model_options
-from cutaway.cli.streams import tell
+from cutaway.cli.terminal.streams import tell
 
 if TYPE_CHECKING:
-    from cutaway.completion import Completion
-    from cutaway.llm import LLM, Stream
+    from cutaway.api.completion import Completion
+    from cutaway.api.llm import LLM, Stream
 
 __all__ = ["load", "stoppable", "tell", "tell_of_traces", "write", "write_stream"]
 
@@ -30,7 +30,7 @@ class _Stoppable(Protocol):
 def load(args: Namespace) -> "LLM":
     """The model that the arguments name, with a word on the terminal while it loads."""
     with _while("loading the model …", show=not args.quiet):
-        from cutaway.llm import LLM
+        from cutaway.api.llm import LLM
 
         return LLM(**model_options(args), progress=not args.quiet)
 

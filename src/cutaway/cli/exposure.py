@@ -4,8 +4,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, streams
-from cutaway.cli.drawing import Style, table
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import Style, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutaway.completion import Completion
+    from cutaway.api.completion import Completion
 
 Price = tuple[float, float]
 """Of a million tokens, in and out, in any currency."""

@@ -5,7 +5,7 @@ Knows columns and bars. Refuses to know how the curves were measured.
 
 from typing import TYPE_CHECKING
 
-from cutaway.cli.drawing import Style, table
+from cutaway.cli.terminal.drawing import Style, table
 
 if TYPE_CHECKING:
     from cutaway.rerun import Curve

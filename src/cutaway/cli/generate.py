@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, figures
-from cutaway.cli.streams import print_json
+from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.completion import Completion
-    from cutaway.stream import Stream
+    from cutaway.api.completion import Completion
+    from cutaway.api.stream import Stream
 
 _EPILOG = """
 examples:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import NamedTuple
 
-from cutaway.cli import streams
+from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
 
 
@@ -140,7 +140,7 @@ def _no_command(argv: list[str]) -> int:
 
 
 def _top_level() -> ArgumentParser:
-    from cutaway import __version__
+    from cutaway._version import __version__
 
     listing = "\n".join(f"  {name:<10} {command.help}" for name, command in _COMMANDS.items())
     parser = ArgumentParser(

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from cutaway import hub
-from cutaway.card import Card, Special
-from cutaway.cli.streams import print_json
+from cutaway.checks import check_int
+from cutaway.cli.terminal.streams import print_json
+from cutaway.loading.info import Card, Special
 from cutaway.model import ModelConfig
 from cutaway.progress import megabytes
-from cutaway.sampling import check_int
 
 
 def run(args: Namespace) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.cli.page import Page
+    from cutaway.cli.terminal.page import Page
     from cutaway.practice import Exercise, Start, Verdict
 
 _EPILOG = """
@@ -56,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
-    from cutaway.cli.page import Page
+    from cutaway.cli.terminal.page import Page
     from cutaway.practice import comparison, exercises
 
     start = _start(args)
@@ -74,8 +74,9 @@ def run(args: Namespace) -> int:
 
 
 def _start(args: Namespace) -> "Start":
+    from cutaway.checks import check_int
     from cutaway.practice import SAMPLE, from_trace
-    from cutaway.sampling.params import MAX_SEED, check_int
+    from cutaway.sampling.params import MAX_SEED
     from cutaway.trace import Trace
 
     if args.step is not None and args.trace is None:

@@ -12,12 +12,12 @@ from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import signals, streams
+from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
 from cutaway.progress import Bar, megabytes
 
 if TYPE_CHECKING:
-    from cutaway.card import Stored
+    from cutaway.loading.info import Stored
     from cutaway.weights import ModelFile
     from cutaway.weights.quantised import QuantisedFile
 
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Write the file, and say what became of the tensors on standard output."""
     from cutaway import hub
-    from cutaway.files import open_model
+    from cutaway.loading.open import open_model
     from cutaway.weights.gguf_writer import write_gguf
     from cutaway.weights.quantised import QuantisedFile, refuse_quantised
 
@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
 
 def _check(args: Namespace) -> None:
     from cutaway.backends import MAX_THREADS
-    from cutaway.sampling import check_int
+    from cutaway.checks import check_int
 
     if args.to not in (names := (*_QUANTISED, *_PLAIN)):
         raise InputError(f"--to must be one of {', '.join(names)}, not {args.to!r}")
@@ -114,8 +114,8 @@ def _bar(made: "ModelFile", *, show: bool) -> AbstractContextManager[Bar]:
 def _tell(
     args: Namespace, output: Path, before: "ModelFile", after: "QuantisedFile", seconds: float
 ) -> None:
-    from cutaway.card import by_format
-    from cutaway.files import size_of
+    from cutaway.loading.info import by_format
+    from cutaway.loading.open import size_of
 
     old, new = by_format(before.tensors.values()), by_format(after.tensors.values())
     if args.json:

@@ -12,7 +12,7 @@ from cutaway.errors import InputError
 from cutaway.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from cutaway.server.settings import Settings
+    from cutaway.server.http.settings import Settings
 
 _KEY = "CUTAWAY_API_KEY"
 _ALL = ("0.0.0.0", "::", "")  # addresses of this machine
@@ -74,13 +74,13 @@ def run(args: Namespace) -> int:
     if not 0 <= grace < float("inf"):
         raise InputError(f"--grace must be seconds, 0 or more, not {grace}")
     try:
-        from cutaway.server import log, process
         from cutaway.server.app import create_app
+        from cutaway.server.http import log, process
     except ImportError as error:
         raise InputError(
             f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
         ) from error
-    from cutaway.async_llm import AsyncLLM
+    from cutaway.api.async_llm import AsyncLLM
 
     host, port = args.host, args.port
     # Before a model is loaded for nothing.
@@ -110,7 +110,7 @@ def run(args: Namespace) -> int:
 
 def _settings(args: Namespace) -> "Settings":
     """What clients may do; a key in the environment is one that other users cannot see."""
-    from cutaway.server.settings import Settings
+    from cutaway.server.http.settings import Settings
 
     model = getattr(args, "model", DEFAULT_MODEL)
     own = [] if Path(model).expanduser().is_file() else [model]  # a path is no one's business

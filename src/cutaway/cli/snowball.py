@@ -4,9 +4,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, fork_curves, streams
-from cutaway.cli.drawing import Style, clip, table
+from cutaway.cli import arguments, console, fork_curves
 from cutaway.cli.fork_curves import EXPLAINED
+from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import Style, clip, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

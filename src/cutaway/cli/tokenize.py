@@ -2,7 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from cutaway.cli import arguments, streams
+from cutaway.cli import arguments
+from cutaway.cli.terminal import streams
 
 _EPILOG = """
 examples:
@@ -33,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Print a line per token: its id and its name."""
     from cutaway import hub
-    from cutaway.files import open_model
+    from cutaway.loading.open import open_model
     from cutaway.text import Tokenizer
 
     text = arguments.read_text(args.text)

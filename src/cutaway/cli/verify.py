@@ -10,9 +10,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, streams
+from cutaway.cli import arguments
+from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
-from cutaway.verify import THREADS, Check, checks, instruction_set
+from cutaway.measure.verify import THREADS, Check, checks, instruction_set
 
 if TYPE_CHECKING:
     from cutaway.backends import Backend
@@ -56,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Verify, print, and return 0, or 1 where bits differ."""
     from cutaway import backends, hub
-    from cutaway.files import model_name
+    from cutaway.loading.open import model_name
 
     if backends.default() != "cpu":
         raise InputError("verify needs the cpu backend, which was not built here")
@@ -79,8 +80,8 @@ def run(args: Namespace) -> int:
 
 
 def _loader(path: Path, quantize: str | None) -> Callable[[str, int], "Backend"]:
-    from cutaway.files import open_model
-    from cutaway.llm import LLM
+    from cutaway.api.llm import LLM
+    from cutaway.loading.open import open_model
     from cutaway.model.config import config_from_gguf
 
     with open_model(path) as file:
@@ -97,7 +98,7 @@ def _loader(path: Path, quantize: str | None) -> Callable[[str, int], "Backend"]
 
 
 def _sample(path: Path) -> list[int]:
-    from cutaway.files import open_model
+    from cutaway.loading.open import open_model
     from cutaway.text import Tokenizer
 
     with open_model(path) as file:

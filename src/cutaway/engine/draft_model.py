@@ -11,8 +11,8 @@ from itertools import takewhile
 import numpy as np
 
 from cutaway.backends import Backend, Batch
-from cutaway.cache import BlockManager
 from cutaway.engine.batch import lay_rows
+from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.sequence import Sequence
 from cutaway.sampling import Request, Sampled, sample
 

@@ -12,8 +12,9 @@ from time import perf_counter
 import numpy as np
 
 from cutaway.backends import Backend, Logits
-from cutaway.cache import BlockManager
+from cutaway.checks import check_ids
 from cutaway.engine.batch import batch_of, logits_of
+from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.limits import Limits
 from cutaway.engine.params import RunParams
@@ -23,7 +24,6 @@ from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import InputError, QueueFullError
 from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
-from cutaway.sampling.params import check_ids
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 

@@ -5,9 +5,8 @@ Knows names, ranges and defaults. Refuses to know what they do.
 
 from dataclasses import dataclass
 
+from cutaway.checks import check_ids, check_int
 from cutaway.errors import InputError
-from cutaway.sampling import check_int
-from cutaway.sampling.params import check_ids
 
 SPECULATE = ("off", "ngram", "draft")
 MOST_LOGPROBS = 1000

@@ -7,7 +7,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cutaway.cache import BlockManager
+from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.sequence import Sequence
 
 Propose = Callable[[list[tuple[Sequence, int]]], list[list[int]]]

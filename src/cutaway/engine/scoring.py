@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutaway.backends import Batch, Logits
+from cutaway.checks import check_ids, check_int
 from cutaway.engine.batch import lay_rows
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import check_int
-from cutaway.sampling.params import check_ids
 
 if TYPE_CHECKING:
     from cutaway.engine.engine import Engine

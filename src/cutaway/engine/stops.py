@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.sampling import check_int
 
 
 class FinishReason(StrEnum):

@@ -10,9 +10,10 @@ from math import exp, isfinite
 
 import numpy as np
 
+from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
-from cutaway.sampling.params import MAX_SEED, check_int
+from cutaway.sampling.params import MAX_SEED
 from cutaway.trace import Step, Trace
 from cutaway.trace.figures import printable, stage_label
 

@@ -6,12 +6,12 @@ Knows where the text forks and which luck it goes on with. Refuses to know termi
 from os import PathLike
 from typing import Any, Literal
 
-from cutaway.completion import Completion
+from cutaway.api.completion import Completion
+from cutaway.api.llm import LLM
+from cutaway.api.stream import Stream
+from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.rerun.request import check_vocabulary, settings_of
-from cutaway.sampling import check_int
-from cutaway.stream import Stream
 from cutaway.trace import Parent, Trace
 from cutaway.trace.write import check_path
 

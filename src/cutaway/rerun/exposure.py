@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.completion import Completion
+from cutaway.api.completion import Completion
+from cutaway.api.llm import LLM
+from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.progress import Bar, tokens_done
 from cutaway.rerun.figures import Estimate, bands, estimate
 from cutaway.rerun.request import UNSTOPPED, run_together
-from cutaway.sampling import check_int, derive_seed
+from cutaway.sampling import derive_seed
 
 Curves = NDArray[np.float64]
 """One row per window, one column per position after the cut: (windows, horizon)."""

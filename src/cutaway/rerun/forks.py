@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.rerun.figures import Curve, divergence, surprise
 from cutaway.rerun.request import check_vocabulary
 from cutaway.trace import Trace

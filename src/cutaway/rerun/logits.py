@@ -3,9 +3,9 @@
 Knows that the hash on record proves them. Refuses to know files and terminals.
 """
 
+from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import CutawayError, InputError
-from cutaway.llm import LLM
 from cutaway.rerun.request import check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutaway.api.llm import LLM
 from cutaway.engine import TokenStep
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.progress import Bar, tokens_done
 from cutaway.rerun.request import (
     Disagreement,

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from typing import Any
 
-from cutaway import __version__
-from cutaway.completion import Completion, chain_as_data
+from cutaway._version import __version__
+from cutaway.api.completion import Completion, chain_as_data
+from cutaway.api.llm import LLM
+from cutaway.api.stream import Stream
 from cutaway.engine import StopParams
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.sampling import SamplingParams
-from cutaway.stream import Stream
 from cutaway.trace import Head, Trace
 from cutaway.trace.figures import chain_label
 

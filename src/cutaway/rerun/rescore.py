@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from math import log
 from typing import Any
 
-from cutaway.completion import Completion
+from cutaway.api.completion import Completion
+from cutaway.api.llm import LLM
 from cutaway.engine import TokenStep
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
 from cutaway.trace import Step, Trace
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from cutaway.api.completion import Completion
+from cutaway.api.llm import LLM
 from cutaway.backends import Logits
-from cutaway.completion import Completion
+from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.llm import LLM
 from cutaway.progress import Bar, texts_done, tokens_done
 from cutaway.rerun.figures import Curve, Estimate, bands, estimate
 from cutaway.rerun.forks import Fork, Original
 from cutaway.rerun.request import UNSTOPPED, run_together
-from cutaway.sampling import check_int
 
 CURVES = ("forced", "cost", "free")
 

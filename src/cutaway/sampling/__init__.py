@@ -17,7 +17,7 @@ from cutaway.sampling.logprobs import Logprobs, ReadRow
 from cutaway.sampling.look import Candidate, Look, Observed
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.native import Recipe, Request, Sampled, sample
-from cutaway.sampling.params import Processor, SamplingParams, check_int
+from cutaway.sampling.params import Processor, SamplingParams
 from cutaway.sampling.presets import PRESETS
 from cutaway.sampling.reading import read_rows
 
@@ -39,7 +39,6 @@ __all__ = [
     "StageReport",
     "apply",
     "build_chain",
-    "check_int",
     "derive_seed",
     "draw",
     "logprob",

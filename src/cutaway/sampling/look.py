@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.checks import check_ids, check_int
 from cutaway.errors import InputError
 from cutaway.sampling.chain import Candidates, Stage, StageReport, logprob, reports
 from cutaway.sampling.fixed_math import entropy, log_sum_exp
 from cutaway.sampling.logprobs import rank
 from cutaway.sampling.luck import gumbel
-from cutaway.sampling.params import Row, check_ids, check_int
+from cutaway.sampling.params import Row
 
 BINS = 32  # of the sketch, one nat each
 

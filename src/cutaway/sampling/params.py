@@ -4,16 +4,16 @@ Knows the names, ranges and defaults of the settings. Refuses to know what they 
 (chain.py) and who set them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from numbers import Integral, Real
-from operator import index
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.sampling.presets import PRESETS
 
@@ -35,30 +35,6 @@ def _number(name: str, value: Any) -> float:
     except OverflowError:  # an integer beyond float
         pass
     raise InputError(f"{name} must be a finite number, not {value!r}")
-
-
-def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """Return value as a plain int, NumPy's too; InputError unless it is one in [low, high]."""
-    span = f"{low} or more" if high is None else f"between {low} and {high}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name} must be a whole number, {span}, not {value!r}")
-    plain = index(value)
-    if plain < low or (high is not None and plain > high):
-        raise InputError(f"{name} must be {span}, not {plain}")
-    return plain
-
-
-def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
-    """Token ids as plain ints, NumPy's too; InputError unless all are whole numbers."""
-    try:
-        if isinstance(ids, (str, bytes, bytearray, memoryview)):  # the last three hold numbers
-            raise TypeError
-        found = tuple(ids)
-        if any(isinstance(token_id, bool) for token_id in found):
-            raise TypeError
-        return tuple(map(index, found))
-    except TypeError:
-        raise InputError(f"{name} must be token ids, and those are whole numbers") from None
 
 
 @dataclass(frozen=True, kw_only=True)

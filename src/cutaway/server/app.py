@@ -13,15 +13,16 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
-from cutaway import __version__
-from cutaway.async_llm import AsyncLLM
-from cutaway.server import endpoints, page, practice, refusals, status, tokens
-from cutaway.server.document import Documented
-from cutaway.server.guard import OPEN_PATHS, Guard
-from cutaway.server.log import access
-from cutaway.server.metrics import Metrics
+from cutaway._version import __version__
+from cutaway.api.async_llm import AsyncLLM
+from cutaway.server import endpoints, page, practice, status, tokens
+from cutaway.server.http import refusals
+from cutaway.server.http.guard import OPEN_PATHS, Guard
+from cutaway.server.http.log import access
+from cutaway.server.http.metrics import Metrics
+from cutaway.server.http.settings import Settings
+from cutaway.server.openai.document import Documented
 from cutaway.server.service import Service, Told
-from cutaway.server.settings import Settings
 
 ROUTERS = (endpoints.router, tokens.router, status.router, page.router, practice.router)
 

@@ -10,20 +10,20 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from cutaway.api.prompts import Prompt
 from cutaway.errors import CutawayError, InputError, TooLongError
-from cutaway.prompts import Prompt
-from cutaway.server.chat import ChatChoices, ChatRequest
-from cutaway.server.completions import CompletionChoices, CompletionRequest
-from cutaway.server.document import TEXT, replies
-from cutaway.server.errors import Refusal
 from cutaway.server.events import Events, EventStream, dumps
-from cutaway.server.fields import TextFields
-from cutaway.server.response_shapes import Response as ResponseShape
-from cutaway.server.response_shapes import ResponseEvent
-from cutaway.server.responses import ResponsesAnswer, ResponsesRequest
+from cutaway.server.http.errors import Refusal
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.chat import ChatChoices, ChatRequest
+from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
+from cutaway.server.openai.document import TEXT, replies
+from cutaway.server.openai.request_models import TextFields
+from cutaway.server.openai.response_schemas import Response as ResponseShape
+from cutaway.server.openai.response_schemas import ResponseEvent
+from cutaway.server.openai.responses import ResponsesAnswer, ResponsesRequest
+from cutaway.server.openai.schemas import ChatChunk, ChatCompletion, Completion, CompletionChunk
 from cutaway.server.service import Job, Service, Told, unless_gone
-from cutaway.server.shapes import ChatChunk, ChatCompletion, Completion, CompletionChunk
-from cutaway.server.strict_json import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 

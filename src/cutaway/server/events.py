@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from cutaway.engine import TokenStep
 from cutaway.errors import CutawayError
-from cutaway.server.errors import Refusal
+from cutaway.server.http.errors import Refusal
 from cutaway.server.service import Job, unless_gone
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies are not to wait

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from cutaway import __version__
+from cutaway._version import __version__
 from cutaway.sampling import PRESETS
 from cutaway.server.events import dumps
-from cutaway.server.fields import SampledFields
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
-from cutaway.server.strict_json import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

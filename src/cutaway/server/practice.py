@@ -14,6 +14,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
+from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.practice import (
     SAMPLE,
@@ -26,10 +27,9 @@ from cutaway.practice import (
     exercises,
     from_values,
 )
-from cutaway.sampling import check_int
 from cutaway.server.events import dumps
-from cutaway.server.fields import Body
-from cutaway.server.strict_json import StrictRoute
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.request_models import Body
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

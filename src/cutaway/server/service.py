@@ -15,16 +15,16 @@ from weakref import WeakSet
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from cutaway import __version__
-from cutaway.async_llm import AsyncLLM, AsyncTexts
+from cutaway._version import __version__
+from cutaway.api.async_llm import AsyncLLM, AsyncTexts
+from cutaway.api.options import Options
+from cutaway.api.prompts import Prompt
+from cutaway.api.writing import Writing
 from cutaway.engine import TokenStep
 from cutaway.errors import InputError
-from cutaway.options import Options
-from cutaway.prompts import Prompt
-from cutaway.server.errors import Refusal
-from cutaway.server.metrics import Metrics, TextFigures
+from cutaway.server.http.errors import Refusal
+from cutaway.server.http.metrics import Metrics, TextFigures
 from cutaway.trace import TraceBuffer
-from cutaway.writing import Writing
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from cutaway.server.document import plain_replies, replies
-from cutaway.server.errors import Refusal
 from cutaway.server.events import dumps
-from cutaway.server.plain_shapes import Health, Model, Models, Ready
+from cutaway.server.http.errors import Refusal
+from cutaway.server.openai.document import plain_replies, replies
+from cutaway.server.openai.plain_schemas import Health, Model, Models, Ready
 from cutaway.server.service import Service
 
 router = APIRouter(tags=["status"])

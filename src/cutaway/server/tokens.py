@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.server.chat import Message
-from cutaway.server.document import FIELDS, replies
-from cutaway.server.errors import Refusal
 from cutaway.server.events import dumps
-from cutaway.server.fields import Body, examples
-from cutaway.server.plain_shapes import Detokenized, Tokenized
+from cutaway.server.http.errors import Refusal
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.chat import Message
+from cutaway.server.openai.document import FIELDS, replies
+from cutaway.server.openai.plain_schemas import Detokenized, Tokenized
+from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone
-from cutaway.server.strict_json import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
 _LONG = 1 << 16  # characters, which take half a second

@@ -1,0 +1,126 @@
+"""Many requests through one engine: a few at a time, each result as soon as it ends.
+
+Knows how many run, and that an error belongs to its request. Refuses to know what a
+request looks like.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from cutaway.api.completion import Completion
+from cutaway.api.stream import Stream, SyncEngine
+from cutaway.errors import CutawayError
+
+__all__ = ["Result", "Results"]
+
+Result = Completion | list[Completion] | CutawayError
+"""What became of a request: what ``generate`` returns, or what it would have raised."""
+
+
+class Results(Iterator[tuple[int, Result]]):
+    """(index of the request, its result) in the order in which they end.
+
+    Closing it (or leaving its ``with`` block, or dropping it) early aborts what runs.
+    tell: called after every turn of the loop
+    """
+
+    def __init__(
+        self,
+        engine: SyncEngine,
+        requests: Iterable[Any],
+        start: Callable[[Any], list[Stream]],
+        most: int,
+    ) -> None:
+        """start: queue a request's sequences, or raise; most: of these that are queued at once."""
+        self._engine, self._start, self._most = engine, start, most
+        self._requests = enumerate(requests)
+        self._open: dict[int, list[Stream]] = {}
+        self._ended: deque[tuple[int, Result]] = deque()
+        self._tokens = 0  # of those that ended
+        self.stop_asked = False
+        self.tell: Callable[[], object] = lambda: None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were written so far, unfinished texts included."""
+        return self._tokens + sum(map(_tokens, self._open.values()))
+
+    def __next__(self) -> tuple[int, Result]:
+        try:
+            while not self._ended and not self.stop_asked and self._fill():
+                self._engine.turn()
+                self._collect()
+                self.tell()
+        except BaseException:
+            self.close()
+            raise
+        if self._ended:
+            return self._ended.popleft()
+        self.close()
+        raise StopIteration
+
+    def stop(self) -> None:
+        """Ask for the end: the next turn is not begun, and what ended in this one is told still.
+
+        Safe in a signal handler.
+        """
+        self.stop_asked = True
+
+    def __enter__(self) -> "Results":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what has not ended, and free what it held."""
+        self.stop_asked = True
+        for streams in self._open.values():
+            for stream in streams:
+                stream.close()
+        self._open.clear()
+        self._ended.clear()
+
+    def _fill(self) -> bool:
+        """Take requests while there is room; False where nothing is left to do."""
+        room = self._most - sum(map(len, self._open.values()))
+        while room > 0 and not self._ended:
+            if (following := next(self._requests, None)) is None:
+                break
+            index, request = following
+            try:
+                self._open[index] = self._start(request)
+                room -= len(self._open[index])
+            except CutawayError as error:
+                self._ended.append((index, error))
+        return bool(self._open or self._ended)
+
+    def _collect(self) -> None:
+        for index, streams in list(self._open.items()):
+            if all(stream.sequence.finish_reason for stream in streams):
+                del self._open[index]
+                self._tokens += _tokens(streams)
+                self._ended.append((index, _result(streams)))
+
+
+def _tokens(streams: list[Stream]) -> int:
+    return sum(len(stream.sequence.output_token_ids) for stream in streams)
+
+
+def _result(streams: list[Stream]) -> Result:
+    """Of samples that have all ended."""
+    for stream in streams:
+        if stream.sequence.error:
+            return _explained(stream.sequence.error)
+    samples = [stream.finish() for stream in streams]
+    return samples if len(samples) > 1 else samples[0]
+
+
+def _explained(error: Exception) -> CutawayError:
+    """The error itself, or a sentence about whatever the caller's own processor raised."""
+    if isinstance(error, CutawayError):
+        return error
+    explained = CutawayError(f"{type(error).__name__}: {error}")
+    explained.__cause__ = error
+    return explained

@@ -1,0 +1,35 @@
+"""Checks of arguments that every room makes: whole numbers, and token ids.
+
+Knows Python's and NumPy's numbers. Refuses to know what they are for.
+"""
+
+from collections.abc import Iterable
+from numbers import Integral
+from operator import index
+from typing import Any
+
+from cutaway.errors import InputError
+
+
+def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """Return value as a plain int, NumPy's too; InputError unless it is one in [low, high]."""
+    span = f"{low} or more" if high is None else f"between {low} and {high}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"{name} must be a whole number, {span}, not {value!r}")
+    plain = index(value)
+    if plain < low or (high is not None and plain > high):
+        raise InputError(f"{name} must be {span}, not {plain}")
+    return plain
+
+
+def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
+    """Token ids as plain ints, NumPy's too; InputError unless all are whole numbers."""
+    try:
+        if isinstance(ids, (str, bytes, bytearray, memoryview)):  # the last three hold numbers
+            raise TypeError
+        found = tuple(ids)
+        if any(isinstance(token_id, bool) for token_id in found):
+            raise TypeError
+        return tuple(map(index, found))
+    except TypeError:
+        raise InputError(f"{name} must be token ids, and those are whole numbers") from None

@@ -1,0 +1,4 @@
+"""What a terminal shows and how it is left: text, screens, keys, standard streams and signals.
+
+Refuses to know what is shown.
+"""

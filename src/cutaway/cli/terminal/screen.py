@@ -1,0 +1,152 @@
+"""A terminal as a screen with keys: the other screen, raw keys, its size, and all of it undone.
+
+Knows termios, escape sequences and signals. Refuses to know what is drawn. However the
+``with`` block is left (a return, an error, Ctrl-C, a hangup), the terminal is as it was.
+"""
+
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from cutaway.cli.terminal import signals
+
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
+_LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_ESCAPE_S = 0.05  # what follows an escape comes at once, or it was the key
+
+_KEYS = {
+    "[D": "left", "OD": "left", "[C": "right", "OC": "right",
+    "[A": "up", "OA": "up", "[B": "down", "OB": "down",
+    "[1;2D": "shift-left", "[1;2C": "shift-right", "[d": "shift-left", "[c": "shift-right",
+    "[H": "home", "OH": "home", "[1~": "home", "[7~": "home",
+    "[F": "end", "OF": "end", "[4~": "end", "[8~": "end",
+    "[5~": "page-up", "[6~": "page-down", "": "escape",
+}  # fmt: skip
+_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O[ -~]|)|([^\x1b])", re.DOTALL)
+_UNFINISHED = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
+
+
+def keys_of(typed: str) -> list[str]:
+    """The names of the keys in what was typed; a printable key is its own name."""
+    found = [
+        plain or _KEYS.get(sequence, "unknown") for sequence, plain in _SEQUENCE.findall(typed)
+    ]
+    return [name for name in found if name != "unknown"]
+
+
+class Screen:
+    """The terminal while it is ours: ``draw`` lines, wait for what is ``pressed``."""
+
+    def __init__(self, wake: int) -> None:
+        self._wake = wake  # becomes readable when a signal came: the size may have changed
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        return columns or 80, rows or 24
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines from the top, and nothing else; each must fit."""
+        rows = "\r\n".join(f"{line}\x1b[K" for line in lines)
+        sys.stdout.write(f"\x1b[H{rows}\x1b[J")
+        sys.stdout.flush()
+
+    def pressed(self) -> list[str]:
+        """Wait for keys and name them; none where the size changed.
+
+        Raises EOFError where nobody can type any more.
+        """
+        stdin = sys.stdin.fileno()
+        ready, _, _ = select.select([stdin, self._wake], [], [])
+        if self._wake in ready:
+            os.read(self._wake, 4096)
+        if stdin not in ready:
+            return []
+        typed = self._typed(stdin)
+        while _UNFINISHED.search(typed) and select.select([stdin], [], [], _ESCAPE_S)[0]:
+            typed += self._typed(stdin)
+        return keys_of(typed)
+
+    def _typed(self, stdin: int) -> str:
+        try:
+            data = os.read(stdin, 1024)
+        except OSError as error:  # the terminal is gone
+            raise EOFError from error
+        if not data:
+            raise EOFError
+        return data.decode("utf-8", "replace")
+
+
+@contextmanager
+def screen() -> Iterator[Screen]:
+    """The other screen with raw keys, on standard input and output, until the block is left.
+
+    Ctrl-C raises KeyboardInterrupt, a hangup or a kill SystemExit; Ctrl-Z gives the terminal
+    back until the program goes on.
+    """
+    before = termios.tcgetattr(sys.stdin)
+    with _woken_by_signals() as wake, signals.handling(_handlers(before)):
+        try:
+            _enter()
+            yield Screen(wake)
+        finally:
+            _leave(before)
+
+
+def can_be_used() -> bool:
+    """Whether a person sits at both ends."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _enter() -> None:
+    tty.setcbreak(sys.stdin)
+    _write(_ENTER)
+
+
+def _leave(before: list[object]) -> None:
+    with suppress(OSError, termios.error):  # after a hangup there is no terminal to mend
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)  # type: ignore[arg-type]
+        _write(_LEAVE)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _handlers(before: list[object]) -> dict[signal.Signals, signals.Handler]:
+    def pause(number: int, _: FrameType | None) -> None:
+        _leave(before)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # sleeps here
+        signal.signal(number, pause)
+        _enter()
+
+    return {
+        signal.SIGTERM: signals.leave,
+        signal.SIGHUP: signals.leave,
+        signal.SIGTSTP: pause,
+        signal.SIGWINCH: lambda *_: None,  # only wakes
+    }
+
+
+@contextmanager
+def _woken_by_signals() -> Iterator[int]:
+    """A pipe that becomes readable at every signal, so that waiting for keys ends."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(reader)
+        os.close(writer)

@@ -1,0 +1,62 @@
+"""``cutaway trace VERB``: what can be done with a run on record.
+
+Knows the names of the verbs. Refuses to know what a verb does: its module, which has
+``add_arguments(parser)`` and ``run(args) -> int``, is imported when it is chosen.
+"""
+
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from importlib import import_module
+
+from cutaway.cli.main import run_command, unknown
+from cutaway.errors import InputError
+
+VERBS = {
+    "play": "show it step by step, in the terminal or as a page",
+    "why": "say why the text ended, and why not before",
+    "diff": "compare two: where they part, and whether they meet again",
+    "export": "write its probabilities as OpenAI logprobs or CSV",
+    "replay": "run it again and check that every bit is the same",
+    "logits": "write the full logits of every step, checked against the record",
+    "rescore": "read its tokens under another model or other settings",
+    "branch": "put another token at one step and go on from there",
+}
+"""Verb -> help; its module is cutaway.cli.trace.VERB."""
+
+_EXAMPLES = """
+examples:
+  cutaway generate "The sky is" --trace run.jsonl
+  cutaway trace play run.jsonl
+  cutaway trace why run.jsonl
+  cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
+  cutaway trace diff run.jsonl fork.jsonl
+
+play, why, diff and export need the file alone, the others the model too.
+'cutaway trace VERB --help' explains a verb.
+"""
+
+
+def run(argv: list[str]) -> int:
+    """Run the verb that the arguments begin with."""
+    if not argv or argv[0].startswith("-"):
+        parser = _parser()
+        parser.parse_args(argv)  # leaves for --help and whatever it does not know
+        parser.print_help(sys.stderr)
+        return 2
+    verb, *rest = argv
+    if verb not in VERBS:
+        raise InputError(unknown("verb", verb, VERBS))
+    module = import_module(f"cutaway.cli.trace.{verb}")
+    return run_command(f"cutaway trace {verb}", VERBS[verb], rest, module.add_arguments, module.run)
+
+
+def _parser() -> ArgumentParser:
+    listing = "\n".join(f"  {verb:<10} {help}" for verb, help in VERBS.items())
+    return ArgumentParser(
+        prog="cutaway trace",
+        usage="cutaway trace VERB FILE ...",
+        description="Look at a run on record.",
+        epilog=f"verbs:\n{listing}\n{_EXAMPLES}",
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )

@@ -1,0 +1,64 @@
+"""``cutaway trace branch``: another token at one step, and what becomes of the text."""
+
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace
+
+from cutaway.cli import arguments, console, figures
+from cutaway.cli.terminal import streams
+
+_EPILOG = """
+examples:
+  cutaway trace branch run.jsonl --at 12 --token " never"
+  cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
+  cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
+
+A word that follows another has its space in front. Each position keeps the luck that it had;
+--luck fresh takes another seed. The new trace names the old one as its parent.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace branch``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    parser.add_argument(
+        "--at", type=int, required=True, metavar="STEP", help="where; the first step is 0"
+    )
+    token = parser.add_mutually_exclusive_group(required=True)
+    token.add_argument("--token", metavar="TEXT", help="exactly one token's text")
+    token.add_argument("--id", type=int, metavar="N", help="the token's id")
+    parser.add_argument(
+        "--luck", choices=("same", "fresh"), default="same", help="of the tokens after it"
+    )
+    parser.add_argument("--seed", type=int, default=SUPPRESS, metavar="S", help="of the fresh luck")
+    parser.add_argument(
+        "--max-tokens", type=int, default=SUPPRESS, metavar="N",
+        help="of the whole answer, the part before the fork included; default: as recorded",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trace", default=SUPPRESS, metavar="OUT", help="write a trace of the fork"
+    )
+    arguments.add_model_arguments(parser)
+    arguments.add_output_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+
+
+def run(args: Namespace) -> int:
+    """Branch, print the new text, and return 0, or 130 where Ctrl-C ended it."""
+    from cutaway.trace import Trace
+
+    trace, options = Trace.read(args.file), arguments.request_options(args)
+    llm = console.load(args)
+    from cutaway.rerun import open_branch
+
+    token = args.token if args.id is None else args.id
+    stream = open_branch(llm, trace, args.at, token, luck=args.luck, **options)
+    with stream, console.stoppable(stream):
+        done = console.write(stream, show=not args.json)
+    if args.json:
+        streams.print_json(figures.document(done, args.price))
+    elif sys.stdout.isatty():
+        print(flush=True)
+    if not args.quiet:
+        console.tell(figures.statistics(done, args.price))
+    return 130 if done.finish_reason == "aborted" else 0

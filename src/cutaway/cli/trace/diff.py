@@ -1,0 +1,124 @@
+"""``cutaway trace diff``: two runs on record, from the files alone."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console, fork_curves
+from cutaway.cli.fork_curves import EXPLAINED
+from cutaway.cli.terminal.drawing import Style, clip
+from cutaway.cli.terminal.streams import print_json
+from cutaway.trace import Change, Cost, Difference, Meeting, Trace, Way, diff
+from cutaway.trace.differences import MEETING
+from cutaway.trace.figures import chain_label, percent
+
+if TYPE_CHECKING:
+    from cutaway.rerun import Fork
+
+_EPILOG = f"""
+examples:
+  cutaway trace diff run.jsonl fork.jsonl
+  cutaway trace diff run.jsonl other.jsonl --json
+  cutaway trace diff run.jsonl fork.jsonl -m smollm2
+
+The files are enough: bits are each text's surprise under its own model. With -m, that model tells
+where B's first other token leads, by distance from it; A is the original, B's token the mistake:
+{EXPLAINED}
+"""
+
+_VALUE = 40  # cells of a setting's value
+_TEXT = 50  # of a stretch of text
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace diff``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("a", metavar="A", help="a trace")
+    parser.add_argument("b", metavar="B", help="another, or a fork of it")
+    arguments.add_model_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Compare and print."""
+    a, b = Trace.read(args.a), Trace.read(args.b)
+    found, fork = diff(a, b), _measured(args, a, b) if hasattr(args, "model") else None
+    if args.json:
+        print_json(asdict(found) | ({"fork": fork.to_dict()} if fork else {}))
+        return 0
+    style = Style.of(sys.stdout)
+    print("\n".join(style.text(line) for line in _lines(a, b, found)))
+    if fork and len(fork.forced):
+        print("\n".join(["", *fork_curves.lines(style, fork.forced, fork.cost, fork.free)]))
+    return 0
+
+
+def _measured(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
+    """What a model makes of B as a fork of A."""
+    llm = console.load(args)
+    from cutaway import rerun
+
+    return rerun.diff(llm, a, b)
+
+
+def _lines(a: Trace, b: Trace, found: Difference) -> Iterator[str]:
+    yield f"A  {a.path}: {_cost(found.a)}"
+    yield f"B  {b.path}: {_cost(found.b)}{', a fork of A' if found.is_fork else ''}"
+    yield from ("", "What differs in the settings:" if found.changes else "The settings are equal.")
+    yield from (_change(c) for c in found.changes if not (c.name == "parent" and found.is_fork))
+    yield from ("", _common(found))
+    if found.parting is None:
+        return
+    yield f"They part at step {found.parting.index}:"
+    yield from (_way("A", found.parting.a), _way("B", found.parting.b))
+    yield f"From there on, A is {_cost(found.a_after)}, B is {_cost(found.b_after)}."
+    yield from _meetings(a, found.meetings)
+
+
+def _cost(cost: Cost) -> str:
+    each = "" if cost.per_token is None else f", {cost.per_token:.2f} bits each"
+    return f"{cost.tokens} token{'s' * (cost.tokens != 1)}{each}"
+
+
+def _change(change: Change) -> str:
+    told = chain_label if change.name == "chain" else str
+    a, b = (clip(told(value), _VALUE) for value in (change.a, change.b))
+    return f"  {change.name:<20} {a:<{_VALUE}}  {b}".rstrip()
+
+
+def _common(found: Difference) -> str:
+    prompts = "The prompts are equal" if found.same_prompt else "The prompts differ"
+    at = found.logits_differ_at
+    logits = "the logits up to there are equal, bit for bit" if at is None else _differing(at)
+    return f"{prompts}. {_equal(found)}; {logits}."
+
+
+def _equal(found: Difference) -> str:
+    if found.common < 2:
+        return "The first token is equal" if found.common else "No token is equal"
+    return f"{'The first' if found.parting else 'All'} {found.common} tokens are equal"
+
+
+def _differing(step: int) -> str:
+    return f"the logits differ from step {step} on"
+
+
+def _way(name: str, way: Way | None) -> str:
+    if way is None:
+        return f"  {name} has ended"
+    shares = f"{percent(way.under_a)} in A, {percent(way.under_b)} in B"
+    return f"  {name} goes on with '{way.token}': {shares}"
+
+
+def _meetings(a: Trace, meetings: tuple[Meeting, ...]) -> Iterator[str]:
+    if not meetings:
+        yield f"They never meet again in as much as {MEETING} tokens."
+        return
+    yield "They meet again at"
+    for meeting in meetings:
+        steps = a.steps[meeting.a : meeting.a + meeting.length]
+        text = clip("".join(a.name_of(step.token_id) for step in steps), _TEXT)
+        yield f"  A {meeting.a}, B {meeting.b}: {meeting.length} tokens, '{text}'"

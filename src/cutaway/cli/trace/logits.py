@@ -1,0 +1,52 @@
+"""``cutaway trace logits``: full logits, computed again and held against the record."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import streams
+from cutaway.errors import InputError
+
+_EPILOG = """
+examples:
+  cutaway trace logits run.jsonl --out run.npy
+  python -c "import numpy; print(numpy.load('run.npy').shape)"
+
+A trace keeps the hash of each step's logits and not the 49,152 numbers: they follow from the
+tokens. Here they are computed again; a row whose hash is another is an error. The file is NumPy's
+(.npy): float32, a row per step, as the model gave them, before temperature and filters.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace logits``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    parser.add_argument("--out", metavar="OUT.npy", required=True, help="where the logits go")
+    arguments.add_model_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Compute, check, and write."""
+    from cutaway.trace import Trace
+
+    trace, out = Trace.read(args.file), Path(args.out)
+    if out.exists():
+        raise InputError(f"--out: {out} exists already; name another file, or remove it")
+    streams.check_output("--out", args.out)
+    llm = console.load(args)
+    import numpy as np
+
+    from cutaway.rerun import logits
+
+    rows = logits(llm, trace)
+    try:
+        with out.open("xb") as file:
+            np.save(file, rows)
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be written: {error.strerror}") from error
+    if not args.quiet:
+        steps, vocab = rows.shape
+        console.tell(f"[{out}: {steps} steps of {vocab} logits, each with the hash on record]")
+    return 0

@@ -1,0 +1,108 @@
+"""``cutaway trace play``: a run on record, step by step. Reads the file alone, no model.
+
+Knows when a terminal can be used and when lines or JSON are wanted. Refuses to know how a step
+is drawn.
+"""
+
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from cutaway.cli.terminal.drawing import Style
+from cutaway.cli.terminal.streams import print_json
+from cutaway.cli.trace import play_lines
+from cutaway.errors import InputError
+from cutaway.trace import Trace, step_view, to_html
+
+_EPILOG = """
+examples:
+  cutaway trace play run.jsonl               keys step through it; ? lists them
+  cutaway trace play run.jsonl --static      a line per step
+  cutaway trace play run.jsonl --step 12 --static
+  cutaway trace play run.jsonl --json        one JSON document per step
+  cutaway trace play run.jsonl --html run.html
+
+A run that was cut short plays too, as far as it went.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace play``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    parser.add_argument("--step", type=int, metavar="N", help="this step, counted from 0")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--static", action="store_true", help="print lines, as without a terminal")
+    how.add_argument("--json", action="store_true", help="print a JSON document per step")
+    how.add_argument("--html", metavar="OUT", help="write a page that opens from disk")
+
+
+def run(args: Namespace) -> int:
+    """Show the trace."""
+    trace = Trace.read(args.file)
+    _check_step(args, len(trace.steps))
+    if args.html is not None:
+        _write_page(Path(args.html), trace)
+    elif args.json or args.static or not _on_terminal():
+        _print(args, trace)
+    else:
+        _play(args, trace)
+    return 0
+
+
+def _check_step(args: Namespace, count: int) -> None:
+    if args.step is None:
+        return
+    if args.html is not None:
+        raise InputError("--step is not for --html; the page has all steps")
+    if not count:
+        raise InputError("--step: the trace has no step on record")
+    if not 0 <= args.step < count:
+        raise InputError(f"--step must be 0 to {count - 1}, not {args.step}")
+
+
+def _write_page(out: Path, trace: Trace) -> None:
+    try:
+        if out.exists() and trace.path and out.samefile(trace.path):
+            raise InputError(f"--html: {out} is the trace itself; name another file")
+        out.write_text(to_html(trace), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--html: {out} cannot be written: {error.strerror}") from error
+
+
+def _on_terminal() -> bool:
+    from cutaway.cli.terminal import screen as terminal
+
+    return terminal.can_be_used()
+
+
+def _print(args: Namespace, trace: Trace) -> None:
+    style, steps = Style.of(sys.stdout), trace.steps
+    if args.json:
+        for step in steps if args.step is None else [steps[args.step]]:
+            print_json(asdict(step_view(trace, step)))
+    elif args.step is not None:
+        columns = shutil.get_terminal_size((120, 24)).columns
+        view = step_view(trace, steps[args.step])
+        for line in play_lines.panel(style, view, len(steps) - 1, columns):
+            print(style.render(line, columns).rstrip())
+    else:
+        print(play_lines.summary(style, trace))
+        for step in steps:
+            print(play_lines.step_line(style, trace, step))
+        print(play_lines.ending(style, trace))
+
+
+def _play(args: Namespace, trace: Trace) -> None:
+    from cutaway.cli.terminal.screen import screen
+    from cutaway.cli.trace.play_screen import Player, frame
+
+    style, player = Style.of(sys.stdout), Player(trace, args.step or 0)
+    with suppress(EOFError), screen() as terminal:
+        while not player.done:
+            terminal.draw(frame(player, *terminal.size, style))
+            for key in terminal.pressed():
+                player.press(key)

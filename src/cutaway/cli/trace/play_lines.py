@@ -1,0 +1,141 @@
+"""One step of a trace in lines: what ``cutaway trace play`` prints, and its screen is made of.
+
+Knows columns and words. Refuses to know keys and files.
+"""
+
+from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
+from cutaway.progress import megabytes
+from cutaway.trace import Step, Trace
+from cutaway.trace.endings import end_moment
+from cutaway.trace.figures import bits, chain_label, percent, probability
+from cutaway.trace.views import CandidateView, StepView
+
+_NAME = 18  # cells of a token's name
+_REST = 58  # cells of a candidate's line beside its name and its bar, "->" for an arrow
+_BAR = 16
+
+
+def shown(style: Style, name: str) -> str:
+    """A token's name with the spaces at its ends to be seen."""
+    inner, blank = name.strip(" "), style.pick("␣", "_")
+    if not inner:
+        return blank * len(name) or "<>"
+    left = len(name) - len(name.lstrip(" "))
+    right = len(name) - left - len(inner)
+    return blank * left + style.text(inner) + blank * right
+
+
+def summary(style: Style, trace: Trace) -> str:
+    """What run this is, in one line."""
+    head = trace.head
+    parts = [head.model, f"seed {head.seed}", chain_label(head.chain)]
+    if head.parent:
+        token = shown(style, trace.name_of(head.parent.token_id))
+        parts.append(f"fork at step {head.parent.step} with {token}")
+    parts.append(f"{len(trace.steps)} steps")
+    return style.text(" · ".join(parts))
+
+
+def ending(style: Style, trace: Trace) -> str:
+    """How the record ends, in one line."""
+    if trace.end is None:
+        return "no end on record: the run was cut short, or is still going on"
+    matched = "" if trace.end.matched is None else f" {_matched(trace)}"
+    error = f": {trace.end.error}" if trace.end.error else ""
+    return style.text(f"ended: {trace.end.reason}{matched}{error}")
+
+
+def _matched(trace: Trace) -> str:
+    matched = trace.end.matched if trace.end else None
+    return trace.name_of(matched) if isinstance(matched, int) else repr(matched)
+
+
+def step_line(style: Style, trace: Trace, step: Step) -> str:
+    """One step in one line."""
+    moment, final = end_moment(trace, step), step.final_logprob
+    shares = (
+        percent(probability(step.logprob)),
+        percent(None if final is None else probability(final)),
+        percent(moment.probability if moment else None),
+    )
+    raw, after, end = (style.text(share) for share in shares)
+    return (
+        f"{step.index:>5}  {fit(shown(style, trace.name_of(step.token_id)), _NAME)}"
+        f"  {raw:>8} {style.pick('→', '>')} {after:<8}  {bits(step.logprob):5.2f} bits"
+        f"  rank {step.rank:<5}  end {end:<9}  {step.source}"
+    ).rstrip()
+
+
+def header(view: StepView, last: int) -> Line:
+    """Where and when: the first line of a step."""
+    kv = megabytes(view.kv_bytes)
+    figures = (
+        f" · position {view.position} · kv {view.kv_tokens} · {kv}"
+        f" · {sum(view.ms.values()):.1f} ms · {view.source} · entropy {view.entropy:.2f} bits"
+    )
+    return [(f" step {view.index}/{last}", BOLD), (figures, PLAIN)]
+
+
+def columns(cells: int) -> Line:
+    """The names of what stands in the lines of candidates."""
+    bar = _bar_cells(cells)
+    text = f"    {fit('token', _NAME)} {fit('', bar)}{'model':>8} → {'final':<8}"
+    return [(f"{text} {'logit':>7}  {'luck':>5}  rank  removed by", DIM)]
+
+
+def candidate(style: Style, view: CandidateView, cells: int) -> Line:
+    """One candidate: its mark, bar, probabilities, logit, luck, rank, and what became of it."""
+    look = BOLD if view.chosen else DIM if view.removed_by else PLAIN
+    name = fit(shown(style, view.token), _NAME)
+    final = percent(view.final_probability)
+    luck = "" if view.luck is None else f"{view.luck:+.2f}"
+    figures = f"{percent(view.probability):>8} → {final:<8} {view.logit:>7.2f}  {luck:>5}"
+    return [
+        (f" {_mark(style, view)}  {name} ", look),
+        (style.bar(view.probability, _bar_cells(cells)), PLAIN),
+        (f"{figures}  {view.rank:<5}{_fate(view)}", look),
+    ]
+
+
+def _bar_cells(cells: int) -> int:
+    return min(max(cells - _NAME - _REST, 0), _BAR)
+
+
+def _mark(style: Style, view: CandidateView) -> str:
+    if view.chosen:
+        return style.pick("●", "*")
+    return view.letter or (style.pick("○", "o") if view.drawn else " ")
+
+
+def _fate(view: CandidateView) -> str:
+    parts = [view.removed_by] if view.removed_by else []
+    if view.drawn and not view.chosen:
+        parts.append("drawn; another was given")
+    if view.delta:
+        parts.append(f"logit {view.delta:+.2f}")
+    return f" {', '.join(parts)}" if parts else ""
+
+
+def stages(style: Style, view: StepView) -> list[Line]:
+    """The chain: a line per stage, and whom it removed."""
+    label = max((len(stage.label) for stage in view.stages), default=0)
+    lines: list[Line] = []
+    for stage in view.stages:
+        text = f" {stage.letter}  {stage.label:<{label}}  {stage.survivors} left"
+        if stage.removed_mass or stage.victims:
+            names = " ".join(shown(style, name) for name in stage.victims)
+            text += f", −{percent(stage.removed_mass)}: {names}"
+        lines.append([(text, PLAIN)])
+    return lines
+
+
+def panel(style: Style, view: StepView, last: int, cells: int) -> list[Line]:
+    """A whole step: its header, the candidates and the chain."""
+    return [
+        header(view, last),
+        [],
+        columns(cells),
+        *(candidate(style, c, cells) for c in view.candidates),
+        [],
+        *stages(style, view),
+    ]

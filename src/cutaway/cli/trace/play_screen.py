@@ -1,0 +1,212 @@
+"""The screen of ``cutaway trace play``: a state, what a key makes of it, and how it is shown.
+
+Knows the layout and the keys. Refuses to know terminals: lines go out, names of keys come in.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cutaway.cli.terminal.drawing import DIM, PLAIN, REVERSE, Line, Style, clip, width, window
+from cutaway.cli.trace import play_lines
+from cutaway.trace import Step, Trace
+from cutaway.trace.endings import EndMoment, end_moment
+from cutaway.trace.figures import bits, height, percent
+from cutaway.trace.views import is_uncertain, step_view
+
+_LABEL = 17  # cells before a sparkline
+_MOVES = {
+    "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,
+}  # fmt: skip
+_KEYS = "q quit · ? help · ←/→ step · ↑/↓ scroll · e uncertain · r rank≠1 · x end"
+_HELP = (
+    "←  →            a step back, a step on",
+    "shift + ←  →    ten steps; page up and page down do the same",
+    "Home  End       the first step, the last step",
+    "↑  ↓            scroll the candidates",
+    "e  E            next, previous step at which no token had one half",
+    "r  R            … whose token was not the likeliest",
+    "x  X            … at which the end token survived the chain",
+    "?               this help, and back",
+    "q  Ctrl-C       leave",
+    "",
+    "●  the token of the step   ○  drawn, but another was given   K  removed by that stage",
+    "model  under the model's own logits      final  among the survivors of the chain",
+    "bits   −log2 of model: 0 to 8 and more, as height and colour",
+    "end    probability of the end token: full is 100%, a quarter less is ten times less",
+)
+
+
+@dataclass
+class Player:
+    """Where a reader is in a trace.
+
+    scroll   candidates above the first that is shown; None: as many as it takes to show the chosen
+    """
+
+    trace: Trace
+    at: int = 0
+    scroll: int | None = None
+    helping: bool = False
+    done: bool = False
+    message: str = ""
+    finders: dict[str, tuple[str, Callable[[Step], bool]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.finders = {
+            "e": ("uncertain step", is_uncertain),
+            "r": ("step whose rank is not 1", lambda step: step.rank != 1),
+            "x": ("step where the end token survived", self._end_survived),
+        }
+
+    @property
+    def last(self) -> int:
+        """The index of the last step; -1 where there is none."""
+        return len(self.trace.steps) - 1
+
+    @cached_property
+    def moments(self) -> list[EndMoment | None]:
+        """How close each step came to the end."""
+        return [end_moment(self.trace, step) for step in self.trace.steps]
+
+    def press(self, key: str) -> None:
+        """Do what a key asks; unknown keys do nothing."""
+        self.message = ""
+        if key == "q":
+            self.done = True
+        elif key == "?" or (self.helping and key == "escape"):
+            self.helping = not self.helping
+        elif key in ("up", "down"):
+            self.scroll = max((self.scroll or 0) + (1 if key == "down" else -1), 0)
+        elif key in _MOVES:
+            self._go(self.at + _MOVES[key])
+        elif key in ("home", "end"):
+            self._go(0 if key == "home" else self.last)
+        elif key.lower() in self.finders:
+            self._find(key)
+
+    def _go(self, index: int) -> None:
+        self.at, self.scroll = max(min(index, self.last), 0), None
+
+    def _find(self, key: str) -> None:
+        name, wanted = self.finders[key.lower()]
+        ahead = range(self.at + 1, self.last + 1) if key.islower() else range(self.at - 1, -1, -1)
+        found = next((i for i in ahead if wanted(self.trace.steps[i])), None)
+        if found is None:
+            self.message = f"no {name} {'after' if key.islower() else 'before'} this one"
+        else:
+            self._go(found)
+
+    def _end_survived(self, step: Step) -> bool:
+        moment = self.moments[step.index]
+        return moment is not None and moment.survived
+
+
+def frame(player: Player, columns: int, rows: int, style: Style) -> list[str]:
+    """What a screen of that size shows, at most ``rows`` lines of ``columns`` cells."""
+    if player.last < 0:
+        lines: list[Line] = [[(" no step on record yet", PLAIN)]]
+    elif player.helping:
+        lines = [[(f" {line}", PLAIN)] for line in _HELP]
+    else:
+        lines = _step(player, columns, rows - 1, style)
+    lines = lines[: rows - 1] + [[]] * (rows - 1 - len(lines))
+    lines.append([(f" {player.message or _KEYS}", DIM)])
+    return [style.render(line, columns) for line in lines[-rows:]]
+
+
+def _step(player: Player, columns: int, rows: int, style: Style) -> list[Line]:
+    view = step_view(player.trace, player.trace.steps[player.at])
+    strip = _strip(player, columns, max((rows - 12) // 5, 1), style)
+    top = [play_lines.header(view, player.last), [], *strip, [], *_sparks(player, columns, style)]
+    chain = play_lines.stages(style, view)
+    if rows < len(top) + len(chain) + 8:  # the candidates matter more
+        chain = []
+    room = max(rows - len(top) - len(chain) - 3, 1)
+    if player.scroll is None:
+        chosen = next(i for i, c in enumerate(view.candidates) if c.chosen)
+        player.scroll = max(chosen - room + 1, 0)
+    player.scroll = min(player.scroll, max(len(view.candidates) - room, 0))
+    seen = view.candidates[player.scroll : player.scroll + room]
+    shown = [play_lines.candidate(style, c, columns) for c in seen]
+    return [*top, [], play_lines.columns(columns), *shown, [], *chain]
+
+
+# -- the text, and how surprising each token was -----------------------------------------------
+
+
+def _strip(player: Player, columns: int, rows: int, style: Style) -> list[Line]:
+    """The rows of text around the step; under each token its surprise."""
+    names = [_plain(player.trace, style, s.token_id, columns - 2) for s in player.trace.steps]
+    wrapped = _wrap([width(name) + 1 for name in names], columns - 1)
+    here = next(i for i, row in enumerate(wrapped) if player.at in row)
+    lines: list[Line] = []
+    for i in window(len(wrapped), here, rows):
+        lines += [
+            _tokens(names, wrapped[i], player.at, style),
+            _marks(player, names, wrapped[i], style),
+        ]
+    return lines
+
+
+def _plain(trace: Trace, style: Style, token_id: int, cells: int) -> str:
+    return clip(style.text(trace.name_of(token_id)) or "<>", max(cells, 1))
+
+
+def _wrap(widths: list[int], cells: int) -> list[range]:
+    """Which tokens stand on each row."""
+    rows, start, used = [], 0, 0
+    for i, wide in enumerate(widths):
+        if used + wide > cells and i > start:
+            rows.append(range(start, i))
+            start, used = i, 0
+        used += wide
+    return [*rows, range(start, len(widths))]
+
+
+def _tokens(names: list[str], row: range, at: int, style: Style) -> Line:
+    line: Line = []
+    for i in row:
+        edge = style.pick("▌", "[") if i == at else style.pick("▐", "]") if i - 1 == at else "│"
+        edge = " " if i == row.start and i != at else edge
+        line.append((edge, PLAIN if i in (at, at + 1) else DIM))
+        line.append((names[i], REVERSE if i == at else PLAIN))
+    return [*line, (style.pick("▐", "]"), PLAIN)] if row[-1] == at else line
+
+
+def _marks(player: Player, names: list[str], row: range, style: Style) -> Line:
+    line: Line = []
+    for i in row:
+        surprise = bits(player.trace.steps[i].logprob)
+        mark = style.spark([surprise / 8]) * width(names[i])
+        line += [(" ", PLAIN), (mark, style.surprise(surprise))]
+    return line
+
+
+# -- the whole run in three rows ----------------------------------------------------------------
+
+
+def _sparks(player: Player, columns: int, style: Style) -> list[Line]:
+    seen = window(player.last + 1, player.at, max(columns - _LABEL - 1, 1))
+    steps, now = player.trace.steps, player.trace.steps[player.at]
+    moment = player.moments[player.at]
+    surprise = [bits(steps[i].logprob) for i in seen]
+    ends = [player.moments[i] for i in seen]
+    here = player.at - seen.start
+    return [
+        _row(f"bits {bits(now.logprob):.2f}", list(style.spark(b / 8 for b in surprise)), here,
+             [style.surprise(b) for b in surprise]),
+        _row(f"end {percent(moment.probability if moment else None)}",
+             list(style.spark(height(m.probability) if m else None for m in ends)), here),
+        _row(f"rank {now.rank}", [_digit(steps[i].rank) for i in seen], here),
+    ]  # fmt: skip
+
+
+def _digit(rank: int) -> str:
+    return str(rank) if rank < 10 else "+"
+
+
+def _row(label: str, marks: list[str], here: int, looks: list[str] | None = None) -> Line:
+    looks = list(looks or [PLAIN] * len(marks))
+    looks[here] = REVERSE
+    return [(f" {label:<{_LABEL - 1}}", PLAIN), *zip(marks, looks, strict=True)]

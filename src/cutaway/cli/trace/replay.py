@@ -1,0 +1,61 @@
+"""``cutaway trace replay``: run the recorded request again; every bit must be the same."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import streams
+
+if TYPE_CHECKING:
+    from cutaway.rerun import Replayed
+
+_EPILOG = """
+examples:
+  cutaway trace replay run.jsonl
+  cutaway trace replay run.jsonl -m model.gguf --threads 1
+  cutaway trace replay run.jsonl.gz --speculate ngram --json
+
+Each step's token, what the sampler drew, the hash of its logits and the chained fingerprint are
+held against the record, then the end; the first difference ends the replay. Threads, instruction
+set (CUTAWAY_ISA), caches and speculation change no bit. A model NAME+q8_0 on record was loaded
+with --quantize q8_0, and is again. Exit code 0: the same; 1: something differs.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace replay``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_model_arguments(parser)
+    parser.add_argument(
+        "--anyway", action="store_true", help="even where the model, the backend or the chain "
+        "is not the one on record",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Replay, print, and return 0, or 1 where something differs."""
+    from cutaway.trace import Trace
+
+    trace, how = Trace.read(args.file), arguments.request_options(args)
+    llm = console.load(args)
+    from cutaway.rerun import replay
+
+    done = replay(llm, trace, anyway=args.anyway, progress=not args.quiet, **how)
+    if args.json:
+        streams.print_json(done.to_dict())
+    else:
+        print("\n".join(_report(done)))
+    return 0 if done.same else 1
+
+
+def _report(done: "Replayed") -> list[str]:
+    lines = [str(each) for each in done.disagreements]
+    if done.difference is None:
+        whole = f"{done.steps} steps" if done.steps > 1 else "1 step"
+        return [*lines, f"{whole}, no bit differs; fingerprint {done.fingerprint}"]
+    lines.append(f"step {done.difference.step} of {done.recorded} differs (the first is 0):")
+    pairs = done.difference.what.items()
+    return [*lines, *(f"  {name:<12} {old} on record, {new} now" for name, (old, new) in pairs)]

@@ -1,0 +1,72 @@
+"""``cutaway trace rescore``: the recorded tokens under another model or other settings."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import drawing, streams
+
+if TYPE_CHECKING:
+    from cutaway.rerun import Rescored
+    from cutaway.trace import Trace
+
+_EPILOG = """
+examples:
+  cutaway trace rescore run.jsonl -m other.gguf
+  cutaway trace rescore run.jsonl --temperature 1.2 --top-p 1
+  cutaway trace rescore run.jsonl -m other.gguf --trace again.jsonl --json
+
+"bits" is a token's surprise, -log2 of its probability under the model itself; "chain", under the
+settings; "-" there: they removed it. "instead" is what the same luck would choose now, where that
+is another token. The new trace keeps as many candidates as the old, unless told otherwise.
+"""
+_HEAD = ("step", "token", " bits", "  now", " rank", "  now", "chain", "  now", "instead")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace rescore``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    arguments.add_model_arguments(parser)
+    arguments.add_sampling_arguments(parser)
+    arguments.add_trace_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Rescore and print a line per token."""
+    from cutaway.trace import Trace
+
+    trace, options = Trace.read(args.file), arguments.request_options(args)
+    llm = console.load(args)
+    options |= arguments.watched(args, llm)
+    from cutaway.rerun import rescore
+
+    done = rescore(llm, trace, **options)
+    if args.json:
+        streams.print_json(done.to_dict())
+    else:
+        style = drawing.Style.of(sys.stdout)
+        print("\n".join(map(style.text, _report(trace, done, llm.tokenizer.token_name))))
+    return 0
+
+
+def _report(trace: "Trace", done: "Rescored", name_of: Callable[[int], str]) -> list[str]:
+    rows = []
+    for i, (token_id, old, new) in enumerate(zip(done.token_ids, done.old, done.new, strict=True)):
+        instead = "" if new.own == token_id else repr(name_of(new.own))
+        rows.append((
+            f"{i:4d}", repr(trace.name_of(token_id)), f"{old.bits:5.2f}", f"{new.bits:5.2f}",
+            f"{old.rank:5d}", f"{new.rank:5d}", _bits(old.final_bits), _bits(new.final_bits),
+            instead,
+        ))  # fmt: skip
+    before, now = done.perplexity
+    closing = f"perplexity {before:.3f} on record, {now:.3f} now; the same luck would choose "
+    return [*drawing.table([_HEAD, *rows]), "", f"{closing}{done.agreement:.0%} of them again"]
+
+
+def _bits(bits: float | None) -> str:
+    return "    -" if bits is None else f"{bits:5.2f}"

@@ -1,0 +1,130 @@
+"""Which model a file or folder holds: the hash of all its bytes, and that of its tokenizer.
+
+Hashing reads all of it, so the user's cache keeps the result for as long as it is the same: its
+path, and each file's inode, size and times. Knows files and the names of a tokenizer's fields.
+Refuses to know models and runs.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from hashlib import file_digest, sha256
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import numpy as np
+
+from cutaway.errors import InputError
+from cutaway.hub import cache_dir
+from cutaway.loading.open import files_of, open_model, stat_model
+
+_TOKENIZER = tuple(
+    f"tokenizer.ggml.{name}"
+    for name in ("model", "pre", "tokens", "token_type", "scores", "merges")
+)
+_SETTLED_NS = 2 * 10**9
+"""A file that changed later than this ago may change again within one tick of its clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it.
+
+    Of a folder: of the names of its files and the hashes of each.
+    """
+
+    weights: str
+    tokenizer: str
+
+    def quantised(self, to: str) -> "Identity":
+        """That of the same file, its matrices quantised to a format while it was loaded."""
+        weights = sha256(f"{self.weights} quantize={to}".encode()).hexdigest()
+        return replace(self, weights=weights)
+
+
+def identify(path: Path, loaded: Sequence[os.stat_result]) -> Identity:
+    """The identity of a model, from its path and what ``stat_model`` said when it was loaded.
+
+    Raises InputError where the file has changed since, or is gone.
+    """
+    path, stamp = path.resolve(), _stamp(loaded)
+    if (known := _remembered(path, stamp)) is not None:
+        return known
+    try:
+        identity = Identity(_weights_hash(path), _tokenizer_hash(path))
+        now = _stamp(stat_model(path))
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read to name it in a trace: {error.strerror}"
+        ) from error
+    if now != stamp:
+        raise InputError(f"{path} has changed since it was loaded: load the model again")
+    _remember(path, stamp, identity)
+    return identity
+
+
+def _stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
+    """What changes when a file does, for each; the clocks come last."""
+    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
+
+
+def _weights_hash(path: Path) -> str:
+    files = files_of(path)
+    if files == [path]:
+        return _digest(path)
+    lines = (f"{_digest(file)}  {file.name}\n" for file in files)  # as sha256sum writes them
+    return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _tokenizer_hash(path: Path) -> str:
+    """Of the fields that say which tokens there are and how text becomes them."""
+    digest = sha256()
+    with open_model(path) as file:
+        for name in _TOKENIZER:
+            for part in _parts(file.metadata.get(name)):
+                digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """A field's values one by one, after their number; nothing differs only in where it is cut."""
+    if isinstance(value, np.ndarray):
+        value = [value.tobytes()]
+    values = [] if value is None else [value] if isinstance(value, str) else value
+    yield str(len(values)).encode()
+    for one in values:
+        yield one if isinstance(one, bytes) else str(one).encode("utf-8", "surrogateescape")
+
+
+# -- the cache -----------------------------------------------------------------------------------
+
+
+def _note(path: Path) -> Path:
+    return cache_dir() / "identities" / f"{sha256(os.fsencode(path)).hexdigest()}.json"
+
+
+def _remembered(path: Path, stamp: list[list[int]]) -> Identity | None:
+    try:
+        note = json.loads(_note(path).read_bytes())
+        return Identity(**note["identity"]) if note["stamp"] == stamp else None
+    except (OSError, ValueError, TypeError, KeyError):  # none, or none of ours: hash again
+        return None
+
+
+def _remember(path: Path, stamp: list[list[int]], identity: Identity) -> None:
+    if time_ns() - max(max(one[-2:]) for one in stamp) < _SETTLED_NS:
+        return
+    note, text = _note(path), json.dumps({"stamp": stamp, "identity": asdict(identity)})
+    with suppress(OSError):  # a cache that cannot be written costs the next run a second
+        note.parent.mkdir(parents=True, exist_ok=True)
+        fresh = note.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text)
+        fresh.replace(note)

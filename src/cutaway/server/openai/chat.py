@@ -1,0 +1,156 @@
+"""``/v1/chat/completions``: a conversation is answered, in the model's own template.
+
+Knows this endpoint's fields and its two forms of answer. Refuses to know templates.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from cutaway.server.http.errors import Refusal
+from cutaway.server.openai.choices import Choices
+from cutaway.server.openai.logprobs import Entry, chat_form
+from cutaway.server.openai.request_models import Body, Inert, SampledFields, examples
+from cutaway.server.service import Job, Service
+
+_NO_TOOLS = "tools cannot be called here; leave it out"
+_ONLY_TEXT = "only text is read and written here; leave it out"
+
+
+class TextPart(Body):
+    """A part of a message."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+    inert: ClassVar[Inert] = {
+        "annotations": (([],), _ONLY_TEXT),
+        "logprobs": (([],), _ONLY_TEXT),
+    }
+
+
+def _of_text(part: Any) -> Any:
+    """Parts that are no text are refused by name."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in ("text", "input_text", "output_text"):
+        raise Refusal(
+            400, f"content: a part of type {kind!r:.40} cannot be read; only text can",
+            param="messages", code="unsupported_content",
+        )  # fmt: skip
+    return part
+
+
+class Message(Body):
+    """What somebody said. Developers speak as the system: templates know no other name."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Annotated[TextPart, BeforeValidator(_of_text)]]
+    inert: ClassVar[Inert] = {
+        "refusal": ((), _ONLY_TEXT),
+        "audio": ((), _ONLY_TEXT),
+        "annotations": (([],), _ONLY_TEXT),
+        "tool_calls": (([],), _NO_TOOLS),
+        "function_call": ((), _NO_TOOLS),
+        "name": ((), "templates have no place for it; write it into the content"),
+    }
+
+    def plain(self) -> dict[str, str]:
+        """As templates know it."""
+        role = "system" if self.role == "developer" else self.role
+        said = self.content
+        text = said if isinstance(said, str) else "".join(part.text for part in said)
+        return {"role": role, "content": text}
+
+
+TOOLS: Inert = {
+    "tools": (([],), _NO_TOOLS),
+    "tool_choice": (("none", "auto"), _NO_TOOLS),
+    "parallel_tool_calls": ((True, False), _NO_TOOLS),
+}
+
+
+class ChatRequest(SampledFields):
+    """A conversation to answer."""
+
+    PROMPT, FILL = "messages", True
+    CALLED: ClassVar[Mapping[str, str]] = {"logprobs": "top_logprobs"}
+    model_config = examples(
+        {
+            "messages": [{"role": "user", "content": "Hello"}],
+            "max_completion_tokens": 16,
+            "logprobs": True,
+        },
+        {
+            "messages": [
+                {"role": "system", "content": "Answer in one word."},
+                {"role": "user", "content": [{"type": "text", "text": "Which way is north?"}]},
+            ],
+            "max_completion_tokens": 16,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+    )
+    messages: list[Message] = Field(
+        fail_fast=True, description="from the first said to the last", min_length=1
+    )
+    max_completion_tokens: int | None = Field(
+        None, description="new tokens; left out: all there is room for"
+    )
+    max_tokens: int | None = Field(None, description="the older name of max_completion_tokens")
+    logprobs: bool | None = Field(None, description="tell how likely each token was")
+    top_logprobs: int | None = Field(None, description="and the likeliest beside it, 0 to 1000")
+    inert: ClassVar[Inert] = {
+        **TOOLS,
+        "functions": (([],), _NO_TOOLS),
+        "function_call": (("none", "auto"), _NO_TOOLS),
+        "response_format": (({"type": "text"},), "text alone can be had here; leave it out"),
+        "modalities": ((["text"],), _ONLY_TEXT),
+        "audio": ((), _ONLY_TEXT),
+        "prediction": ((), 'guesses are made by "speculate": leave it out'),
+        "store": ((False,), "nothing is stored here; leave it out"),
+        "metadata": (({},), "nothing is stored here; leave it out"),
+        "service_tier": (("auto", "default"), "there is one tier; leave it out"),
+        "reasoning_effort": (("none",), "this server cannot ask a model to think; leave it out"),
+    }
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        told = super().options()
+        most = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(most) > 1:
+            raise Refusal(400, "max_tokens is max_completion_tokens: give one", param="max_tokens")
+        if most:
+            told["max_tokens"] = most.pop()
+        if self.top_logprobs is not None and not self.logprobs:
+            raise Refusal(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+        if self.logprobs:
+            told["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
+        return told
+
+
+class ChatChoices(Choices):
+    """An answer, in the form that has messages."""
+
+    PREFIX, WHOLE, CHUNK = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, service: Service, body: ChatRequest, job: Job, id: str) -> None:
+        top = (body.top_logprobs or 0) if body.logprobs else None
+        super().__init__(service, body, job, id=id, top=top)
+
+    def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+        """What is added to the message."""
+        return {"delta": {"content": text} if text else {}, "logprobs": self._logprobs(entries)}
+
+    def message(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+        """The message."""
+        said = {"role": "assistant", "content": text, "refusal": None}
+        return {"message": said, "logprobs": self._logprobs(entries)}
+
+    def first(self) -> dict[str, Any]:
+        """Who speaks."""
+        return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
+
+    def _logprobs(self, entries: list[Entry]) -> dict[str, Any] | None:
+        if self.top is None:
+            return None
+        return {"content": chat_form(self.tokenizer, entries), "refusal": None}

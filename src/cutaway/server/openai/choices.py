@@ -1,0 +1,159 @@
+"""The texts of a job as OpenAI's ``choices``, whole or streamed.
+
+Knows what both kinds of completion have in common. Refuses to know how a text looks inside a
+choice: completions.py and chat.py do.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from time import time
+from typing import Any, ClassVar
+
+from cutaway.engine import TokenStep
+from cutaway.server.events import Events, event
+from cutaway.server.openai import common as answers
+from cutaway.server.openai.logprobs import Entries, Entry
+from cutaway.server.openai.request_models import SampledFields
+from cutaway.server.service import Job, Service
+
+Told = tuple[str, list[Entry]]
+"""Text, and its tokens' log-probabilities where they are wanted."""
+
+
+class Choices(Events):
+    """One answer.
+
+    PREFIX, WHOLE, CHUNK  of the answer's id, and what it is called whole and in events
+    top                   how many likeliest tokens beside each; None: no log-probabilities
+    samples               texts of each prompt
+    """
+
+    PREFIX: ClassVar[str]
+    WHOLE: ClassVar[str]
+    CHUNK: ClassVar[str]
+
+    def __init__(
+        self, service: Service, body: SampledFields, job: Job, *, id: str, top: int | None
+    ) -> None:
+        self.job, self.tokenizer, self.top = job, service.llm.llm.tokenizer, top
+        self.samples = job.texts[0].options.n
+        self._body = body
+        self._frame = {
+            "id": f"{self.PREFIX}-{id}",
+            "created": int(time()),
+            "model": service.named(body.model),
+            "system_fingerprint": service.fingerprint,
+        }
+
+    # -- what differs --------------------------------------------------------------------------
+
+    def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+        """A choice's fields for a piece of text in an event."""
+        raise NotImplementedError
+
+    def message(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+        """A choice's fields for its whole text."""
+        raise NotImplementedError
+
+    def first(self) -> dict[str, Any]:
+        """A choice's fields in its first event, which is sent before any token is there."""
+        raise NotImplementedError
+
+    def opening(self, index: int) -> Told:  # noqa: ARG002 - others need it
+        """What is told before the first token, when that is there."""
+        return "", []
+
+    def shown(self, index: int, step: TokenStep) -> Told:
+        """What a step adds."""
+        if self.top is None:
+            return step.text, []
+        return step.text, self._entries[index].after(step)
+
+    def ids(self, step: TokenStep) -> list[int]:
+        """The tokens of a step that are told."""
+        return [step.token_id]
+
+    def reason(self, step: TokenStep) -> str:
+        """OpenAI's word for how a text ended."""
+        return answers.finish_reason(step.finish_reason)
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens in and out."""
+        return answers.usage(self.job.texts, self.samples)
+
+    # -- whole ---------------------------------------------------------------------------------
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once all texts have ended."""
+        choices = [self._whole_choice(index) for index in range(len(self.job.texts))]
+        more = {"usage": self.usage(), "cutaway": self._settings()}
+        return {**self._frame, "object": self.WHOLE, "choices": choices, **more}
+
+    def _whole_choice(self, index: int) -> dict[str, Any]:
+        steps = self.job.texts[index].steps
+        parts = [self.opening(index), *[self.shown(index, step) for step in steps]]
+        text = "".join(shown for shown, _ in parts)
+        entries = [entry for _, more in parts for entry in more]
+        told = {"index": index, **self.message(text, entries), **self._ending(index, steps[-1])}
+        if self._body.return_token_ids:
+            told["token_ids"] = [i for step in steps for i in self.ids(step)]
+        return told
+
+    # -- streamed ------------------------------------------------------------------------------
+
+    def begin(self) -> Iterator[bytes]:
+        """That every choice is there, and the settings in force."""
+        more = {"cutaway": self._settings()}
+        for index in range(len(self.job.texts)):
+            yield self._event({"index": index, **self.first()}, **more)
+            more = {}
+
+    def step(self, index: int, step: TokenStep) -> Iterator[bytes]:
+        """The text that a token brought, and how it ended."""
+        text, entries = self.shown(index, step)
+        if step.index == 0:
+            opening, before = self.opening(index)
+            text, entries = opening + text, before + entries
+        told: dict[str, Any] = {}
+        if self._body.return_token_ids:
+            told["token_ids"] = self.ids(step)
+        if self._body.trace and (records := answers.trace(self.job, index)):
+            told["cutaway"] = {"trace": records}
+        if text or entries or told:
+            yield self._event({"index": index, **self.part(text, entries), **told})
+        if step.finish_reason:
+            yield self._event({"index": index, **self.part("", []), **self._ending(index, step)})
+
+    def end(self) -> Iterable[bytes]:
+        """The usage, and OpenAI's mark."""
+        if self._body.include_usage:
+            yield self._event(None, usage=self.usage())
+        yield b"data: [DONE]\n\n"
+
+    def _event(self, choice: dict[str, Any] | None, **more: Any) -> bytes:
+        usage = {"usage": None} if self._body.include_usage else {}
+        choices = [] if choice is None else [{"finish_reason": None, **choice}]
+        return event({**self._frame, "object": self.CHUNK, "choices": choices, **usage, **more})
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _entries(self) -> list[Entries]:
+        top, when = self.top or 0, self._body.logprobs_when
+        return [
+            Entries(self.tokenizer, top, when, text.options.stops.stop, len(self.opening(i)[0]))
+            for i, text in enumerate(self.job.texts)
+        ]
+
+    def _settings(self) -> dict[str, Any]:
+        return answers.settings(self.job.texts, self._body)
+
+    def _ending(self, index: int, last: TokenStep) -> dict[str, Any]:
+        told = answers.ending(self.job, index)
+        if self._body.trace:
+            told["trace"] = answers.trace(self.job, index)
+        ending: dict[str, Any] = {"finish_reason": self.reason(last), "cutaway": told}
+        if self._body.return_token_ids:
+            ids = self.job.texts[index].sequence.prompt_token_ids
+            ending["prompt_token_ids"] = list(ids)
+        return ending

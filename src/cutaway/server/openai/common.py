@@ -1,0 +1,90 @@
+"""What every answer says of its texts, whatever its form: reasons, usage, settings, steps.
+
+Knows OpenAI's words for these and our own object beside them. Refuses to know the endpoints.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cutaway.api.completion import chain_as_data
+from cutaway.api.writing import Writing
+from cutaway.server.openai.request_models import TextFields
+from cutaway.server.service import Job
+
+_REASONS = {
+    "end_token": "stop",
+    "stop_string": "stop",
+    "stop_token": "stop",
+    "max_tokens": "length",
+    "context_full": "length",
+}
+
+
+def finish_reason(reason: object) -> str:
+    """OpenAI's word for one of ours."""
+    return _REASONS[str(reason)]
+
+
+def usage(texts: Sequence[Writing], samples: int) -> dict[str, Any]:
+    """Of all texts; each prompt counts once, with what was found of it for its first sample."""
+    told = [text.usage() for text in texts]
+    firsts = told[::samples]
+    prompt = sum(one.prompt_tokens for one in firsts)
+    completion = sum(one.completion_tokens for one in told)
+    accepted = sum(text.sequence.speculation.accepted for text in texts)
+    proposed = sum(text.sequence.speculation.proposed for text in texts)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(one.cached_tokens for one in firsts)},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": proposed - accepted,
+        },
+    }
+
+
+def settings(texts: Sequence[Writing], body: TextFields) -> dict[str, Any]:
+    """Every setting in force that can be asked for, where it came from, and the chain they make."""
+    first = texts[0]
+    params = first.options.in_force(first.sequence.seed)
+    given, sources = body.options(), first.options.sources
+    names = [name for name in params if name in body.ASKED]
+    params["speculate"] = params["speculate"].partition(":")[
+        0
+    ]  # a draft's path is no one's business
+    return {
+        "params": {name: params[name] for name in names},
+        "params_source": {
+            # The endpoint may have chosen what the client left open.
+            name: "default" if sources[name] == "given" and name not in given else sources[name]
+            for name in names
+        },
+        "chain": chain_as_data(first.sequence),
+        "seeds": [text.sequence.seed for text in texts],
+    }
+
+
+def ending(job: Job, index: int) -> dict[str, Any]:
+    """How a text ended, in our own words."""
+    text = job.texts[index]
+    last, watch = text.steps[-1], text.watch
+    timing = watch.timing(0.0, len(text.sequence.prompt_token_ids), len(text.steps))
+    return {
+        "finish_reason": str(last.finish_reason),
+        "matched": last.matched,
+        "fingerprint": f"{last.fingerprint:016x}",
+        "notes": list(job.texts[index].notes),
+        "timing": {
+            "queue_s": job.waited(index),
+            "ttft_s": timing.ttft_s,
+            "decode_tokens_per_s": timing.decode_tokens_per_s,
+        },
+    }
+
+
+def trace(job: Job, index: int) -> list[dict[str, Any]]:
+    """The records of a trace that came since the last time."""
+    return [json.loads(line) for line in job.traces[index].take()]

@@ -1,0 +1,130 @@
+"""``/v1/completions``: a text is continued, as OpenAI's first interface had it.
+
+Knows this endpoint's fields and its two forms of answer, whole and streamed.
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from cutaway.engine import TokenStep
+from cutaway.server.http.errors import Refusal
+from cutaway.server.openai.choices import Choices, Told
+from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
+from cutaway.server.openai.request_models import Inert, SampledFields, examples
+from cutaway.server.service import Job, Service
+
+_NO_SUFFIX = (
+    "filling in the middle is not done here; write the prompt in the model's own form for it"
+)
+
+
+def _prompts(value: Any) -> Any:
+    """A prompt or a list of prompts, each a text or token ids, as a list."""
+    many = isinstance(value, list) and not (value and all(type(i) is int for i in value))
+    prompts = value if many else [value]
+    good = all(
+        isinstance(p, str) or (isinstance(p, list) and all(type(i) is int for i in p))
+        for p in prompts
+    )
+    if not good or not prompts:
+        raise Refusal(
+            400, "prompt must be a string, a list of token ids, or a list of either",
+            param="prompt",
+        )  # fmt: skip
+    return prompts
+
+
+Prompts = Annotated[
+    list[str | list[int]],
+    BeforeValidator(_prompts, json_schema_input_type=str | list[int] | list[str | list[int]]),
+]
+
+
+class CompletionRequest(SampledFields):
+    """A text to continue."""
+
+    model_config = examples(
+        {"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "logprobs": 2},
+        {"prompt": ["One", [84, 119, 111]], "max_tokens": 8, "n": 2, "stream": True},
+    )
+    prompt: Prompts = Field(description="a text or token ids, or a list of either")
+    max_tokens: int | None = Field(None, description="new tokens; 0 reads the prompt, with echo")
+    logprobs: int | None = Field(None, description="the likeliest tokens beside each, 0 to 1000")
+    echo: bool = Field(False, description="answer with the prompt in front")
+    special: bool | None = Field(
+        None, description="ours: read special tokens such as <|im_start|> in the prompt as tokens"
+    )
+    inert: ClassVar[Inert] = {
+        "suffix": (("",), _NO_SUFFIX),
+        "best_of": ((1,), "every sample is told; ask for n of them"),
+    }
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        told = super().options()
+        if self.max_tokens == 0 and not self.echo:
+            raise Refusal(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
+        if self.max_tokens is not None:
+            told["max_tokens"] = self.max_tokens or 1  # the one is not told
+        if self.special is not None:
+            told["special"] = self.special
+        if self.logprobs is not None:
+            # At least one, where the row itself must be looked at.
+            told["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
+            if self.echo:
+                told["prompt_logprobs"] = self.logprobs or 1
+        return told
+
+
+class CompletionChoices(Choices):
+    """An answer, in the form that has the text in the choice itself."""
+
+    PREFIX, WHOLE, CHUNK = "cmpl", "text_completion", "text_completion"
+
+    def __init__(self, service: Service, body: CompletionRequest, job: Job, id: str) -> None:
+        super().__init__(service, body, job, id=id, top=body.logprobs)
+        self._prompts, self._echo = body.prompt, body.echo
+        self._silent = body.max_tokens == 0
+
+    def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+        """Text and log-probabilities, side by side."""
+        told = None if self.top is None else completion_form(self.tokenizer, entries)
+        return {"text": text, "logprobs": told}
+
+    message = part
+
+    def first(self) -> dict[str, Any]:
+        """No text yet."""
+        return {"text": "", "logprobs": None}
+
+    def opening(self, index: int) -> Told:
+        """The prompt, where it is echoed."""
+        if not self._echo:
+            return "", []
+        prompt = self._prompts[index // self.samples]
+        text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
+        if self.top is None:
+            return text, []
+        sequence = self.job.texts[index].sequence
+        ids, read = sequence.prompt_token_ids, sequence.prompt_logprobs
+        return text, of_prompt(self.tokenizer, ids, read, self.top, text)
+
+    def shown(self, index: int, step: TokenStep) -> Told:
+        """Nothing, where only the prompt was to be read."""
+        return ("", []) if self._silent else super().shown(index, step)
+
+    def ids(self, step: TokenStep) -> list[int]:
+        """None, where only the prompt was to be read."""
+        return [] if self._silent else super().ids(step)
+
+    def reason(self, step: TokenStep) -> str:
+        """A text of no tokens is as long as it was to be."""
+        return "length" if self._silent else super().reason(step)
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens in and out."""
+        told = super().usage()
+        if self._silent:
+            told |= {"completion_tokens": 0, "total_tokens": told["prompt_tokens"]}
+        return told

@@ -1,0 +1,146 @@
+"""Log-probabilities in OpenAI's two forms, token by token, beside the text that is shown.
+
+Knows steps and those forms. Refuses to know where they go. The logarithms are natural; tokens
+carry their true bytes, also where these are part of a character.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.engine import FinishReason, TokenStep
+from cutaway.engine.stops import StopMatcher
+from cutaway.sampling import ReadRow
+from cutaway.server.openai.request_models import When
+from cutaway.text import TextStream, Tokenizer
+from cutaway.trace.exports import REMOVED, openai_token
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One token: how likely it was, and who was likeliest; None where nothing came before it.
+
+    offset  characters of the text before it
+    """
+
+    token_id: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...]
+    offset: int
+
+
+class Entries:
+    """Those of one text, each let out when the text that it begins is.
+
+    A token of which a byte may belong to a stop string is held back as the text is, and not
+    told at all where the stop string is completed; nor is the token that ends the text.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, top: int, when: When, stops: Sequence[str], offset: int = 0
+    ) -> None:
+        """offset: characters that are shown before the text."""
+        self._tokenizer, self._top, self._when = tokenizer, top, when
+        self._decoder, self._waiting = TextStream(), deque[tuple[int, Entry]]()
+        self._decoded = self._shown = offset
+        self._matcher, self._bytes, self._released = StopMatcher(stops), 0, 0
+
+    def after(self, step: TokenStep) -> list[Entry]:
+        """What can be told after this step."""
+        if step.finish_reason not in (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN):
+            self._take(step)
+        self._shown += len(step.text)
+        if step.finish_reason:
+            self._released += len(self._matcher.flush())
+        told: list[Entry] = []
+        while self._waiting and self._can_tell(*self._waiting[0], ended=bool(step.finish_reason)):
+            told.append(self._waiting.popleft()[1])
+        return told
+
+    def _take(self, step: TokenStep) -> None:
+        data = self._tokenizer.token_bytes(step.token_id)
+        self._bytes += len(data)
+        self._waiting.append((self._bytes, self._entry(step)))
+        self._decoded += len(self._decoder.push(data))
+        self._released += len(self._matcher.push(data))
+
+    def _can_tell(self, end: int, entry: Entry, *, ended: bool) -> bool:
+        """end: how many bytes of the text there are with this token."""
+        return end <= self._released and (ended or entry.offset < self._shown)
+
+    def _entry(self, step: TokenStep) -> Entry:
+        own: float | None = step.logprob
+        top: tuple[tuple[int, float], ...] = ()
+        if step.logprobs:
+            before = self._when == "before"
+            top = (step.logprobs.model if before else step.logprobs.chain)[: self._top]
+            own = step.logprobs.chosen_model if before else step.logprobs.chosen_chain
+        return Entry(step.token_id, REMOVED if own is None else own, top, self._decoded)
+
+
+def of_prompt(
+    tokenizer: Tokenizer, ids: Iterable[int], read: Iterable[ReadRow], top: int, text: str
+) -> list[Entry]:
+    """Those of a prompt that is echoed as ``text``; nothing says how likely its first token was."""
+    decoder, end, entries = TextStream(), 0, list[Entry]()
+    for token_id, row in zip(ids, [None, *read], strict=False):
+        own = row.logprob if row else None
+        start, end = _place(text, end, decoder.push(tokenizer.token_bytes(token_id)))
+        entries.append(Entry(token_id, own, row.top[:top] if row else (), start))
+    return entries
+
+
+def _place(text: str, after: int, piece: str) -> tuple[int, int]:
+    """Where a token begins and ends in a prompt that was written as text.
+
+    A space that the tokenizer put in front is not there; a special token is, by its name.
+    """
+    for written in (piece, piece.removeprefix(" ")):
+        if text.startswith(written, after):
+            return after, after + len(written)
+    found = text.find(piece, after)
+    return (after, after) if found < 0 else (found, found + len(piece))
+
+
+def chat_form(tokenizer: Tokenizer, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """The ``content`` of a chat completion's logprobs."""
+    return [
+        _chat_token(tokenizer, e.token_id, e.logprob)
+        | {"top_logprobs": [_chat_token(tokenizer, i, p) for i, p in e.top]}
+        for e in entries
+    ]
+
+
+def _chat_token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
+    return openai_token(tokenizer.token_bytes(token_id), tokenizer.token_name(token_id), logprob)
+
+
+def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> dict[str, Any]:
+    """The ``logprobs`` of a completion; of tokens that read alike the likelier stands."""
+    return {
+        "tokens": [_name(tokenizer, e.token_id) for e in entries],
+        "token_logprobs": [e.logprob for e in entries],
+        "top_logprobs": [
+            None if e.logprob is None else _by_name(tokenizer, e.top) for e in entries
+        ],
+        "text_offset": [e.offset for e in entries],
+    }
+
+
+def _by_name(tokenizer: Tokenizer, top: Iterable[tuple[int, float]]) -> dict[str, float]:
+    told: dict[str, float] = {}
+    for token_id, logprob in top:
+        told.setdefault(_name(tokenizer, token_id), logprob)
+    return told
+
+
+def _name(tokenizer: Tokenizer, token_id: int) -> str:
+    """The token's text; where it is part of a character, its bytes as OpenAI writes them."""
+    data = tokenizer.token_bytes(token_id)
+    if not data:
+        return tokenizer.token_name(token_id)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)

@@ -1,0 +1,224 @@
+"""The fields that requests share, and what they mean as options of the engine.
+
+Knows names and shapes of fields. Refuses to know which values are in range: the rooms they
+belong to check that.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+
+from cutaway.server.http.errors import Refusal
+
+When = Literal["before", "after"]
+
+Inert = Mapping[str, tuple[tuple[Any, ...], str]]
+"""A field that others have -> the values that ask for nothing, and what is said to other values."""
+
+MOST_STOPS = 64
+MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from them
+_NULL = {"type": "null"}
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
+_SAME = (
+    "temperature", "top_p", "top_k", "min_p", "preset", "seed", "speculate", "candidates", "watch",
+    "forced",
+)  # fmt: skip
+_SAME_SAMPLED = (
+    "n", "stop", "stop_token_ids", "ignore_eos", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
+
+
+def _stops(value: Any) -> Any:
+    """One string or a list of them, as a list."""
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise Refusal(400, "stop must be a string or a list of strings", param="stop")
+    if len(stops) > MOST_STOPS:
+        raise Refusal(400, f"stop has {len(stops)} strings; at most {MOST_STOPS}", param="stop")
+    if (length := sum(map(len, stops))) > MOST_OF_STOPS:
+        raise Refusal(
+            400, f"stop has {length} characters; at most {MOST_OF_STOPS} in all", param="stop"
+        )
+    return stops
+
+
+Stops = Annotated[
+    list[str],
+    BeforeValidator(_stops, json_schema_input_type=str | list[str]),
+    Field(description="end before the first of these texts"),
+]
+
+
+class Body(BaseModel):
+    """A request: null is as good as left out, and nothing unknown is passed over."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    inert: ClassVar[Inert] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_inert(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        for name, (harmless, why) in cls.inert.items():
+            if name in data and not _among(data[name], (None, *harmless)):
+                raise Refusal(400, f"{name}: {why}", param=name, code="unsupported_parameter")
+        return {k: v for k, v in data.items() if v is not None and k not in cls.inert}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
+        """For the document, with what is said above of null and of inert fields."""
+        made = handler(core)
+        schema = handler.resolve_ref_schema(made)
+        needed = schema.get("required", ())
+        fields = {
+            name: _described(field, null=name not in needed)
+            for name, field in schema["properties"].items()
+        }
+        inert = {
+            name: {"enum": [None, *harmless], "description": why}
+            for name, (harmless, why) in cls.inert.items()
+        }
+        schema |= {"properties": {**fields, **inert}, "additionalProperties": _NULL}
+        return made
+
+
+def examples(*bodies: dict[str, Any]) -> ConfigDict:
+    """Of a request, for the document."""
+    return ConfigDict(json_schema_extra={"examples": [*bodies]})
+
+
+def _among(value: Any, others: Sequence[Any]) -> bool:
+    """As JSON has it, where true is not 1."""
+    return any(type(value) is type(one) and value == one for one in others)
+
+
+def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
+    """A field's schema, with null where that may stand; its title would be its name again."""
+    about = {k: v for k, v in field.items() if k in ("description", "default")}
+    kind = {k: v for k, v in field.items() if k not in (*about, "title")}
+    if null and _NULL not in kind.get("anyOf", ()):
+        kind = {"anyOf": [kind, _NULL]}
+    return {**kind, **about}
+
+
+class StreamOptions(Body):
+    """What a stream tells beside the text."""
+
+    include_usage: bool = Field(False, description="the usage, in a last event of its own")
+    inert: ClassVar[Inert] = {
+        "include_obfuscation": ((False,), "nothing is padded here; leave it out"),
+        "continuous_usage_stats": ((False,), "the usage is told once, at the end"),
+    }
+
+
+class TextFields(Body):
+    """What every request for text may say; sampling as in ``cutaway generate``.
+
+    Fields that OpenAI does not have say so.
+    SAME   those that are keywords of ``LLM.generate`` as they are
+    ASKED  the keywords that can be asked for
+    PROMPT the field that holds what is to be read
+    FILL   a text may go on as long as there is room, where nobody says how long
+    CALLED the engine's word for a field -> its name here, where that is another
+    """
+
+    SAME: ClassVar[Sequence[str]] = _SAME
+    ASKED: ClassVar[Sequence[str]] = (*_SAME, "max_tokens")
+    PROMPT: ClassVar[str] = "prompt"
+    FILL: ClassVar[bool] = False
+    CALLED: ClassVar[Mapping[str, str]] = {}
+
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    temperature: float | None = Field(None, description="0 is greedy, otherwise 0.01 to 100")
+    top_p: float | None = Field(None, description="above 0 to 1; 1 keeps all")
+    top_k: int | None = Field(None, description="ours: keep the k likeliest; 0 keeps all")
+    min_p: float | None = Field(None, description="ours: keep those p times as likely as the best")
+    preset: str | None = Field(
+        None, description="ours: whose order of stages: cutaway, hf, vllm, …"
+    )
+    seed: int | None = Field(None, description="0 to 2^64-1; the i-th sample derives from it")
+    speculate: Literal["off", "ngram", "draft"] | None = Field(
+        None, description="ours: guess ahead; draft: by the small model that the server loaded"
+    )
+    stream: bool | None = Field(None, description="server-sent events, a token at a time")
+    user: str | None = Field(None, description="is written into the log")
+    trace: bool = Field(False, description="ours: tell every step's record (docs/trace.md)")
+    candidates: int | None = Field(None, description="ours: likeliest tokens that a trace keeps")
+    watch: list[int] | None = Field(
+        None, fail_fast=True, description="ours: token ids that a trace tells always"
+    )
+    forced: list[int] | None = Field(
+        None, fail_fast=True, description="ours: token ids that the answer begins with"
+    )
+    return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")
+
+    def said(self) -> Any:
+        """The prompt as it was sent, for the log."""
+        return self.model_dump(include={self.PROMPT}).get(self.PROMPT)
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        if not self.trace and (self.candidates is not None or self.watch is not None):
+            raise Refusal(
+                400, "candidates and watch say what a trace keeps: add trace", param="trace"
+            )
+        told = {name: getattr(self, name) for name in self.SAME}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+class SampledFields(TextFields):
+    """What both kinds of completion may say."""
+
+    SAME = (*_SAME, *_SAME_SAMPLED)
+    ASKED = (*SAME, "max_tokens", "logit_bias")
+
+    n: int | None = Field(None, description="samples of each prompt")
+    stop: Stops | None = None
+    stop_token_ids: list[int] | None = Field(
+        None, fail_fast=True, description="ours: end before such a token"
+    )
+    ignore_eos: bool | None = Field(None, description="ours: go on past the model's end token")
+    presence_penalty: float | None = Field(None, description="-2 to 2")
+    frequency_penalty: float | None = Field(None, description="-2 to 2")
+    repetition_penalty: float | None = Field(None, description="ours: 0.01 to 100; 1 is off")
+    logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
+    stream_options: StreamOptions | None = None
+    logprobs_when: When = Field(
+        "before", description="ours: under the model's own logits, or after the chain"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        told = super().options()
+        if self.logit_bias is not None:
+            told["logit_bias"] = _bias(self.logit_bias)
+        if self.stream_options is not None and not self.stream:
+            raise Refusal(400, "stream_options is for streams: add stream", param="stream_options")
+        return told
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+def _bias(given: Mapping[str, float]) -> dict[int, float]:
+    """Token ids are strings in JSON."""
+    for name in given:
+        if not _TOKEN_ID.fullmatch(name):
+            raise Refusal(
+                400, f"logit_bias: {name!r:.40} is no token id; /tokenize tells them",
+                param="logit_bias",
+            )  # fmt: skip
+    return {int(name): bias for name, bias in given.items()}

@@ -1,0 +1,160 @@
+"""How the answers of ``/v1/responses`` look; ``shapes`` has the others, and what this is for."""
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from cutaway.server.openai.plain_schemas import Fault
+from cutaway.server.openai.schemas import (
+    ChatToken,
+    InForce,
+    PromptIds,
+    TextTiming,
+    TokenIds,
+    Traced,
+)
+
+__all__ = ["Response", "ResponseEvent"]
+
+_Status = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class OutputText(TypedDict):
+    """The text of a message."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any]
+    logprobs: list[ChatToken]
+
+
+class OutputMessage(TypedDict):
+    """The one message of an answer."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    content: list[OutputText]
+
+
+class InputDetails(TypedDict):
+    """Of what was read."""
+
+    cached_tokens: Annotated[int, Field(description="that were not computed again")]
+    cache_write_tokens: int
+
+
+class OutputDetails(TypedDict):
+    """Of what was written."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(TypedDict):
+    """Tokens in and out."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class Incomplete(TypedDict):
+    """Why a text is no longer."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class Failure(TypedDict):
+    """What went wrong on the way."""
+
+    code: Literal["server_error"]
+    message: str
+
+
+class ResponseSettings(InForce):
+    """Ours: the settings in force and, at the end, how the text ended."""
+
+    finish_reason: NotRequired[str]
+    matched: NotRequired[str | int | None]
+    fingerprint: NotRequired[str]
+    notes: NotRequired[list[str]]
+    timing: NotRequired[TextTiming]
+    trace: NotRequired[list[dict[str, Any]]]
+
+
+class Response(TypedDict):
+    """An answer: one message, which has one part."""
+
+    id: str
+    object: Literal["response"]
+    created_at: Annotated[int, Field(description="seconds of the epoch")]
+    completed_at: int | None
+    model: str
+    system_fingerprint: str
+    status: _Status
+    error: Failure | None
+    incomplete_details: Incomplete | None
+    instructions: str | None
+    output: list[OutputMessage]
+    usage: ResponseUsage | None
+    max_output_tokens: int | None
+    temperature: float
+    top_p: float
+    top_logprobs: int
+    metadata: dict[str, str]
+    user: str | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    background: Literal[False]
+    max_tool_calls: None
+    parallel_tool_calls: Literal[False]
+    previous_response_id: None
+    reasoning: None
+    service_tier: Literal["default"]
+    store: Literal[False]
+    text: dict[str, Any]
+    tool_choice: Literal["none"]
+    tools: list[Any]
+    truncation: Literal["disabled"]
+    cutaway: ResponseSettings
+    prompt_token_ids: NotRequired[PromptIds]
+    token_ids: NotRequired[TokenIds]
+
+
+class ResponseEvent(TypedDict):
+    """An event: its kind, its number from 0, and what is new."""
+
+    type: Literal[
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "error",
+    ]
+    sequence_number: int
+    response: NotRequired[Response]
+    output_index: NotRequired[int]
+    content_index: NotRequired[int]
+    item_id: NotRequired[str]
+    item: NotRequired[OutputMessage]
+    part: NotRequired[OutputText]
+    delta: NotRequired[str]
+    text: NotRequired[str]
+    logprobs: NotRequired[list[ChatToken]]
+    token_ids: NotRequired[TokenIds]
+    cutaway: NotRequired[Traced]
+    error: NotRequired[Fault]
+    code: NotRequired[str | None]
+    message: NotRequired[str]
+    param: NotRequired[str | None]

@@ -1,0 +1,279 @@
+"""``/v1/responses``: a conversation is answered, in the form that OpenAI gave it last.
+
+Knows this endpoint's fields, its answer and the events that it grows by. Refuses to know how
+conversations are written down (``items``), and anything that would have to be kept: nothing is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import count
+from time import time
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from cutaway.engine import TokenStep
+from cutaway.engine.params import MOST_LOGPROBS
+from cutaway.server.events import Events, event
+from cutaway.server.http.errors import Refusal
+from cutaway.server.openai import common as answers
+from cutaway.server.openai.chat import TOOLS
+from cutaway.server.openai.logprobs import Entries, Entry, chat_form
+from cutaway.server.openai.request_models import Inert, TextFields
+from cutaway.server.openai.responses_input import Items
+from cutaway.server.service import Job, Service
+
+_NOT_STORED = "nothing is stored here; send the whole conversation as input"
+_NO_TOOLS = "tools cannot be called here; leave it out"
+_ONE_CACHE = "what was read is kept while there is room; leave it out"
+
+_FIXED: Mapping[str, Any] = {
+    "background": False,
+    "max_tool_calls": None,
+    "parallel_tool_calls": False,
+    "previous_response_id": None,
+    "reasoning": None,
+    "service_tier": "default",
+    "store": False,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "none",
+    "tools": [],
+    "truncation": "disabled",
+}
+"""Fields of the response that are the same whoever asks."""
+
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(max_length=16),
+]
+
+
+class ResponsesRequest(TextFields):
+    """A text or a conversation to answer."""
+
+    PROMPT, FILL = "input", True
+    CALLED = {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}  # noqa: RUF012
+    input: Items = Field(description="a text, or messages from the first said to the last")
+    instructions: str | None = Field(None, description="what the system says before them")
+    max_output_tokens: int | None = Field(
+        None, ge=1, description="new tokens; left out: all there is room for"
+    )
+    include: list[Literal["message.output_text.logprobs"]] | None = Field(
+        None, description="tell how likely each token was"
+    )
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MOST_LOGPROBS, description="and the likeliest beside it"
+    )
+    metadata: Metadata | None = Field(None, description="is answered as it is")
+    safety_identifier: str | None = Field(None, description="the newer name of user")
+    prompt_cache_key: str | None = Field(
+        None, description="is answered as it is, and needless: texts themselves are compared"
+    )
+    inert: ClassVar[Inert] = {
+        **TOOLS,
+        "max_tool_calls": ((), _NO_TOOLS),
+        "store": ((False,), "nothing is stored here; leave it out"),
+        "previous_response_id": ((), _NOT_STORED),
+        "conversation": ((), _NOT_STORED),
+        "prompt": ((), "nothing is stored here; write it into input"),
+        "background": ((False,), "an answer is for whoever waits for it; leave it out"),
+        "reasoning": (
+            ({}, {"effort": "none"}), "this server cannot ask a model to think; leave it out",
+        ),
+        "text": (
+            ({}, {"format": {"type": "text"}}), "text alone can be had here; leave it out",
+        ),
+        "truncation": (("disabled",), "nothing is cut here; shorten the input yourself"),
+        "context_management": (([],), "nothing is cut here; shorten the input yourself"),
+        "service_tier": (("auto", "default"), "there is one tier; leave it out"),
+        "stream_options": (
+            ({}, {"include_obfuscation": False}), "nothing is padded here; leave it out",
+        ),
+        "prompt_cache_retention": ((), _ONE_CACHE),
+        "prompt_cache_options": ((), _ONE_CACHE),
+        "moderation": ((), "nothing is moderated here; leave it out"),
+        "stop": (([],), "this endpoint has none; /v1/chat/completions has"),
+    }  # fmt: skip
+
+    @model_validator(mode="after")
+    def _one_user(self) -> "ResponsesRequest":
+        if self.safety_identifier is not None:
+            if self.user is not None:
+                raise Refusal(
+                    400, "safety_identifier is the newer name of user: give one",
+                    param="safety_identifier",
+                )  # fmt: skip
+            self.user = self.safety_identifier
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        told = super().options() | {"n": 1}  # there is one answer, whatever the server's default
+        if self.max_output_tokens is not None:
+            told["max_tokens"] = self.max_output_tokens
+        if self.include:
+            told["logprobs"] = self.top_logprobs or 0
+        elif self.top_logprobs:
+            raise Refusal(
+                400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
+                param="top_logprobs",
+            )  # fmt: skip
+        return told
+
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation as templates know it."""
+        said = [item.plain() for item in self.input]
+        if self.instructions is not None:
+            said.insert(0, {"role": "system", "content": self.instructions})
+        return said
+
+
+class ResponsesAnswer(Events):
+    """An answer: one message, which has one part."""
+
+    def __init__(self, service: Service, body: ResponsesRequest, job: Job, id: str) -> None:
+        self._job, self._body, self._text = job, body, job.texts[0]
+        self._tokenizer = service.llm.llm.tokenizer
+        self._message_id = f"msg_{id}"
+        self._place = {"item_id": self._message_id, "output_index": 0, "content_index": 0}
+        self._frame = {
+            "id": f"resp_{id}",
+            "object": "response",
+            "created_at": int(time()),
+            "model": service.named(body.model),
+            "system_fingerprint": service.fingerprint,
+        }
+        self._numbers, self._shown = count(), self._new_entries()
+
+    # -- whole ---------------------------------------------------------------------------------
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once the text has ended."""
+        steps = self._text.steps
+        stopped = answers.finish_reason(steps[-1].finish_reason) == "stop"
+        status = "completed" if stopped else "incomplete"
+        ours = {**self._settings, **answers.ending(self._job, 0)}
+        told: dict[str, Any] = {"output": [self._message(status)], "usage": self._usage()}
+        if stopped:
+            told["completed_at"] = int(time())
+        else:
+            told["incomplete_details"] = {"reason": "max_output_tokens"}
+        if self._body.trace:
+            ours["trace"] = answers.trace(self._job, 0)
+        if self._body.return_token_ids:
+            told["prompt_token_ids"] = list(self._text.sequence.prompt_token_ids)
+            told["token_ids"] = [step.token_id for step in steps]
+        return self._response(status, **told, cutaway=ours)
+
+    # -- streamed ------------------------------------------------------------------------------
+
+    def begin(self) -> Iterator[bytes]:
+        """That there is an answer, its message and its part, and the settings in force."""
+        response = self._response("in_progress", cutaway=self._settings)
+        yield self._event("response.created", response=response)
+        yield self._event("response.in_progress", response=response)
+        item = self._message("in_progress") | {"content": []}
+        yield self._event("response.output_item.added", output_index=0, item=item)
+        yield self._event("response.content_part.added", **self._place, part=self._part())
+
+    def step(self, index: int, step: TokenStep) -> Iterator[bytes]:  # noqa: ARG002 - others need it
+        """The text that a token brought, with the trace so far where it is wanted."""
+        told: dict[str, Any] = {}
+        if self._body.return_token_ids:
+            told["token_ids"] = [step.token_id]
+        if self._body.trace and (records := answers.trace(self._job, 0)):
+            told["cutaway"] = {"trace": records}
+        entries = self._told(self._shown.after(step)) if self._body.include else []
+        if step.text or entries or told:
+            told |= {"delta": step.text, "logprobs": entries}
+            yield self._event("response.output_text.delta", **self._place, **told)
+
+    def end(self) -> Iterator[bytes]:
+        """That each of them has ended, and the whole answer."""
+        response = self.whole()
+        item = response["output"][0]
+        part = item["content"][0]
+        done = {"text": part["text"], "logprobs": part["logprobs"]}
+        yield self._event("response.output_text.done", **self._place, **done)
+        yield self._event("response.content_part.done", **self._place, part=part)
+        yield self._event("response.output_item.done", output_index=0, item=item)
+        yield self._event(f"response.{response['status']}", response=response)
+
+    def failed(self, refusal: Refusal) -> Iterable[bytes]:
+        """What there is of the answer; then the error, for which OpenAI's clients raise."""
+        error = {"code": "server_error", "message": refusal.message}
+        told = {"output": [self._message("incomplete")], "cutaway": self._settings}
+        response = self._response("failed", **told, error=error)
+        yield self._event("response.failed", response=response)
+        document = refusal.document()
+        flat = {name: document["error"][name] for name in ("code", "message", "param")}
+        yield self._event("error", **flat, **document)
+
+    def _event(self, kind: str, **told: Any) -> bytes:
+        return event({"type": kind, "sequence_number": next(self._numbers), **told}, kind)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _response(self, status: str, **told: Any) -> dict[str, Any]:
+        """The response object with these fields."""
+        body, params = self._body, self._settings["params"]
+        return {
+            **self._frame,
+            "status": status,
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.instructions,
+            "output": [],
+            "usage": None,
+            "max_output_tokens": body.max_output_tokens,
+            "temperature": params["temperature"],
+            "top_p": params["top_p"],
+            "top_logprobs": body.top_logprobs or 0,
+            "metadata": body.metadata or {},
+            "user": body.user,
+            "safety_identifier": body.safety_identifier,
+            "prompt_cache_key": body.prompt_cache_key,
+            **_FIXED,
+            **told,
+        }
+
+    def _message(self, status: str) -> dict[str, Any]:
+        """The message, as far as it was read."""
+        head = {"id": self._message_id, "type": "message", "role": "assistant", "status": status}
+        return {**head, "content": [self._part(self._text.steps)]}
+
+    def _part(self, steps: Sequence[TokenStep] = ()) -> dict[str, Any]:
+        """The message's part, with the text of these steps."""
+        shown, entries = self._new_entries(), list[Entry]()
+        if self._body.include:
+            entries = [entry for step in steps for entry in shown.after(step)]
+        text, told = "".join(step.text for step in steps), self._told(entries)
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": told}
+
+    def _new_entries(self) -> Entries:
+        stops = self._text.options.stops.stop
+        return Entries(self._tokenizer, self._body.top_logprobs or 0, "before", stops)
+
+    def _told(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+        """As chat completions have them; a token that adds no text has no bytes."""
+        told = chat_form(self._tokenizer, entries)
+        for one in [token for entry in told for token in (entry, *entry["top_logprobs"])]:
+            one["bytes"] = one["bytes"] or []
+        return told
+
+    def _usage(self) -> dict[str, Any]:
+        """Tokens in and out; whatever was not found in the cache is written into it."""
+        used = self._text.usage()
+        read, cached, written = used.prompt_tokens, used.cached_tokens, used.completion_tokens
+        return {
+            "input_tokens": read,
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": read - cached},
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": read + written,
+        }
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return answers.settings(self._job.texts, self._body)
