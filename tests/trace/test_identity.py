@@ -8,8 +8,8 @@ from time import time_ns
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.loading.identity import identify
 from cutaway.loading import identity
+from cutaway.loading.identity import identify
 from cutaway.loading.open import stat_model
 from random_llama import write_tiny_llama
 

@@ -1,0 +1,80 @@
+"""Traces that version 0.1.0 wrote: read, shown, replayed and written again as they were then.
+
+``tests/data/traces_v1`` holds them, and in ``outputs.json.gz`` what that version's
+``cutaway trace`` printed for each command line.
+"""
+
+import gzip
+import json
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutaway import LLM
+from cutaway.cli.main import main
+from cutaway.rerun import replay
+from cutaway.rerun.request import settings_of
+from cutaway.trace import Trace
+from cutaway.trace.lines import line
+
+FOLDER = Path(__file__).parents[1] / "data" / "traces_v1"
+OUTPUTS = json.loads(gzip.decompress((FOLDER / "outputs.json.gz").read_bytes()))
+NAMES = sorted(path.name for path in FOLDER.glob("*.jsonl*"))
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_it_is_shown_as_it_was(command, monkeypatch, capfdbinary):
+    monkeypatch.chdir(FOLDER)
+    assert main(["trace", *command.split()]) == 0
+    assert capfdbinary.readouterr().out.decode() == OUTPUTS[command]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_read_is_written_as_it_was(name):
+    raw, trace = (FOLDER / name).read_bytes(), Trace.read(FOLDER / name)
+    if name.endswith(".gz"):
+        raw = zlib.decompressobj(wbits=31).decompress(raw)  # also where it was cut
+    found = [json.loads(each) for each in raw.split(b"\n")[:-1]]
+    ends = [trace.end] if trace.end else []
+    made = [trace.head, *trace.tokens.values(), *trace.steps, *ends]
+    written = [json.loads(line(record.to_json())) for record in made]
+    order = ["head", "tok", "step", "end"]
+    assert written == sorted(found, key=lambda record: order.index(record["kind"]))
+
+
+@pytest.fixture(scope="module")
+def llm(smollm2_path):
+    return LLM(smollm2_path, backend="cpu", context=512)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "error.jsonl.gz"])
+def test_it_replays_to_the_bit(name, llm):
+    trace = Trace.read(FOLDER / name)
+    done = replay(llm, trace, progress=False)
+    assert done.same
+    assert done.fingerprint == trace.steps[-1].fingerprint
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    "name", ["greedy.jsonl", "chain.jsonl.gz", "fork.jsonl.gz", "ngram.jsonl.gz"]
+)
+def test_the_same_run_is_recorded_as_it_was(name, llm, tmp_path):
+    old, path = Trace.read(FOLDER / name), tmp_path / "again.jsonl"
+    head = old.head
+    more = {"speculate": head.params["speculate"], "max_tokens": head.params["max_tokens"]}
+    more |= {"candidates": head.candidates, "watch": head.watch, "trace": path}
+    llm.generate(list(head.prompt_token_ids), **settings_of(head) | more)
+    new = Trace.read(path)
+    assert (new.head.chain, new.head.seed) == (head.chain, head.seed)
+    assert new.head.params.items() >= head.params.items()
+    assert new.tokens == old.tokens
+    assert [timeless(step) for step in new.steps] == [timeless(step) for step in old.steps]
+    assert replace(new.end, usage={}) == replace(old.end, usage={})  # the cache may hold more
+
+
+def timeless(step):
+    return repr(replace(step, ms={}))
