@@ -106,15 +106,19 @@ def test_messages_use_the_chat_template(bulk, llm):
 
 def test_bad_lines_say_why_and_the_others_go_on(bulk):
     lines = {
-        b"nope": "this line is not JSON", b"\xff": "this line is not UTF-8",
+        b"nope": "this line is not JSON: expecting value at column 1",
+        b"\xff": "this line is not UTF-8 at column 1",
         b"5": "must be a string",
         b"{}": "must be a string, or an object", b'{"prompt": "a", "messages": []}': "must be",
         b'{"messages": 5}': "messages must be a list", b'{"messages": []}': "messages is empty",
         b'{"prompt": null}': "prompt must be", b'{"prompt": "a", "tmperature": 1}': "did you mean",
         b'{"prompt": "a", "logit_bias": {"x": 1}}': "token id must be a whole number",
         b'{"prompt": "' + b"a" * 500 + b'"}': "prompt has", b"[1, 9]": "must be a string",
-        b'{"prompt": "a", "id": NaN}': "not JSON", b"[" * 100_000: "not JSON",
-        b"1" * 5000: "not JSON", b'"\\ud800"': "lone surrogate",
+        b'{"prompt": "a", "id": NaN}': "NaN is not JSON; give a finite number",
+        b"[" * 100_000: "this line is nested deeper than 64 levels; make it flatter",
+        b"1" * 5000: "(5000 characters) is too large",
+        b'"\\ud800"': "is half of a surrogate pair; give whole characters",
+        b'{"prompt": "a", "prompt": "b"}': "the key 'prompt' is given twice in one object",
         b'{"prompt": "a", "trace": "no/such/run.jsonl"}': "a line cannot be traced: leave it out",
         b'{"prompt": "a", "logit_bias": {"1": 2, "01": 3}}': "token id must be a whole number",
     }  # fmt: skip
@@ -132,8 +136,8 @@ def test_bad_lines_say_why_and_the_others_go_on(bulk):
 
 
 def test_a_bad_line_keeps_its_id(bulk):
-    _, found, _ = bulk([{"id": [1, {"a": "ü\ud800"}], "prompt": 5}])
-    assert found[0]["id"] == [1, {"a": "ü\ud800"}]
+    _, found, _ = bulk([{"id": [1, {"a": "ü"}], "prompt": 5}])
+    assert found[0]["id"] == [1, {"a": "ü"}]
     assert "prompt must be" in found[0]["error"]
 
 

@@ -6,6 +6,7 @@ Knows what a line may hold and what a record tells. Refuses to know how the file
 import json
 import re
 from argparse import Namespace
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from cutaway.cli.figures import Totals, document
 from cutaway.cli.jsonl import Lines, Records, open_input
 from cutaway.errors import CutawayError, InputError
 from cutaway.progress import Bar
+from cutaway.strict_json import parse
 
 if TYPE_CHECKING:
     from cutaway.api.bulk import Result, Results
@@ -100,7 +102,7 @@ def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any
 
 def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The prompt and the options of a line; its id becomes part of the head."""
-    given = _parsed(line)
+    given = parse(line.removeprefix(BOM_UTF8), "this line")
     if isinstance(given, str):
         return given, {}
     if isinstance(given, dict) and "id" in given:
@@ -116,18 +118,6 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
     if not isinstance(messages := given.pop("messages"), list):
         raise InputError("messages must be a list")
     return llm.chat_prompt(messages), given
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        given = json.loads(line.decode("utf-8-sig"))
-        if isinstance(given, dict) and "id" in given:
-            json.dumps(given["id"], allow_nan=False)  # it goes into the record
-        return given
-    except UnicodeDecodeError as error:
-        raise InputError(f"this line is not UTF-8 text (byte {error.start})") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"this line is not JSON: {error}") from error
 
 
 def _token_id(name: str) -> int | str:
