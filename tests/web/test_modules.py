@@ -18,12 +18,12 @@ def test_in_node(test):
 
 
 def test_every_module_is_explained():
-    for path in JS.glob("*.js"):
+    for path in JS.rglob("*.js"):
         assert path.read_text().startswith("/**"), path.name
 
 
 def test_nothing_becomes_markup_and_nothing_is_fetched_elsewhere():
-    for path in JS.glob("*.js"):
+    for path in JS.rglob("*.js"):
         text = path.read_text()
         for forbidden in (
             "innerHTML",

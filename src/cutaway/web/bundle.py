@@ -10,10 +10,12 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from posixpath import dirname, join, normpath
 
 _WEB = files("cutaway.web")
 _STYLES = re.compile(r'href="/static/([\w/-]+\.css)"')
-_IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"\./([\w-]+)\.js";$', re.MULTILINE)
+_GLASS = re.compile(r' *<section class="glass".*?</section>\n', re.DOTALL)
+_IMPORT = re.compile(r'^import (?:\{([^}]*)\}\s+from )?"(\.{1,2}/[\w./-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(
     r"^export ((?:async )?(?:function\*?|class|const) )(\w+)|^export \{\};$", re.MULTILINE
 )
@@ -30,11 +32,11 @@ def viewer(trace: str, title: str) -> str:
         "POLICY": _policy(style, script),
         "TITLE": escape(title),
         "STYLE": style,
+        "GLASS": _glass().rstrip(),
         "TRACE": trace.replace("<", "\\u003c"),  # in JSON it stands in strings alone
         "SCRIPT": script,
     }
-    page = _WEB.joinpath("viewer.html").read_text("utf-8")
-    return re.sub("|".join(parts), lambda found: parts[found[0]], page)
+    return re.sub("|".join(parts), lambda found: parts[found[0]], _read("viewer.html"))
 
 
 def _policy(style: str, script: str) -> str:
@@ -51,41 +53,56 @@ def _hash(text: str) -> str:
 @cache
 def _style() -> str:
     """The page's sheets in their order."""
-    names = _STYLES.findall(_WEB.joinpath("index.html").read_text("utf-8"))
-    return "\n".join(_WEB.joinpath(name).read_text("utf-8") for name in names)
+    return "\n".join(_read(name) for name in _STYLES.findall(_read("index.html")))
+
+
+@cache
+def _glass() -> str:
+    """The section of the page that shows a run: the same markup in both documents."""
+    found = _GLASS.search(_read("index.html"))
+    if found is None:
+        raise ValueError("index.html: there is no section of class glass")
+    return found[0]
 
 
 @cache
 def _script() -> str:
     """The viewer and all that it imports, each in a scope of its own, after what it needs."""
     done: dict[str, str] = {}
-    _add("viewer", done, ())
+    _add("app/viewer.js", done, ())
     return "\n".join(done.values()).replace("</script", "<\\/script")
 
 
-def _add(name: str, done: dict[str, str], above: tuple[str, ...]) -> None:
-    if name in above:
-        raise ValueError(f"modules import each other: {' → '.join((*above, name))}")
-    if name in done:
+def _add(path: str, done: dict[str, str], above: tuple[str, ...]) -> None:
+    """Add a module, given by its path below js/, after those that it imports."""
+    if path in above:
+        raise ValueError(f"modules import each other: {' → '.join((*above, path))}")
+    if path in done:
         return
-    text = _WEB.joinpath("js", f"{name}.js").read_text("utf-8")
+    text = _read(f"js/{path}")
+    folder = dirname(path)
     for _, needed in _IMPORT.findall(text):
-        _add(needed, done, (*above, name))
+        _add(normpath(join(folder, needed)), done, (*above, path))
     exported = [name for _, name in _EXPORT.findall(text) if name]
     body = _EXPORT.sub(lambda found: f"{found[1] or ''}{found[2] or ''}", text)
-    body = _IMPORT.sub(lambda found: _bound(found[1], found[2]), body)
+    body = _IMPORT.sub(lambda found: _bound(found[1], normpath(join(folder, found[2]))), body)
     if left := _LEFT.search(body):
-        raise ValueError(f"{name}.js: the viewer cannot hold this: {left[0]}")
-    done[name] = (
-        f"const {_scope(name)} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
+        raise ValueError(f"{path}: the viewer cannot hold this: {left[0]}")
+    done[path] = (
+        f"const {_scope(path)} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
     )
 
 
-def _bound(names: str | None, module: str) -> str:
+def _bound(names: str | None, path: str) -> str:
     if names is None:
         return ""
-    return f"const {{{names.replace(' as ', ': ')}}} = {_scope(module)};"
+    return f"const {{{names.replace(' as ', ': ')}}} = {_scope(path)};"
 
 
-def _scope(name: str) -> str:
-    return "$" + name.replace("-", "_")
+def _scope(path: str) -> str:
+    """The variable that holds a module's exports: "parts/tree.js" → "$parts_tree"."""
+    return "$" + re.sub(r"[/-]", "_", path.removesuffix(".js"))
+
+
+def _read(name: str) -> str:
+    return _WEB.joinpath(name).read_text("utf-8")

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ApiError, records } from "../../../src/cutaway/web/js/api.js";
+import { ApiError, records } from "../../../src/cutaway/web/js/state/api.js";
 import { request } from "./runs.mjs";
 
 const event = (found) => `data: ${JSON.stringify({ choices: [{ cutaway: { trace: found } }] })}\n\n`;

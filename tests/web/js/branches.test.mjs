@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { branches, clip, family, forkOf, lineage, meanBits, parentOf, scaleEnd, titleOf }
-  from "../../../src/cutaway/web/js/branches.js";
+  from "../../../src/cutaway/web/js/figures/branches.js";
 import { opened, pair, request, run } from "./runs.mjs";
 
 const root = run(1);

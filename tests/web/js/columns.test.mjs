@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   bars, columnsOf, middleOf, nearlyAll, peaks, roundUp, spanOf, stepAt,
-} from "../../../src/cutaway/web/js/columns.js";
+} from "../../../src/cutaway/web/js/figures/columns.js";
 
 /** Numbers that look random and are the same each time. */
 function* numbers(seed = 1) {

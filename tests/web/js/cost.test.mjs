@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cost, costLine, priceOf, taken, tokensLine, total } from "../../../src/cutaway/web/js/cost.js";
+import { cost, costLine, priceOf, taken, tokensLine, total } from "../../../src/cutaway/web/js/figures/cost.js";
 
 const ended = { trace: { known: { prompt_token_ids: [1, 2, 3] }, steps: [{}, {}],
   end: { usage: { prompt_tokens: 3, cached_tokens: 2, completion_tokens: 2 } } } };

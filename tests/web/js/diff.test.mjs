@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { diff, stretches } from "../../../src/cutaway/web/js/diff.js";
-import { meetings } from "../../../src/cutaway/web/js/meetings.js";
-import { Trace } from "../../../src/cutaway/web/js/trace.js";
+import { diff, stretches } from "../../../src/cutaway/web/js/figures/diff.js";
+import { meetings } from "../../../src/cutaway/web/js/figures/meetings.js";
+import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
 import { opened, read } from "./runs.mjs";
 
 const [first, six] = ["page/first.jsonl", "page/six.jsonl"].map(opened);

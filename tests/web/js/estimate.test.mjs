@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { estimate } from "../../../src/cutaway/web/js/estimate.js";
-import { Trace } from "../../../src/cutaway/web/js/trace.js";
+import { estimate } from "../../../src/cutaway/web/js/figures/estimate.js";
+import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
 
 const file = new URL("../data/estimates.json", import.meta.url);
 const { settings, runs } = JSON.parse(readFileSync(file, "utf8"));

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { exported, exportedAlone } from "../../../src/cutaway/web/js/export.js";
-import { Trace, lineOf } from "../../../src/cutaway/web/js/trace.js";
+import { exported, exportedAlone } from "../../../src/cutaway/web/js/state/export.js";
+import { Trace, lineOf } from "../../../src/cutaway/web/js/state/trace.js";
 import { opened, pair, read, run } from "./runs.mjs";
 
 const NAMES = ["page/first.jsonl", "page/six.jsonl"];

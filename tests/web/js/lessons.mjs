@@ -1,6 +1,6 @@
 // Runs for the tests of the lessons, put together from records.
 
-import { Trace } from "../../../src/cutaway/web/js/trace.js";
+import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
 
 export const END = 9;
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   FIELDS, STYLES, changed, stopsOf, stopsText, styleOf, told, valueOf,
-} from "../../../src/cutaway/web/js/parameters.js";
+} from "../../../src/cutaway/web/js/compose/parameters.js";
 
 const USUAL = { temperature: 0.7, top_p: 0.9, stop: [], preset: "cutaway" };
 

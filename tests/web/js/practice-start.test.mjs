@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { sign, startOf, summary } from "../../../src/cutaway/web/js/practice-start.js";
+import { sign, startOf, summary } from "../../../src/cutaway/web/js/lessons/practice-start.js";
 import { step, traceOf } from "./lessons.mjs";
 
 const other = { id: 4, logit: -2, rank: 2 };

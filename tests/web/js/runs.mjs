@@ -1,7 +1,7 @@
 // Runs as the page has them, from the traces that lie in data/.
 
 import { readFileSync } from "node:fs";
-import { Trace, lineOf } from "../../../src/cutaway/web/js/trace.js";
+import { Trace, lineOf } from "../../../src/cutaway/web/js/state/trace.js";
 
 export const read = (name) => readFileSync(new URL(`../data/${name}`, import.meta.url), "utf8");
 

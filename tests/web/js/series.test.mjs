@@ -1,13 +1,13 @@
-// js/series.js and js/silence.js: a run's figures, whenever they were worked out, and what they say.
+// figures/series.js and figures/end-explanation.js: a run's figures, whenever they were worked out, and what they say.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { allRows, endRows } from "../../../src/cutaway/web/js/rows.js";
-import { columnsOf } from "../../../src/cutaway/web/js/columns.js";
-import { Series, seriesOf } from "../../../src/cutaway/web/js/series.js";
-import { whyItWentOn } from "../../../src/cutaway/web/js/silence.js";
-import { Trace } from "../../../src/cutaway/web/js/trace.js";
-import { closest, endMoment, stepView } from "../../../src/cutaway/web/js/views.js";
+import { allRows, endRows } from "../../../src/cutaway/web/js/parts/rows.js";
+import { columnsOf } from "../../../src/cutaway/web/js/figures/columns.js";
+import { Series, seriesOf } from "../../../src/cutaway/web/js/figures/series.js";
+import { whyItWentOn } from "../../../src/cutaway/web/js/figures/end-explanation.js";
+import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
+import { closest, endMoment, stepView } from "../../../src/cutaway/web/js/figures/views.js";
 import { opened } from "./runs.mjs";
 
 test("the figures are those of the steps' views", () => {

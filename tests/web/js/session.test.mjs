@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Session } from "../../../src/cutaway/web/js/session.js";
-import { Store } from "../../../src/cutaway/web/js/store.js";
+import { Session } from "../../../src/cutaway/web/js/state/session.js";
+import { Store } from "../../../src/cutaway/web/js/state/store.js";
 import { read } from "./runs.mjs";
 
 globalThis.requestAnimationFrame = (callback) => callback();

@@ -1,10 +1,10 @@
-// js/snowball-figures.js: the experiment among the runs, its curves, and sentences that follow from them.
+// lessons/snowball-figures.js: the experiment among the runs, its curves, and sentences that follow from them.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   againSentence, bands, freeSentence, meeting, mistakeAt, pairOf, points, wordsAfter,
-} from "../../../src/cutaway/web/js/snowball-figures.js";
+} from "../../../src/cutaway/web/js/lessons/snowball-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
 const LN2 = Math.LN2;

@@ -1,10 +1,10 @@
-// js/stop-figures.js: exact figures of the end token, and sentences that follow from them.
+// lessons/stop-figures.js: exact figures of the end token, and sentences that follow from them.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   anyOf, byLetter, changes, diagnosis, goneOn, likeliest, momentsOf, rerunOf, within, withinSentence,
-} from "../../../src/cutaway/web/js/stop-figures.js";
+} from "../../../src/cutaway/web/js/lessons/stop-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
 /** A step that went on; its end token has probability p and a rank. */

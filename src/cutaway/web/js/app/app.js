@@ -1,0 +1,32 @@
+/**
+ * The page that a server has at its root: it writes, and shows what it writes.
+ */
+
+import "../compose/compose.js";
+import "../lessons/lesson.js";
+import "../compose/settings.js";
+import { ApiError, ask } from "../state/api.js";
+import { assemble, keepAddress } from "./assemble.js";
+import { Session, sentence } from "../state/session.js";
+import { Store } from "../state/store.js";
+
+const store = new Store();
+const session = new Session(store);
+
+/** Bring back what the address says, and begin. */
+async function begin() {
+  const kept = store.restore(location.hash.slice(1));
+  assemble(store, session);
+  try {
+    store.set({ about: await (await ask("/page/about")).json() });
+  } catch (error) {
+    const locked = error instanceof ApiError && error.status === 401;
+    store.set({ notice: sentence(error), locked });
+    return; // and the address stays, so that a reload brings back what it holds
+  }
+  keepAddress(store);
+  if (kept.length) store.set({ follow: false }); // the selection is that of the address
+  for (const run of kept) session.start(run.request, run);
+}
+
+begin();

@@ -1,0 +1,20 @@
+/**
+ * The panels below the waterfall. Knows their names and order, and nothing in them.
+ */
+
+import { Tabs } from "../parts/tabs.js";
+
+export class PanelTabs extends Tabs {
+  label = "Panels";
+  /** @type {import("../parts/tabs.js").Part[]} */
+  all = [
+    ["timelines", "Timelines", "run-timelines"],
+    ["why", "Why it ended", "why-panel"],
+    ["what-if", "What if", "what-if"],
+    ["tree", "Branches", "branch-tree"],
+    ["compare", "Two runs", "run-compare"],
+    ["lesson", "Lesson", "lesson-panel"],
+  ];
+}
+
+customElements.define("panel-tabs", PanelTabs);

@@ -1,0 +1,30 @@
+/**
+ * A run in a file of its own, which opens from disk: what is shown stands in the document.
+ */
+
+import { assemble, keepAddress } from "./assemble.js";
+import { Session, sentence } from "../state/session.js";
+import { Store } from "../state/store.js";
+import { Trace } from "../state/trace.js";
+
+const store = new Store();
+const session = new Session(store);
+
+/** Show the run that the document holds, at the step that its address names. */
+function begin() {
+  store.restore(location.hash.slice(1));
+  const { step, candidate } = store.state;
+  assemble(store, session);
+  try {
+    const trace = Trace.parse(document.querySelector("#trace")?.textContent ?? "");
+    store.add({ trace, request: null, parent: null, at: 0, live: false, name: document.title,
+      error: null });
+    store.goTo(step);
+    store.set({ candidate });
+  } catch (error) {
+    store.set({ notice: sentence(error) });
+  }
+  keepAddress(store);
+}
+
+begin();

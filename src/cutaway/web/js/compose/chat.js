@@ -1,0 +1,182 @@
+/**
+ * A conversation: what was said, a field for what comes next, and the answer while it is written.
+ *
+ * Every answer is a run, and the whole conversation goes into the request of the next one.
+ */
+
+import { begun, requested } from "../state/requests.js";
+import { el, replace } from "../parts/dom.js";
+import { Following } from "./following.js";
+import { answered, branchOf, ending, open, plain, settled, shown } from "../state/conversation.js";
+import { View } from "../parts/view.js";
+/** @import { Message, Run } from "../state/store.js" */
+
+/** @typedef {{item: HTMLElement, words: Text, told: HTMLElement, role: string, run: number | null}} Line */
+
+export class ChatBox extends View {
+  list = el("ol", {});
+  box = el("div", { class: "talk", tabindex: 0, role: "log", "aria-label": "The conversation" }, this.list);
+  field = el("textarea", { rows: 3, placeholder: "Say something", "aria-label": "Your message",
+    oninput: () => this.here.set({ draft: this.field.value }),
+    onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
+  send = el("button", { class: "primary", type: "button", onclick: () => this.sendOrStop() }, "Send");
+  again = button("Again, another seed", () => this.answer(open(this.messages), null));
+  adopt = button("", () => this.useBranch());
+  clear = button("Clear", () => this.clearAll());
+  following = new Following(this.box);
+  /** @type {Line[]} by message */
+  lines = [];
+
+  build() {
+    this.list.addEventListener("click", (event) => this.clicked(event));
+    replace(this, this.box, this.field,
+      el("div", { class: "row" }, this.send, this.again, this.clear), this.adopt,
+      el("p", { class: "faint" }, "Enter sends, Shift+Enter begins a line."));
+  }
+
+  get messages() {
+    return this.here.state.messages;
+  }
+
+  /** @returns {Run | null} the answer that is being written */
+  get live() {
+    const run = this.find(this.messages.at(-1)?.run ?? null);
+    return run?.live ? run : null;
+  }
+
+  find = (/** @type {number | null} */ id) => this.here.find(id);
+
+  draw() {
+    const ready = settled(this.messages, this.find);
+    if (ready) this.here.set({ messages: ready });
+    if (this.hidden) return;
+    this.drawLines();
+    this.drawButtons();
+    if (this.field.value !== this.here.state.draft) this.field.value = this.here.state.draft;
+  }
+
+  drawButtons() {
+    const { live } = this;
+    this.send.textContent = live ? "Stop" : "Send";
+    this.again.hidden = live !== null || !open(this.messages).length;
+    this.clear.hidden = !this.messages.length;
+    const at = live ? -1 : branchOf(this.messages, this.here.run, this.find);
+    this.adopt.hidden = at < 0 || this.here.run?.live === true;
+    this.adopt.textContent = at === this.messages.length - 1 ? "Use this branch as the answer"
+      : "Use this branch as the answer, and drop what was said after it";
+  }
+
+  // -- what was said ------------------------------------------------------------------------------
+
+  drawLines() {
+    const { messages } = this;
+    let changed = this.lines.length !== messages.length;
+    for (const line of this.lines.splice(messages.length)) line.item.remove();
+    messages.forEach((message, i) => {
+      if (this.drawLine(this.lineOf(message, i), message)) changed = true;
+    });
+    this.box.hidden = !messages.length;
+    this.box.setAttribute("aria-busy", String(this.live !== null));
+    if (changed) this.following.follow();
+  }
+
+  /** @param {Message} message @param {number} i @returns {Line} its place, made where it has none */
+  lineOf(message, i) {
+    const old = this.lines[i];
+    if (old?.role === message.role) return old;
+    const line = made(message);
+    if (old) old.item.replaceWith(line.item);
+    else this.list.append(line.item);
+    this.lines[i] = line;
+    return line;
+  }
+
+  /** @param {Line} line @param {Message} message @returns {boolean} whether its text is another one */
+  drawLine(line, message) {
+    line.run = message.run ?? null;
+    const run = this.find(line.run);
+    const current = run !== null && run.id === this.here.state.run;
+    if (current) line.item.setAttribute("aria-current", "true");
+    else line.item.removeAttribute("aria-current");
+    const told = run ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
+    if (line.told.textContent !== told) line.told.textContent = told;
+    const text = shown(message, this.find);
+    if (line.words.data === text) return false;
+    line.words.data = text;
+    return true;
+  }
+
+  /** @param {Event} event an answer was clicked: its run is shown; whoever marks text is let be */
+  clicked(event) {
+    const item = /** @type {Element} */ (event.target).closest("li");
+    const run = this.lines.find((line) => line.item === item)?.run ?? null;
+    if (run !== null && this.find(run) && getSelection()?.isCollapsed !== false) this.here.select(run);
+  }
+
+  // -- what is done -------------------------------------------------------------------------------
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!this.live) this.sendOrStop();
+  }
+
+  sendOrStop() {
+    const { live } = this;
+    if (live) return this.runs.stop(live);
+    const content = this.field.value.trim();
+    if (!content) return this.field.focus();
+    const before = this.messages;
+    this.here.set({ draft: "" });
+    return this.answer([...before, { role: "user", content }], undefined, () =>
+      this.here.set({ messages: before, draft: this.here.state.draft || content }));
+  }
+
+  /**
+   * Have a conversation answered.
+   * @param {Message[]} asked that ends with a question
+   * @param {null} [seed] null: whatever the field says, another one
+   * @param {() => void} [takeBack] where the request is refused
+   */
+  async answer(asked, seed, takeBack = () => this.here.set({ messages: asked })) {
+    const request = requested(this.here, { kind: "chat", messages: plain(asked),
+      ...(seed === null ? { seed } : {}) });
+    const run = begun(this.here, this.runs, request, { name: asked.at(-1)?.content.slice(0, 40) ?? "" });
+    const pending = { role: "assistant", content: "", run: this.here.state.run };
+    this.here.set({ messages: [...asked, pending] });
+    this.following.toEnd();
+    if (await run) return;
+    takeBack();
+  }
+
+  useBranch() {
+    const { run } = this.here;
+    const at = branchOf(this.messages, run, this.find);
+    if (run && at >= 0) this.here.set({ messages: answered(this.messages, at, run) });
+  }
+
+  clearAll() {
+    if (this.live) this.runs.stop(this.live);
+    this.here.set({ messages: [] });
+    this.field.focus();
+  }
+}
+
+/** @param {Message} message @returns {Line} */
+function made(message) {
+  const words = document.createTextNode("");
+  const told = el("span", { class: "faint" });
+  const answer = message.role === "assistant";
+  const who = answer
+    ? el("button", { type: "button", class: "look", title: "Look into this answer" }, "Model")
+    : el("span", {}, message.role === "user" ? "You" : message.role);
+  const item = el("li", { class: `said ${answer ? "answer" : "question"}` },
+    el("div", { class: "who" }, who, told), el("div", { class: "words" }, words));
+  return { item, words, told, role: message.role, run: null };
+}
+
+/** @param {string} label @param {() => void} onclick @returns {HTMLButtonElement} */
+const button = (label, onclick) => el("button", { type: "button", onclick }, label);
+
+customElements.define("chat-box", ChatBox);

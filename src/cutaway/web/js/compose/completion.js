@@ -1,0 +1,91 @@
+/**
+ * A text that goes on: its beginning, and below it what the model writes.
+ *
+ * Shows the selected run, also a branch of it, unless it comes from a conversation.
+ */
+
+import { begun, requested } from "../state/requests.js";
+import { el, replace } from "../parts/dom.js";
+import { Following } from "./following.js";
+import { ending, root } from "../state/conversation.js";
+import { View } from "../parts/view.js";
+import { endedByToken } from "../figures/views.js";
+/** @import { Run } from "../state/store.js" */
+/** @import { Trace } from "../state/trace.js" */
+
+export class CompletionBox extends View {
+  field = el("textarea", { rows: 4, id: "prompt-field", placeholder: "Once upon a time",
+    oninput: () => this.here.set({ prompt: this.field.value }),
+    onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
+  write = el("button", { class: "primary", type: "button", onclick: () => this.writeOrStop() });
+  more = el("button", { type: "button", onclick: () => this.writeOn() }, "Write on");
+  told = el("span", { class: "faint" });
+  prompt = document.createTextNode("");
+  words = document.createTextNode("");
+  result = el("div", { class: "result", tabindex: 0, role: "region", "aria-label": "The text" },
+    el("span", { class: "begun" }, this.prompt), this.words);
+  following = new Following(this.result);
+  /** @type {Trace | null} whose prompt is shown */
+  shown = null;
+
+  build() {
+    replace(this, el("label", { for: "prompt-field" }, "A text to go on with"), this.field,
+      el("div", { class: "row" }, this.write, this.more, this.told), this.result);
+  }
+
+  /** @returns {Run | null} the run that is shown here */
+  get run() {
+    const { run } = this.here;
+    const from = run && root(run, (id) => this.here.find(id));
+    return from?.request?.kind === "chat" ? null : run;
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { run } = this;
+    this.write.textContent = run?.live ? "Stop" : "Write";
+    this.more.disabled = !run || run.live || !run.trace.steps.length || !this.here.state.about;
+    this.told.textContent = run?.trace.known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
+    if (this.field.value !== this.here.state.prompt) this.field.value = this.here.state.prompt;
+    this.drawText(run?.trace ?? null);
+  }
+
+  /** @param {Trace | null} trace */
+  drawText(trace) {
+    this.result.hidden = !trace?.steps.length; // the tokens of the prompt come before the first step
+    if (!trace?.steps.length) return;
+    if (trace !== this.shown) this.prompt.data = trace.head.prompt ?? trace.textOf(trace.head.prompt_token_ids);
+    const text = trace.text;
+    if (trace === this.shown && text === this.words.data) return;
+    this.words.data = text;
+    if (trace === this.shown) this.following.follow();
+    else this.following.toEnd();
+    this.shown = trace;
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    if (!this.run?.live) this.writeOrStop();
+  }
+
+  writeOrStop() {
+    const { run } = this;
+    if (run?.live) return this.runs.stop(run);
+    const prompt = this.field.value;
+    return begun(this.here, this.runs, requested(this.here, { prompt }), { name: prompt.slice(0, 40) });
+  }
+
+  /** On from where it is, with the seed that it had: as if it had been longer from the first. */
+  writeOn() {
+    const { run } = this;
+    if (!run?.trace.known) return;
+    const { head, outputIds } = run.trace;
+    const written = endedByToken(run.trace) ? outputIds.slice(0, -1) : outputIds;
+    const request = requested(this.here, { prompt: [...head.prompt_token_ids, ...written], seed: head.seed });
+    begun(this.here, this.runs, request, { name: `run ${run.id}, written on` });
+  }
+}
+
+customElements.define("completion-box", CompletionBox);

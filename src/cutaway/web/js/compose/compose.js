@@ -1,0 +1,22 @@
+/**
+ * Three ways to write with the model: a conversation, a text that goes on, and token by token.
+ * Knows their names and order, and nothing in them.
+ */
+
+import "./chat.js";
+import "./completion.js";
+import "./typing.js";
+import { Tabs } from "../parts/tabs.js";
+
+export class AskBox extends Tabs {
+  label = "How to write";
+  key = /** @type {const} */ ("kind");
+  /** @type {import("../parts/tabs.js").Part[]} */
+  all = [
+    ["chat", "Chat", "chat-box"],
+    ["completion", "Completion", "completion-box"],
+    ["typing", "Type with the model", "typing-box"],
+  ];
+}
+
+customElements.define("ask-box", AskBox);

@@ -1,0 +1,70 @@
+/**
+ * The settings that the selected run was written with, as its record has them, and its chain in
+ * order. Knows nothing of what the next run will get.
+ */
+
+import { el, replace } from "../parts/dom.js";
+import { hue, stageLabel, stageLetter } from "../figures/numbers.js";
+import { told } from "./parameters.js";
+import { View } from "../parts/view.js";
+/** @import { Trace } from "../state/trace.js" */
+
+/** @type {[string, string][]} */
+const SHOWN = [
+  ["temperature", "temperature"], ["top_p", "top-p"], ["top_k", "top-k"], ["min_p", "min-p"],
+  ["repetition_penalty", "repetition"], ["presence_penalty", "presence"],
+  ["frequency_penalty", "frequency"], ["max_tokens", "max_tokens"], ["preset", "preset"], ["stop", "stop"],
+];
+
+export class InForce extends View {
+  heading = el("h2", {});
+  chain = el("ol", { class: "chain" });
+  table = el("dl", { class: "in-force mono" });
+  seed = el("span", { class: "mono" });
+  copied = el("span", { class: "faint", role: "status" });
+  copy = el("button", { type: "button", onclick: () => this.copySeed(), "aria-label": "Copy the seed" }, "Copy");
+  body = el("div", {}, this.chain, this.table,
+    el("div", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy, this.copied));
+  /** @type {Trace | null | undefined} undefined: nothing was drawn yet */
+  shown = undefined;
+
+  build() {
+    replace(this, this.heading, this.body);
+  }
+
+  draw() {
+    const { run, state } = this.here;
+    const trace = run?.trace.known ? run.trace : null;
+    if (trace === this.shown) return;
+    this.shown = trace;
+    this.hidden = trace === null;
+    this.heading.textContent = trace ? `In force in run ${state.run}` : "In force";
+    this.body.hidden = !trace;
+    this.copied.textContent = "";
+    if (trace) this.drawHead(trace, state.about?.defaults ?? {});
+  }
+
+  /** @param {Trace} trace @param {Record<string, any>} defaults */
+  drawHead({ head }, defaults) {
+    replace(this.chain, ...head.chain.map((stage) => el("li", {},
+      el("b", { class: "letter", style: { "--stage": hue(stageLetter(stage)) } }, stageLetter(stage)),
+      stageLabel(stage))), el("li", { class: "faint" }, head.params["temperature"] === 0 ? "likeliest" : "draw"));
+    replace(this.table, ...SHOWN.filter(([name]) => name in head.params).map(([name, label]) => {
+      const other = JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
+      return el("div", { class: other ? "other" : null }, el("dt", {}, label), el("dd", {}, told(head.params[name])));
+    }));
+    this.seed.textContent = head.seed;
+  }
+
+  async copySeed() {
+    try {
+      await navigator.clipboard.writeText(this.seed.textContent ?? "");
+      this.copied.textContent = "copied";
+    } catch {
+      getSelection()?.selectAllChildren(this.seed);
+      this.copied.textContent = "marked: the browser copies with its own keys only";
+    }
+  }
+}
+
+customElements.define("in-force", InForce);

@@ -1,0 +1,53 @@
+/**
+ * What the selected run took and what it would cost at a price, and all runs of the page together.
+ */
+
+import { costLine, priceOf, taken, tokensLine, total } from "../figures/cost.js";
+import { el, replace } from "../parts/dom.js";
+import { View } from "../parts/view.js";
+
+export class PriceBox extends View {
+  input = field("price-in", () => this.put());
+  output = field("price-out", () => this.put());
+  wrong = el("p", { class: "said-of", role: "alert" });
+  one = el("p", { class: "mono" });
+  all = el("p", { class: "mono faint" });
+
+  build() {
+    const { price } = this.here.state;
+    if (price) [this.input.value, this.output.value] = [String(price.input), String(price.output)];
+    replace(this, el("p", { class: "faint" }, "The price of a million tokens, in any currency. ",
+      "Tokens in are paid for each time they are sent, so a long conversation costs more with every turn."),
+    el("div", { class: "row" }, el("label", { for: "price-in" }, "in"), this.input,
+      el("label", { for: "price-out" }, "out"), this.output), this.wrong, this.one, this.all);
+  }
+
+  draw() {
+    const { run, state } = this.here;
+    if (!this.closest("details")?.open) return;
+    const sum = total(state.runs.map(taken));
+    const parts = (/** @type {import("../figures/cost.js").Taken} */ used) =>
+      [tokensLine(used), ...(state.price ? [costLine(used, state.price)] : [])].join(" · ");
+    write(this.one, run ? `run ${run.id}: ${parts(taken(run))}` : "");
+    write(this.all, state.runs.length > 1 ? `all ${state.runs.length} runs: ${parts(sum)}` : "");
+  }
+
+  put() {
+    const [input, output] = [priceOf(this.input.value), priceOf(this.output.value)];
+    const bad = [this.input, this.output].some((f) => f.value.trim() !== "" && priceOf(f.value) === null);
+    this.wrong.textContent = bad ? "A price is a number, 0 or more, for example 0.15." : "";
+    const none = input === null && output === null;
+    this.here.set({ price: none ? null : { input: input ?? 0, output: output ?? 0 } });
+  }
+}
+
+/** @param {string} id @param {() => void} oninput @returns {HTMLInputElement} */
+const field = (id, oninput) =>
+  el("input", { type: "text", inputmode: "decimal", id, size: 6, autocomplete: "off", oninput });
+
+/** @param {HTMLElement} element @param {string} text */
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+customElements.define("price-box", PriceBox);

@@ -1,0 +1,240 @@
+/**
+ * Typing with the model: it offers its next tokens, the person takes one, or writes something else.
+ *
+ * The text so far is a run whose tokens were all given but the last, which is the model's own. Each
+ * pick is another such run; it takes the place of the one before once it is there, and only the
+ * latest pick is still asked for.
+ */
+
+import { ApiError, ask } from "../state/api.js";
+import { begun, requested } from "../state/requests.js";
+import { el, replace } from "../parts/dom.js";
+import { hue, percent } from "../figures/numbers.js";
+import { Following } from "./following.js";
+import { MOST_OFFERS, offers, openStep, picks } from "../figures/next-token.js";
+import { sentence } from "../state/session.js";
+import { View } from "../parts/view.js";
+import { endedByToken, whySentence } from "../figures/views.js";
+/** @import { Run } from "../state/store.js" */
+/** @import { Step } from "../state/trace.js" */
+/** @import { Offer } from "../figures/next-token.js" */
+
+export class TypingBox extends View {
+  field = el("textarea", { rows: 2, id: "typing-field", placeholder: "Once upon a time",
+    oninput: () => this.here.set({ prompt: this.field.value }) });
+  begin = button("Begin", () => this.want(this.field.value, []));
+  prompt = document.createTextNode("");
+  words = document.createTextNode("");
+  rest = document.createTextNode("");
+  text = el("div", { class: "result", tabindex: 0, role: "region", "aria-label": "The text so far" },
+    el("span", { class: "begun" }, this.prompt), this.words, el("span", { class: "caret" }),
+    el("span", { class: "own" }, this.rest));
+  following = new Following(this.text);
+  keys = Array.from({ length: MOST_OFFERS }, (_, i) =>
+    el("button", { type: "button", class: "offer", onclick: () => this.pick(i) }));
+  board = el("div", { class: "board", role: "group", "aria-label": "The model's next token" }, ...this.keys);
+  ended = el("p", { class: "faint", role: "status" });
+  other = el("input", { type: "text", "aria-label": "Your own text", placeholder: "or your own text" });
+  form = el("form", { class: "row own-text", onsubmit: (/** @type {Event} */ event) => this.add(event) },
+    this.other, el("button", {}, "Add"));
+  undo = button("Undo", () => this.takeBack());
+  goOn = button("Let the model go on", () => this.letGo());
+  typeOn = button("Type on from there", () => this.follow());
+  hint = el("p", { class: "faint" }, "1–8 take a token, Backspace takes one back. ",
+    "Percentages are the model's own; ● is what the draw would take; a letter is the stage that removes a token.");
+  /** @type {Run | null} what is asked for and not there yet */
+  pending = null;
+  /** @type {Offer[]} */
+  offered = [];
+  /** @type {Step | null} whose offers are shown */
+  drawn = null;
+
+  build() {
+    document.addEventListener("keydown", (event) => this.pressed(event));
+    replace(this, el("label", { for: "typing-field" }, "A text to begin with"), this.field,
+      el("div", { class: "row" }, this.begin), this.text, this.board, this.ended, this.form,
+      el("div", { class: "row" }, this.undo, this.goOn, this.typeOn), this.hint);
+  }
+
+  /** @returns {Run | null} the text so far */
+  get run() {
+    return this.here.find(this.here.state.typing);
+  }
+
+  /** @returns {Run | null} what the model wrote from here, where that is what is looked at */
+  get gone() {
+    const { run } = this.here;
+    return run && run.parent === this.here.state.typing && run.at === this.given.length ? run : null;
+  }
+
+  /** @returns {number[]} */
+  get given() {
+    return this.run ? picks(this.run) : [];
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { run, gone } = this;
+    if (this.field.value !== this.here.state.prompt) this.field.value = this.here.state.prompt;
+    this.begin.textContent = run ? "Begin anew" : "Begin";
+    this.begin.classList.toggle("primary", !run);
+    const step = run ? openStep(run) : null;
+    const here = run !== null && run.trace.steps.length > 0;
+    for (const part of [this.text, this.form, this.undo, this.goOn, this.hint]) part.hidden = !here;
+    this.board.hidden = !step;
+    this.typeOn.hidden = !gone || gone.live;
+    this.undo.disabled = !this.given.length;
+    this.goOn.disabled = !step;
+    this.goOn.textContent = gone?.live ? "Stop" : "Let the model go on";
+    this.ended.textContent = here && !step && !run.live ? whySentence(run.trace) : "";
+    if (here) this.drawText(run, gone);
+    if (step && step !== this.drawn) this.drawOffers(run, step);
+  }
+
+  /** @param {Run} run @param {Run | null} gone */
+  drawText(run, gone) {
+    const { trace } = run;
+    const [words, rest] = [trace.textOf(this.given),
+      gone ? gone.trace.textOf(gone.trace.outputIds.slice(this.given.length)) : ""];
+    const prompt = trace.textOf(trace.head.prompt_token_ids);
+    if (prompt !== this.prompt.data) this.prompt.data = prompt;
+    if (words === this.words.data && rest === this.rest.data) return;
+    this.words.data = words;
+    this.rest.data = rest;
+    this.following.follow();
+  }
+
+  /** @param {Run | null} run @param {Step} step */
+  drawOffers(run, step) {
+    this.drawn = step;
+    this.offered = run ? offers(run, step) : [];
+    this.keys.forEach((key, i) => {
+      const offer = this.offered[i];
+      key.hidden = !offer;
+      if (offer) dress(key, i, offer);
+    });
+  }
+
+  // -- what is done -------------------------------------------------------------------------------
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    if (this.hidden || !this.run || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (/** @type {Element} */ (event.target).closest?.("input, textarea, select, dialog")) return;
+    if (event.key === "Backspace") this.takeBack();
+    else if (this.offered[Number(event.key) - 1]) this.pick(Number(event.key) - 1);
+    else return;
+    event.preventDefault();
+  }
+
+  /** @param {number} i */
+  pick(i) {
+    const offer = this.offered[i];
+    if (offer && this.run && openStep(this.run)) this.on([...this.given, offer.id]);
+  }
+
+  takeBack() {
+    const latest = this.latest;
+    if (latest.length) this.on(latest.slice(0, -1));
+  }
+
+  /** @returns {number[]} the picks, also those whose offers are not there yet */
+  get latest() {
+    return this.pending ? picks(this.pending) : this.given;
+  }
+
+  /** @param {Event} event */
+  async add(event) {
+    event.preventDefault();
+    const text = this.other.value;
+    if (!text) return;
+    try {
+      const answer = await ask("/tokenize", { prompt: text, add_special_tokens: false });
+      const { tokens } = await answer.json();
+      this.other.value = "";
+      this.on([...this.latest, ...tokens]);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.here.set({ notice: sentence(error) });
+    }
+  }
+
+  /** What the model wrote becomes the person's. */
+  follow() {
+    if (!this.gone) return;
+    const { trace } = this.gone;
+    this.on(endedByToken(trace) ? trace.outputIds.slice(0, -1) : trace.outputIds);
+  }
+
+  letGo() {
+    const { gone, run } = this;
+    if (gone?.live) return this.runs.stop(gone);
+    if (!run) return undefined;
+    const { given } = this;
+    const request = this.request(run.request?.prompt ?? "", given);
+    const most = Number(requested(this.here, {}).settings["max_tokens"]) || 0;
+    request.settings["max_tokens"] = given.length + Math.max(most, 1);
+    return begun(this.here, this.runs, request, { parent: run.id, at: given.length, name: "typed, then let go" });
+  }
+
+  /** @param {number[]} given */
+  on(given) {
+    this.want(this.run?.request?.prompt ?? "", given);
+  }
+
+  /**
+   * @param {string | number[]} prompt @param {number[]} given
+   * @returns {import("../state/store.js").Request} for these tokens and one more, with the luck so far
+   */
+  request(prompt, given) {
+    const seed = this.here.state.seed.trim() || (given.length && this.run?.trace.known?.seed) || null;
+    return requested(this.here, { prompt, forced: given, seed, settings: { max_tokens: given.length + 1 } });
+  }
+
+  /**
+   * What comes after these tokens; whatever was asked for before is let go of.
+   * @param {string | number[]} prompt @param {number[]} given
+   */
+  async want(prompt, given) {
+    if (this.pending) this.runs.stop(this.pending);
+    const id = 1 + Math.max(0, ...this.here.state.runs.map((run) => run.id));
+    const asked = begun(this.here, this.runs, this.request(prompt, given), { name: "typed", id });
+    const mine = this.here.find(id);
+    this.pending = mine;
+    const run = await asked;
+    if (this.pending === mine) {
+      this.pending = null;
+      if (run) this.take(run);
+    } else if (run) this.here.drop(run.id);
+  }
+
+  /** @param {Run} run that takes the place of the one before */
+  take(run) {
+    const { runs, typing, other } = this.here.state;
+    const kept = runs.some((child) => child.parent === typing) || other === typing;
+    if (typing !== null && !kept) this.here.drop(typing);
+    this.here.set({ typing: run.id, run: run.id, step: run.trace.steps.length - 1, candidate: 0,
+      follow: false, whatIf: null });
+  }
+}
+
+/** @param {HTMLElement} key @param {number} i @param {Offer} offer */
+function dress(key, i, offer) {
+  key.title = offer.token; // a long one is cut short
+  key.style.setProperty("--share", `${100 * offer.probability}%`);
+  replace(key, el("kbd", {}, i + 1), " ", el("span", { class: "token" }, offer.token),
+    offer.ends && hidden("ends the text"),
+    offer.letter && el("span", { class: "letter", title: `removed by ${offer.removedBy}`,
+      style: { "--stage": hue(offer.letter) } }, offer.letter, hidden(`removed by ${offer.removedBy}`)),
+    offer.own && el("span", { class: "mark", title: "what the draw would take" }, "●",
+      hidden("what the draw would take")),
+    " ", el("span", { class: "share mono" }, percent(offer.probability)));
+}
+
+/** @param {string} told @returns {HTMLElement} for those who hear the page */
+const hidden = (told) => el("span", { class: "visually-hidden" }, ` ${told} `);
+
+/** @param {string} label @param {() => void} onclick @returns {HTMLButtonElement} */
+const button = (label, onclick) => el("button", { type: "button", onclick }, label);
+
+customElements.define("typing-box", TypingBox);

@@ -1,0 +1,128 @@
+/**
+ * Two traces side by side, as trace/differences.py has it: where they part, whether they meet
+ * again, what each text cost. Knows the records alone, and no document.
+ */
+
+import { bits, probability } from "./numbers.js";
+import { meetings } from "./meetings.js";
+/** @import { Trace, Step, Head } from "../state/trace.js" */
+/** @import { Meeting } from "./meetings.js" */
+
+/**
+ * changes         the fields of the heads and the settings that are not the same, by name
+ * common          how many tokens are equal from the beginning
+ * logitsDifferAt  the first step up to the parting whose logits are not equal bit for bit
+ * parting         null where the texts are equal; a way is null where that text had ended
+ * meetings        stretches that are equal after the parting, in the order of both texts
+ * @typedef {{name: string, a: any, b: any}} Change
+ * @typedef {{id: number, token: string, underA: number | null, underB: number | null}} Way
+ * @typedef {{tokens: number, bits: number}} Cost
+ * @typedef {{changes: Change[], samePrompt: boolean, common: number, logitsDifferAt: number | null,
+ *   parting: {index: number, a: Way | null, b: Way | null} | null, meetings: Meeting[],
+ *   a: Cost, b: Cost, aAfter: Cost, bAfter: Cost}} Difference
+ */
+
+/** @param {Trace} a @param {Trace} b @returns {Difference} */
+export function diff(a, b) {
+  const [left, right] = [a.outputIds, b.outputIds];
+  const common = commonLength(left, right);
+  return {
+    changes: changes(a.head, b.head),
+    samePrompt: same(a.head.prompt_token_ids, b.head.prompt_token_ids),
+    common,
+    logitsDifferAt: logitsDifferAt(a.steps, b.steps, common),
+    parting: parting(a, b, common),
+    meetings: meetings(left, right, common),
+    a: cost(a.steps),
+    b: cost(b.steps),
+    aAfter: cost(a.steps.slice(common)),
+    bAfter: cost(b.steps.slice(common)),
+  };
+}
+
+/** @param {number[]} a @param {number[]} b @returns {number} */
+function commonLength(a, b) {
+  const shorter = Math.min(a.length, b.length);
+  const parted = a.findIndex((id, i) => i >= shorter || id !== b[i]);
+  return parted < 0 ? shorter : parted;
+}
+
+/** @param {Head} a @param {Head} b @returns {Change[]} */
+function changes(a, b) {
+  const [left, right] = [flat(a), flat(b)];
+  return Object.keys({ ...left, ...right })
+    .filter((name) => !same(left[name] ?? null, right[name] ?? null))
+    .map((name) => ({ name, a: left[name] ?? null, b: right[name] ?? null }));
+}
+
+/** @param {Head} head @returns {Record<string, any>} where both tell one thing, they tell the same */
+function flat(head) {
+  const { kind: _, format: _format, version: _version, params, ...own } = /** @type {any} */ (head);
+  const more = Object.entries(params).filter(([name]) => !(name in own));
+  return { ...own, ...Object.fromEntries(more) };
+}
+
+/** @param {any} a @param {any} b @returns {boolean} whether JSON means the same by them */
+function same(a, b) {
+  if (a === b) return true;
+  if (typeof a !== "object" || typeof b !== "object" || !a || !b) return false;
+  const names = Object.keys({ ...a, ...b });
+  return Array.isArray(a) === Array.isArray(b)
+    && names.every((name) => name in a && name in b && same(a[name], b[name]));
+}
+
+/** @param {Step[]} a @param {Step[]} b @param {number} common @returns {number | null} */
+function logitsDifferAt(a, b, common) {
+  // The step at which they part still follows equal tokens.
+  const last = Math.min(common + 1, a.length, b.length);
+  const at = a.slice(0, last).findIndex((step, i) => step.row !== b[i]?.row);
+  return at < 0 ? null : at;
+}
+
+/** @param {Trace} a @param {Trace} b @param {number} index @returns {Difference["parting"]} */
+function parting(a, b, index) {
+  const [inA, inB] = [a.steps[index], b.steps[index]];
+  if (!inA && !inB) return null;
+  /** @param {Trace} trace @param {Step | undefined} step @returns {Way | null} */
+  const way = (trace, step) => step ? {
+    id: step.token_id,
+    token: trace.nameOf(step.token_id),
+    underA: share(inA, step.token_id),
+    underB: share(inB, step.token_id),
+  } : null;
+  return { index, a: way(a, inA), b: way(b, inB) };
+}
+
+/** @param {Step | undefined} step @param {number} id @returns {number | null} null: not on record */
+function share(step, id) {
+  const found = step?.candidates.find((candidate) => candidate.id === id);
+  return step && found ? probability(found.logit - step.log_sum_exp) : null;
+}
+
+/** @param {Step[]} steps @returns {Cost} */
+const cost = (steps) =>
+  ({ tokens: steps.length, bits: steps.reduce((sum, step) => sum + bits(step.logprob), 0) });
+
+/**
+ * A stretch of both texts: from, to of each. `mark` says what it is: "=" the common beginning,
+ * "≠" where they are apart, 1, 2, 3 … where they meet.
+ * @typedef {{mark: string, a: [number, number], b: [number, number]}} Stretch
+ */
+
+/** @param {Difference} found @returns {Stretch[]} both texts, cut where equality begins or ends */
+export function stretches(found) {
+  /** @type {Stretch[]} */
+  const made = [{ mark: "=", a: [0, found.common], b: [0, found.common] }];
+  let [a, b] = [found.common, found.common];
+  /** @param {number} toA @param {number} toB */
+  const apart = (toA, toB) => {
+    if (a < toA || b < toB) made.push({ mark: "≠", a: [a, toA], b: [b, toB] });
+  };
+  for (const [i, meeting] of found.meetings.entries()) {
+    apart(meeting.a, meeting.b);
+    [a, b] = [meeting.a + meeting.length, meeting.b + meeting.length];
+    made.push({ mark: String(i + 1), a: [meeting.a, a], b: [meeting.b, b] });
+  }
+  apart(found.a.tokens, found.b.tokens);
+  return made.filter(({ a: [from, to], b: [start, end] }) => from < to || start < end);
+}

@@ -1,0 +1,69 @@
+/**
+ * Why a text went on for as long as it did, in words. Knows what follows from the record about its
+ * end token. Knows no document.
+ */
+
+import { percent, thousands } from "./numbers.js";
+import { outcomePhrase } from "./views.js";
+/** @import { Series, Outcome } from "./series.js" */
+
+/** Outcomes in which no stage was in the way. */
+const NO_STAGE = ["drawn", "lost", "forced"];
+
+/** @param {Series} series @returns {string[]} sentences; none where no end token is on record */
+export function whyItWentOn(series) {
+  if (!series.outcomes.size) return [];
+  return [fates(series), ...(ignored(series) ?? chances(series)), ...changed(series)];
+}
+
+/** @param {Series} series @returns {string} how often what became of it */
+function fates({ outcomes, length }) {
+  const told = [...outcomes]
+    .sort(([, a], [, b]) => b.count - a.count)
+    .map(([outcome, { count }], i) => `in ${thousands(count)} ${i ? "it" : "the end token"} ${outcomePhrase(outcome)}`);
+  return `Of ${thousands(length)} step${length === 1 ? "" : "s"}, ${told.join("; ")}.`;
+}
+
+/** @param {Series} series @returns {string[]} whether the model, the chain or luck kept it going */
+function chances(series) {
+  const { model, final } = series.silence;
+  if (!asked(series)) return [];
+  const figures = `By the model's own probabilities the chance to come this far without an end was `
+    + `${percent(model)}; after the chain it was ${percent(final)}.`;
+  return [`${figures} ${verdict(series, model, final)}`];
+}
+
+/** @param {Series} series @returns {boolean} whether a draw went against the end token */
+const asked = ({ outcomes }) => [...outcomes.keys()].some((name) => name !== "drawn" && name !== "forced");
+
+/** @param {Series} series @param {number} model @param {number} final @returns {string} */
+function verdict(series, model, final) {
+  if (model >= 0.5) return "So the model itself hardly wanted to end before.";
+  if (final < 0.5) return "So an end before was likelier than not, and luck kept the text going.";
+  const stage = worst(series);
+  return `So the model wanted to end, and the chain${stage ? `, above all ${stage},` : ""} kept it from that.`;
+}
+
+/** @param {Series} series @returns {string | undefined} the stage that was most in the way */
+function worst({ outcomes }) {
+  const [first] = [...outcomes]
+    .filter(([name]) => !NO_STAGE.includes(name))
+    .sort(([, a], [, b]) => b.expected - a.expected);
+  return first?.[0];
+}
+
+/** @param {Series} series @returns {string[]} what bias and penalties did to it */
+function changed({ moments }) {
+  const lower = moments.filter((moment) => (moment?.delta ?? 0) < 0).length;
+  const higher = moments.filter((moment) => (moment?.delta ?? 0) > 0).length;
+  const told = (/** @type {number} */ count, /** @type {string} */ how) =>
+    count ? [`Bias, penalties or processors ${how} its logit in ${thousands(count)} of the steps.`] : [];
+  return [...told(lower, "lowered"), ...told(higher, "raised")];
+}
+
+/** @param {Series} series @returns {string[] | null} null: an end that was drawn was heeded */
+function ignored({ trace, outcomes }) {
+  const drawn = outcomes.get("drawn")?.count;
+  if (!drawn || !trace.head.params["ignore_eos"]) return null;
+  return ["The end token was drawn, and the text went on all the same: ignore_eos is set."];
+}

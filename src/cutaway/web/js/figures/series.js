@@ -1,0 +1,89 @@
+/**
+ * What the views of a whole run draw: a figure for each step, worked out once and appended as the
+ * run grows. Knows the record. Knows no document and no pixel.
+ */
+
+import { LN2, bits } from "./numbers.js";
+import { endMoment } from "./views.js";
+/** @import { Trace, Step } from "../state/trace.js" */
+/** @import { EndMoment } from "./views.js" */
+
+/** The phases of a turn, in the order in which they come. */
+export const PHASES = /** @type {const} */ (["schedule", "run", "sample"]);
+
+/**
+ * In how many steps the end token had this fate, and the sum of the model's probabilities for it
+ * there: how many ends the model would have drawn.
+ * @typedef {{letter: string, count: number, expected: number}} Outcome
+ */
+
+export class Series {
+  /** @param {Trace} trace */
+  constructor(trace) {
+    this.trace = trace;
+    /** @type {number[]} −log2 of the token's probability */
+    this.surprise = [];
+    /** @type {number[]} bits, before the chain */
+    this.entropy = [];
+    /** @type {(EndMoment | null)[]} null: no end token on record */
+    this.moments = [];
+    /** @type {number[]} probability of all end tokens together; 0 where none is on record */
+    this.end = [];
+    /** @type {number[]} bytes of keys and values that were read */
+    this.kv = [];
+    /** @type {number[][]} milliseconds: of the first phase, of the first two, of all */
+    this.ms = PHASES.map(() => []);
+    /** @type {Map<string, Outcome>} what became of the end token */
+    this.outcomes = new Map();
+    /** How likely all draws so far passed without an end: by the model's own figures; by the chain's. */
+    this.silence = { model: 1, final: 1 };
+    this.grow();
+  }
+
+  /** @returns {number} */
+  get length() {
+    return this.surprise.length;
+  }
+
+  /** Take in the steps that are new. */
+  grow() {
+    for (let i = this.length; i < this.trace.steps.length; i++) {
+      this.take(/** @type {Step} */ (this.trace.steps[i]));
+    }
+  }
+
+  /** @param {Step} step */
+  take(step) {
+    const moment = endMoment(this.trace, step);
+    this.surprise.push(bits(step.logprob));
+    this.entropy.push(step.entropy / LN2);
+    this.kv.push(step.kv_tokens * this.trace.head.kv_bytes);
+    this.moments.push(moment);
+    this.end.push(moment?.probability ?? 0);
+    let sum = 0;
+    PHASES.forEach((phase, i) => this.ms[i]?.push(sum += step.ms[phase] ?? 0));
+    if (moment) this.count(moment);
+  }
+
+  /** @param {EndMoment} moment */
+  count({ outcome, letter, probability, final }) {
+    const known = this.outcomes.get(outcome) ?? { letter, count: 0, expected: 0 };
+    known.count += 1;
+    known.expected += probability;
+    this.outcomes.set(outcome, known);
+    if (outcome === "drawn" || outcome === "forced") return; // no draw that went against the end
+    this.silence.model *= 1 - Math.min(probability, 1);
+    this.silence.final *= 1 - Math.min(final, 1);
+  }
+}
+
+/** @type {WeakMap<Trace, Series>} */
+const known = new WeakMap();
+
+/** @param {Trace} trace @returns {Series} up to its last step; one for all who ask */
+export function seriesOf(trace) {
+  let series = known.get(trace);
+  if (!series) known.set(trace, (series = new Series(trace)));
+  series.grow();
+  return series;
+}

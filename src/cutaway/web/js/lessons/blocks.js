@@ -1,0 +1,58 @@
+/**
+ * The paragraphs and tables of an exercise, as the server tells them, with bars where it gives lengths.
+ *
+ * Knows which columns are figures. Refuses to compute any.
+ */
+
+import { el, svg } from "../parts/dom.js";
+
+/**
+ * @typedef {{head: string[], rows: string[][], bars: number[], spans: [number, number][]}} Table
+ * @typedef {string | Table} Block
+ */
+
+const WIDE = 200;
+const HIGH = 14;
+
+/** @param {Block} block @returns {HTMLElement} */
+export const blockOf = (block) => (typeof block === "string" ? el("p", {}, block) : tableOf(block));
+
+/** @param {Table} table @returns {HTMLElement} in a box of its own that scrolls where it is too wide */
+export function tableOf(table) {
+  const heads = table.head.map((name, i) =>
+    name === "" ? el("td", {}) : el("th", { scope: "col", class: kind(table, i) }, name));
+  if (table.bars.length) heads.push(el("td", {}));
+  const most = Math.max(...table.bars, ...table.spans.map(([, high]) => high));
+  const rows = table.rows.map((cells, row) =>
+    el("tr", {}, ...cells.map((cell, i) => el("td", { class: kind(table, i) }, cell)),
+      table.bars.length > 0 && el("td", {}, barOf(table, row, most))));
+  return el("div", { class: "scroller", tabindex: 0, role: "group", "aria-label": "A table of figures" },
+    el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
+}
+
+/** @param {Table} table @param {number} column @returns {string | null} */
+function kind(table, column) {
+  const name = table.head[column];
+  if (name === "token") return "token";
+  return name === "" || (column === 0 && name !== "#") ? null : "figure";
+}
+
+/**
+ * A bar, and within which bounds chance lets it end.
+ * @param {Table} table @param {number} row @param {number} most @returns {SVGElement | null}
+ */
+function barOf(table, row, most) {
+  const share = table.bars[row];
+  if (share === undefined) return null;
+  const at = (/** @type {number} */ value) => (Math.max(value, 0) / most) * (WIDE - 2);
+  const span = table.spans[row];
+  return svg("svg", { class: "bar", viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, "aria-hidden": "true" },
+    svg("rect", { x: 0, y: 2, width: at(share), height: HIGH - 4 }),
+    span && svg("path", { class: "span", d: whisker(at(span[0]), at(span[1])) }));
+}
+
+/** @param {number} low @param {number} high @returns {string} |---| */
+function whisker(low, high) {
+  const [top, middle, foot] = [3, HIGH / 2, HIGH - 3];
+  return `M${low} ${top}V${foot}M${low} ${middle}H${high}M${high} ${top}V${foot}`;
+}

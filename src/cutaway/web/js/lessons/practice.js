@@ -1,0 +1,223 @@
+/**
+ * Practice: twelve exercises on one step, each asked, tried, judged and explained.
+ *
+ * Knows the dialogue. Refuses to know what is right: the server's own sampler does, and it keeps
+ * the solution until an answer is right or given up.
+ */
+
+import { ask } from "../state/api.js";
+import { blockOf, tableOf } from "./blocks.js";
+import { el, replace } from "../parts/dom.js";
+import { sign, startOf, summary } from "./practice-start.js";
+import { sentence } from "../state/session.js";
+import { View } from "../parts/view.js";
+/** @import { Start, Mark } from "./practice-start.js" */
+/** @import { Block, Table } from "./blocks.js" */
+
+/**
+ * @typedef {{topic: string, question: string, given: Table, hint: string, kind: "numbers" | "token",
+ *   labels?: string[], example?: string, names?: string[]}} Exercise
+ * @typedef {{text: string, names: string[], seed: string, position: number, exercises: Exercise[],
+ *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Asked
+ * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
+ */
+
+export class PracticeLesson extends View {
+  /** @type {Start | null} where the exercises begin; null: at the sample */
+  start = null;
+  /** @type {Asked | null} */
+  asked = null;
+  /** @type {{mark: Mark, reply: Reply}[]} by exercise; those that are done */
+  done = [];
+  at = 0;
+  tries = 0;
+  begun = false;
+
+  sample = el("button", { type: "button", onclick: () => this.begin(null) }, "The sample");
+  own = el("button", { type: "button", onclick: () => this.beginHere() });
+  intro = el("div", { class: "intro" });
+  progress = el("ol", { class: "progress row", "aria-label": "The exercises" });
+  exercise = el("div", { class: "exercise" });
+  remark = el("p", { class: "remark", role: "status" });
+  worked = el("div", {});
+
+  build() {
+    const choice = el("div", { class: "row", role: "group", "aria-label": "Where to practise" },
+      el("span", { class: "faint" }, "on"), this.sample, this.own);
+    replace(this, choice, this.intro, this.progress, this.exercise, this.remark, this.worked);
+  }
+
+  draw() {
+    if (this.closest("[hidden]")) return;
+    const { run, state } = this.here;
+    const can = run && startOf(run.trace, state.step) !== null;
+    this.own.disabled = !can || !state.about;
+    const label = can ? `Step ${state.step} of your run` : "A step of your own run";
+    if (this.own.textContent !== label) replace(this.own, label);
+    if (state.about && !this.begun) this.begin(null);
+    if (!state.about && !this.begun) replace(this.intro, "The exercises are the server’s own, and no server answers.");
+  }
+
+  beginHere() {
+    const { run, state } = this.here;
+    if (run) this.begin(startOf(run.trace, state.step));
+  }
+
+  /** @param {Start | null} start */
+  async begin(start) {
+    this.begun = true;
+    this.start = start;
+    const asked = await this.told("", {});
+    if (!asked || this.start !== start) return; // or another start was chosen meanwhile
+    this.asked = asked;
+    this.done = [];
+    this.sample.setAttribute("aria-pressed", String(start === null));
+    this.own.setAttribute("aria-pressed", String(start !== null));
+    replace(this.intro, ...introduction(asked));
+    this.goTo(0);
+  }
+
+  /**
+   * @param {string} path @param {Record<string, any>} more
+   * @returns {Promise<any>} null where the server refuses; the remark says why
+   */
+  async told(path, more) {
+    try {
+      return await (await ask(`/page/practice${path}`, { start: this.start, ...more })).json();
+    } catch (error) {
+      this.say(sentence(error));
+      return null;
+    }
+  }
+
+  // -- one exercise -------------------------------------------------------------------------------
+
+  /** @param {number} at */
+  goTo(at) {
+    const exercise = this.asked?.exercises[at];
+    if (!this.asked || !exercise) return;
+    this.at = at;
+    this.tries = 0;
+    this.say("");
+    replace(this.worked);
+    this.showProgress();
+    replace(this.exercise,
+      el("h2", { tabindex: -1 }, `${at + 1} of ${this.asked.exercises.length} · ${exercise.topic}`),
+      el("p", { class: "question" }, exercise.question), tableOf(exercise.given));
+    const done = this.done[at];
+    if (done) this.explain(done.reply);
+    else this.exercise.append(this.form(exercise));
+  }
+
+  showProgress() {
+    const buttons = this.asked?.exercises.map(({ topic }, i) => {
+      const mark = this.done[i]?.mark ?? null;
+      return el("li", {}, el("button", { type: "button", class: mark?.split(" ")[0], title: topic,
+        "aria-current": i === this.at && "step", onclick: () => this.goTo(i),
+        "aria-label": `Exercise ${i + 1}, ${topic}: ${mark ?? "not answered"}` }, sign(mark, i)));
+    });
+    replace(this.progress, ...(buttons ?? []));
+  }
+
+  /** @param {Exercise} exercise @returns {HTMLElement} */
+  form(exercise) {
+    const hint = el("button", { type: "button", onclick: () => this.say(`Hint: ${exercise.hint}`) }, "Hint");
+    const reveal = el("button", { type: "button", onclick: () => this.reveal() }, "Show me");
+    if (exercise.kind === "token") {
+      const tokens = exercise.names?.map((name, i) =>
+        el("button", { type: "button", class: "token", onclick: () => this.answer(String(i + 1)) }, name));
+      return el("div", {}, el("div", { class: "row answers", role: "group", "aria-label": "Which token" },
+        ...(tokens ?? [])), el("p", { class: "row" }, hint, reveal));
+    }
+    const fields = exercise.labels?.map((label) =>
+      el("label", {}, el("span", { class: "token" }, label),
+        el("input", { type: "text", inputmode: "decimal", autocomplete: "off", placeholder: "0" })));
+    const form = el("form", { onsubmit: (/** @type {Event} */ event) => this.submitted(event) },
+      el("div", { class: "row answers" }, ...(fields ?? [])),
+      el("p", { class: "row" }, el("button", { class: "primary" }, "Check"), hint, reveal,
+        el("span", { class: "faint" }, `like ${exercise.example}`)));
+    return form;
+  }
+
+  /** @param {Event} event */
+  submitted(event) {
+    event.preventDefault();
+    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
+    const values = [...form.querySelectorAll("input")].map((field) => field.value.trim());
+    // A field that is empty would shift the others: it is a dash, which nobody can read.
+    this.answer(values.map((value) => value.replaceAll(/\s/g, "") || "–").join(" "));
+  }
+
+  /** @param {string} text */
+  async answer(text) {
+    const { at } = this;
+    const reply = /** @type {Reply | null} */ (await this.told("/answer", { index: at, answer: text }));
+    if (!reply || at !== this.at || this.done[at]) return;
+    if (reply.right) this.settle(this.tries ? "right at the second try" : "right", reply);
+    else if (reply.right === null) this.say(reply.remark);
+    else if (this.tries++) this.reveal(reply.remark);
+    else this.say(`${reply.remark} Hint: ${this.asked?.exercises[at]?.hint}`);
+  }
+
+  /** @param {string} [remark] */
+  async reveal(remark = "") {
+    const { at } = this;
+    const reply = await this.told("/answer", { index: at, reveal: true });
+    if (reply && at === this.at && !this.done[at]) this.settle("missed", { ...reply, remark });
+  }
+
+  /** @param {Mark} mark @param {Reply} reply */
+  settle(mark, reply) {
+    this.done[this.at] = { mark, reply };
+    this.exercise.lastChild?.remove(); // the form
+    this.showProgress();
+    this.explain(reply);
+    this.worked.querySelector("button")?.focus({ preventScroll: true });
+  }
+
+  /** @param {Reply} reply */
+  explain(reply) {
+    this.say([reply.remark, `The answer: ${reply.solution}`].filter(Boolean).join(" "));
+    const last = this.at + 1 === this.asked?.exercises.length;
+    const on = last ? el("button", { type: "button", onclick: () => this.finish() }, "How did it go?")
+      : el("button", { type: "button", class: "primary", onclick: () => this.next() }, "Next");
+    replace(this.worked, ...reply.arithmetic.map(blockOf), el("p", {}, on));
+  }
+
+  next() {
+    this.goTo(this.at + 1);
+    this.exercise.querySelector("h2")?.focus({ preventScroll: true });
+  }
+
+  async finish() {
+    const table = /** @type {Table | null} */ (await this.told("/comparison", {}));
+    if (!table || !this.asked) return;
+    const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
+    const run = this.here.run;
+    const again = run && el("button", { type: "button", class: "primary", onclick: () => this.beginHere() },
+      `The same on step ${this.here.state.step} of your run`);
+    replace(this.exercise, el("h2", { tabindex: -1 }, "What each way makes of it"), tableOf(table));
+    replace(this.worked, el("p", {}, again));
+    this.say(summary(marks));
+  }
+
+  /** @param {string} text */
+  say(text) {
+    replace(this.remark, text);
+  }
+}
+
+/** @param {Asked} asked @returns {HTMLElement[]} what is given, before anything is asked */
+function introduction(asked) {
+  const { run } = asked;
+  const where = run ? ` at step ${run.step} of your run` : "";
+  const others = run ? ` All other tokens, with a probability of ${run.left_out.toFixed(3)}, are left out.` : "";
+  return [
+    el("p", { class: "token text" }, `${asked.text} …`),
+    el("p", { class: "faint" }, `Which token comes next${where}? Here are ${asked.names.length}, with their `
+      + `logits z.${others} The luck is the same in every exercise: that of seed ${asked.seed}, position `
+      + `${asked.position}. Figures are shown rounded.`),
+  ];
+}
+
+customElements.define("practice-lesson", PracticeLesson);

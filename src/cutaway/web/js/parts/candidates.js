@@ -1,0 +1,121 @@
+/**
+ * The candidates of one step as the rows of a table.
+ *
+ * The draw at a glance: each survivor's log-probability is where its line begins, its luck is how
+ * far the line goes, and whoever ends furthest to the right is drawn.
+ */
+
+import { el, svg } from "./dom.js";
+import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
+/** @import { StepView, CandidateView } from "../figures/views.js" */
+
+const WIDE = 120; // of the drawing of a score
+const FARTHEST = 12; // nats below the winner at which the drawing ends at the latest
+
+/** @param {StepView} view @returns {HTMLElement} */
+export function heading(view) {
+  const named = columns(view).map(([label, title]) =>
+    el("th", { scope: "col", title }, label || el("span", { class: "visually-hidden" }, title)));
+  return el("tr", {}, ...named);
+}
+
+/** @param {StepView} view @returns {[string, string][]} what stands above, and what it means */
+function columns(view) {
+  const drawn = view.candidates.some((c) => c.luck !== null);
+  return [
+    ["", "what became of it"],
+    ["token", "as it stands in the text"],
+    ["model → final", "probability under the model's own logits → among the survivors of the chain"],
+    ["rank", "of all tokens; 1 is the likeliest"],
+    ["logit", "the model's own"],
+    ...(hasDeltas(view) ? [pair("delta", "what bias and penalties added to the logit")] : []),
+    ...(drawn ? [
+      pair("luck", "its Gumbel noise at this seed and position"),
+      pair("score", "log of the final probability + luck: the highest is drawn"),
+      pair("log-prob → score", "from the log of the final probability, by luck, to the score"),
+    ] : [pair("removed by", "the stage that removed it")]),
+    ["", "branch"],
+  ];
+}
+
+/** @param {string} a @param {string} b @returns {[string, string]} */
+const pair = (a, b) => [a, b];
+
+/** @param {StepView} view @returns {boolean} */
+const hasDeltas = (view) => view.candidates.some((c) => c.delta !== 0);
+
+/** @param {StepView} view @returns {HTMLElement[]} a row for each candidate */
+export function rows(view) {
+  const best = Math.max(...view.candidates.flatMap((c) => c.score ?? []));
+  const starts = view.candidates.flatMap((c) => (c.score === null ? [] : [c.score, start(c)]));
+  const span = Math.min(FARTHEST, best - Math.min(...starts));
+  const most = Math.max(...view.candidates.map((c) => Math.max(c.probability, c.final ?? 0)));
+  const drawn = view.candidates.some((c) => c.luck !== null);
+  return view.candidates.map((c) => el("tr", { class: c.chosen ? "chosen" : c.letter ? "gone" : null },
+    el("td", { class: "mark", title: fate(c) }, mark(c),
+      el("span", { class: "visually-hidden" }, fate(c))),
+    el("th", { scope: "row" }, el("span", { class: "token" }, visible(c.token))),
+    el("td", {}, shares(c, most)),
+    figure(thousands(c.rank)),
+    figure(c.logit.toFixed(2).replace("-", "−")),
+    hasDeltas(view) && figure(c.delta ? signed(c.delta) : ""),
+    drawn && figure(c.luck === null ? "–" : signed(c.luck)),
+    drawn && figure(c.score === null ? "–" : signed(c.score), c.score === best ? "best" : ""),
+    el("td", { class: "faint" }, drawn && c.score !== null ? line(c, best, span) : removal(c, drawn)),
+    el("td", { class: "action" }),
+  ));
+}
+
+/** @param {CandidateView} c @returns {number} the log of its final probability */
+const start = (c) => (c.score ?? 0) - (c.luck ?? 0);
+
+/** @param {CandidateView} c @param {boolean} named whether the column has another name */
+const removal = (c, named) => c.removedBy && (named ? `out: ${c.removedBy}` : c.removedBy);
+
+/** @param {string} text @param {string} [more] @returns {HTMLElement} */
+const figure = (text, more = "") => el("td", { class: `mono figure ${more}` }, text);
+
+/** @param {CandidateView} c @returns {string} */
+function fate(c) {
+  if (c.chosen) return "chosen";
+  if (c.drawn) return "drawn, but another was given";
+  return c.removedBy ? `removed by ${c.removedBy}` : "survived";
+}
+
+/** @param {CandidateView} c @returns {Node | string | null} ●, ○, or the letter of who removed it */
+function mark(c) {
+  if (c.chosen) return "●";
+  if (c.drawn) return "○";
+  if (!c.letter) return null;
+  const style = { "--hue": hue(c.letter) };
+  return el("span", { class: "letter", "aria-hidden": "true", style }, c.letter);
+}
+
+/** @param {CandidateView} c @param {number} most the longest bar @returns {HTMLElement} */
+function shares(c, most) {
+  const width = (/** @type {number} */ share) => ({ width: `${(100 * share) / most}%` });
+  return el("div", { class: "shares" },
+    el("span", { class: "bars", "aria-hidden": "true" },
+      el("i", { style: width(c.probability) }),
+      el("i", { class: "final", style: width(c.final ?? 0) })),
+    el("span", { class: "mono" }, percent(c.probability)), el("span", { class: "faint" }, "→"),
+    el("span", { class: "mono" }, percent(c.final)));
+}
+
+/**
+ * @param {CandidateView} c @param {number} best the winner's score
+ * @param {number} span nats from one side to the other @returns {SVGElement}
+ */
+function line(c, best, span) {
+  const score = c.score ?? 0;
+  const at = (/** @type {number} */ value) =>
+    4 + (WIDE - 8) * Math.max(0, 1 - (best - Math.min(value, best)) / (span || 1));
+  const [from, to] = [at(start(c)), at(score)];
+  const wins = score === best;
+  const size = { viewBox: `0 0 ${WIDE} 14`, width: WIDE, height: 14 };
+  return svg("svg", { class: "score", ...size, "aria-hidden": "true" },
+    svg("line", { class: "goal", x1: WIDE - 4, x2: WIDE - 4, y1: 0, y2: 14 }),
+    svg("line", { class: "luck", x1: from, x2: to, y1: 7, y2: 7 }),
+    svg("line", { class: "start", x1: from, x2: from, y1: 3, y2: 11 }),
+    svg("circle", { class: wins ? "end wins" : "end", cx: to, cy: 7, r: wins ? 3.5 : 2.5 }));
+}

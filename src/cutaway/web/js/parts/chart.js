@@ -1,0 +1,214 @@
+/**
+ * Rows of a run, drawn on one axis of steps, with a cursor over all of them.
+ *
+ * Draws what is in sight and nothing else, so that a run of any length costs the same. Knows the
+ * document and rows of paths; not what they mean.
+ */
+
+import { columnsOf, middleOf, spanOf, stepAt } from "../figures/columns.js";
+import { el, replace, svg } from "./dom.js";
+/** @import { Row } from "./rows.js" */
+/** @import { Series } from "../figures/series.js" */
+/** @import { Sight } from "../figures/columns.js" */
+
+const GUTTER = 80; // pixels for the names of the rows
+const NEAR = 8; // pixels that a step takes when it is looked at closely
+const AIR = 14; // between rows
+
+export class Chart {
+  /**
+   * @param {(series: Series) => Row[]} rowsOf
+   * @param {{choose: (step: number) => void, hover: (step: number | null) => void}} heard
+   */
+  constructor(rowsOf, heard) {
+    this.rowsOf = rowsOf;
+    this.heard = heard;
+    this.near = false;
+    this.dragging = false;
+    this.names = svg("svg", { class: "names", width: GUTTER, "aria-hidden": "true" });
+    this.marks = svg("g");
+    this.picture = svg("svg", { "aria-hidden": "true" }, this.marks);
+    // Layers of their own: where they go, the bars need not be painted again.
+    this.cursor = el("div", { class: "cursor" });
+    this.pointed = el("div", { class: "pointed", hidden: true });
+    this.view = el("div", { class: "view" }, this.picture, this.pointed, this.cursor);
+    this.room = el("div", { class: "room" }, this.view);
+    this.box = el("div", { class: "box", tabindex: 0, role: "slider", "aria-label": "Step",
+      "aria-valuemin": 0 }, this.room);
+    this.element = el("div", { class: "chart" }, this.names, this.box);
+    /** @type {Series | null} */
+    this.series = null;
+    this.count = 0;
+    this.width = 0;
+    this.chosen = 0;
+    this.layout = "";
+    this.live = false;
+    /** @type {Row[]} */
+    this.rows = [];
+    /** @type {number[]} y of the foot of each row */
+    this.feet = [];
+    /** @type {Map<string, SVGPathElement>[]} by row: its paths by colour */
+    this.paths = [];
+    /** @type {Sight} */
+    this.sight = { first: 0, step: 1, width: 0, count: 0 };
+    this.listen();
+  }
+
+  listen() {
+    new ResizeObserver(([entry]) => this.resized(entry?.contentRect.width ?? 0)).observe(this.box);
+    const at = (/** @type {PointerEvent} */ event) =>
+      stepAt(this.sight, event.clientX - this.picture.getBoundingClientRect().left);
+    this.box.addEventListener("scroll", () => this.near && this.drawRows());
+    this.picture.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.dragging = event.pointerType === "mouse" || !this.near; // near, a finger scrolls
+      if (this.dragging) this.picture.setPointerCapture(event.pointerId);
+      this.heard.choose(at(event));
+    });
+    this.picture.addEventListener("pointermove", (event) => {
+      this.point(at(event));
+      if (this.dragging) this.heard.choose(at(event));
+    });
+    for (const over of ["pointerup", "pointercancel"]) {
+      this.picture.addEventListener(over, () => (this.dragging = false));
+    }
+    this.picture.addEventListener("pointerleave", () => this.point(null));
+  }
+
+  /** @param {number} width */
+  resized(width) {
+    if (width === this.width) return;
+    this.width = width;
+    this.view.style.width = `${width}px`;
+    this.picture.setAttribute("width", String(width));
+    this.drawAll();
+  }
+
+  /** @param {boolean} near whether a step takes eight pixels, or the whole run the width */
+  zoom(near) {
+    this.near = near;
+    this.box.classList.toggle("near", near);
+    this.drawAll();
+    this.follow();
+  }
+
+  /** @param {Series} series @param {number} step the chosen one @param {boolean} live */
+  show(series, step, live) {
+    const grown = series !== this.series || series.length !== this.count || live !== this.live;
+    this.series = series;
+    this.count = series.length;
+    this.live = live;
+    if (grown) this.drawAll();
+    if (grown || step !== this.chosen) this.choose(step);
+  }
+
+  drawAll() {
+    if (!this.series || !this.width) return;
+    this.rows = this.rowsOf(this.series);
+    const layout = this.rows.map((row) => `${row.name} ${row.top}`).join();
+    if (layout !== this.layout) this.layOut(this.rows);
+    this.layout = layout;
+    const wide = this.near ? Math.max(this.count * NEAR, this.width) : this.width;
+    this.room.style.width = this.near ? `${wide}px` : "100%";
+    this.drawRows();
+  }
+
+  /** What is in sight now; whatever was drawn before is replaced. */
+  drawRows() {
+    const step = this.near ? NEAR : this.width / spanOf(this.count, this.live);
+    const first = this.near ? this.box.scrollLeft / NEAR : 0;
+    this.sight = { first, step, width: this.width, count: this.count };
+    const columns = columnsOf(this.sight);
+    this.rows.forEach((row, i) => this.fill(i, row.paths(columns, this.feet[i] ?? 0)));
+    this.place();
+  }
+
+  /** @param {number} row @param {Map<string, string>} paths by colour */
+  fill(row, paths) {
+    const drawn = this.paths[row] ?? new Map();
+    for (const [colour, path] of drawn) if (!paths.has(colour)) path.setAttribute("d", "");
+    for (const [colour, d] of paths) {
+      let path = drawn.get(colour);
+      if (!path) {
+        path = svg("path", { style: { fill: colour } });
+        drawn.set(colour, path);
+        this.marks.append(path);
+      }
+      path.setAttribute("d", d);
+    }
+  }
+
+  /** @param {Row[]} rows where each stands, and its name and scale beside it */
+  layOut(rows) {
+    this.feet = [];
+    this.paths = rows.map(() => new Map());
+    const names = [];
+    const lines = [];
+    let y = 4;
+    for (const row of rows) {
+      const [top, foot] = [y, y + row.high];
+      this.feet.push(foot);
+      names.push(...nameOf(row, top, foot));
+      for (const share of [0, ...(row.lines ?? [])]) {
+        const at = foot - share * row.high + 0.5;
+        if (row.name) lines.push(svg("line", { x1: 0, x2: "100%", y1: at, y2: at, class: share ? "grid" : "foot" }));
+      }
+      y = foot + (row === rows.at(-1) ? 4 : this.airAfter(rows, row));
+    }
+    replace(this.names, ...names);
+    replace(this.marks, ...lines);
+    for (const part of [this.names, this.picture]) part.setAttribute("height", String(y));
+  }
+
+  /** @param {Row[]} rows @param {Row} row @returns {number} lanes stand close to their curve */
+  airAfter(rows, row) {
+    const next = rows[rows.indexOf(row) + 1];
+    return next?.name === "" ? (row.name ? 7 : 3) : AIR;
+  }
+
+  /** @param {number} step */
+  choose(step) {
+    this.chosen = step;
+    this.box.setAttribute("aria-valuemax", String(Math.max(this.count - 1, 0)));
+    this.box.setAttribute("aria-valuenow", String(step));
+    this.follow();
+    this.place();
+  }
+
+  /** Scroll to the chosen step where it is out of sight. */
+  follow() {
+    if (!this.near || !this.width) return;
+    const x = middleOf(this.sight, this.chosen);
+    if (x > 0 && x < this.width) return;
+    this.box.scrollLeft = (this.chosen + 0.5) * NEAR - this.width / 2;
+    this.drawRows();
+  }
+
+  /** The cursor where the chosen step is. */
+  place() {
+    const wide = Math.max(this.sight.step, 3);
+    this.cursor.style.width = `${wide}px`;
+    shift(this.cursor, middleOf(this.sight, this.chosen) - wide / 2);
+  }
+
+  /** @param {number | null} step under the pointer */
+  point(step) {
+    this.pointed.hidden = step === null;
+    if (step !== null) shift(this.pointed, middleOf(this.sight, step));
+    this.heard.hover(step);
+  }
+}
+
+/** @param {HTMLElement} mark @param {number} x */
+const shift = (mark, x) => (mark.style.transform = `translateX(${x.toFixed(1)}px)`);
+
+/** @param {Row} row @param {number} top @param {number} foot @returns {SVGTextElement[]} */
+function nameOf(row, top, foot) {
+  const right = { x: GUTTER - 6, class: "scale" };
+  if (!row.name) return [svg("text", { ...right, y: foot, class: "lane" }, row.top)];
+  return [
+    svg("text", { x: 0, y: (top + foot) / 2 + 4 }, row.name),
+    svg("text", { ...right, y: top + 7 }, row.top),
+    svg("text", { ...right, y: foot + 1 }, row.foot),
+  ];
+}

@@ -1,0 +1,87 @@
+/**
+ * What two runs differ in, as sentences and tables. Knows what diff.js found, and no state.
+ */
+
+import { el } from "./dom.js";
+import { percent, stageLabel, visible } from "../figures/numbers.js";
+import { MEETING } from "../figures/meetings.js";
+/** @import { Difference, Cost, Way } from "../figures/diff.js" */
+/** @import { Child } from "./dom.js" */
+
+/** @param {Difference} found @returns {string} as `cutaway trace diff` says it */
+export function told(found) {
+  const prompts = found.samePrompt ? "The prompts are equal" : "The prompts differ";
+  const at = found.logitsDifferAt;
+  const logits = at === null ? "the logits up to there are equal, bit for bit"
+    : `the logits differ from step ${at} on`;
+  return `${prompts}. ${equal(found)}; ${logits}. ${met(found)}`.trim();
+}
+
+/** @param {Difference} found @returns {string} */
+function equal({ common, parting }) {
+  if (common < 2) return common ? "The first token is equal" : "No token is equal";
+  return `${parting ? "The first" : "All"} ${common} tokens are equal`;
+}
+
+/** @param {Difference} found @returns {string} */
+function met({ parting, meetings }) {
+  if (!parting) return "";
+  if (!meetings.length) return `They never meet again in as much as ${MEETING} tokens.`;
+  const tokens = meetings.reduce((sum, { length }) => sum + length, 0);
+  const places = meetings.length === 1 ? "once" : `at ${meetings.length} places`;
+  return `They meet again ${places}, in ${tokens} tokens.`;
+}
+
+/** @param {Difference} found @returns {HTMLElement} */
+export function figuresTable({ a, b, aAfter, bAfter, parting }) {
+  /** @type {[string, Child, Child][]} */
+  const rows = [
+    ["tokens", a.tokens, b.tokens],
+    ["bits", a.bits.toFixed(1), b.bits.toFixed(1)],
+    ["bits per token", each(a), each(b)],
+  ];
+  if (parting) {
+    rows.push(
+      ["bits per token from the parting on", each(aAfter), each(bAfter)],
+      [`step ${parting.index} goes on with`, token(parting.a), token(parting.b)],
+      ["its probability in A", percent(parting.a?.underA), percent(parting.b?.underA)],
+      ["its probability in B", percent(parting.a?.underB), percent(parting.b?.underB)],
+    );
+  }
+  return table(["", "A", "B"], rows, "figures");
+}
+
+/** @param {Cost} cost @returns {string} */
+const each = ({ tokens, bits }) => (tokens ? (bits / tokens).toFixed(2) : "–");
+
+/** @param {Way | null} way @returns {Child} */
+const token = (way) =>
+  way ? el("span", { class: "token" }, visible(way.token)) : el("span", { class: "faint" }, "has ended");
+
+/** @param {Difference} found @returns {HTMLElement} the settings that differ */
+export function changesTable({ changes, samePrompt }) {
+  const rows = changes
+    .filter(({ name }) => !(samePrompt && name === "prompt")) // a fork gives its ids, not its text
+    .map(({ name, a, b }) => /** @type {[string, Child, Child]} */ ([name, shown(name, a), shown(name, b)]));
+  if (!rows.length) return el("p", { class: "faint" }, "The settings are equal.");
+  return table(["setting", "A", "B"], rows, "settings");
+}
+
+/** @param {string} name @param {any} value @returns {string} short enough for a cell */
+function shown(name, value) {
+  if (value === null) return "–";
+  if (name === "chain") return value.map(stageLabel).join(" → ") || "none";
+  if (name === "prompt_token_ids" || name === "forced") return `${value.length} tokens`;
+  if (name === "parent") return `step ${value.step} of ${value.trace.slice(0, 12)}…`;
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** @param {string[]} names @param {[string, Child, Child][]} rows @param {string} kind
+ *  @returns {HTMLElement} */
+function table(names, rows, kind) {
+  return el("table", { class: kind },
+    el("thead", {}, el("tr", {}, ...names.map((name) =>
+      name ? el("th", { scope: "col" }, name) : el("td")))),
+    el("tbody", {}, ...rows.map(([name, a, b]) =>
+      el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, a), el("td", {}, b)))));
+}

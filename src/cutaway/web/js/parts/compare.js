@@ -1,0 +1,195 @@
+/**
+ * Two runs side by side: both texts, cut where they part and meet, and what each cost.
+ *
+ * Knows what diff.js found. A run that grows is compared anew every few tokens; in between its
+ * tokens join the last stretch.
+ */
+
+import { clip, titleOf } from "../figures/branches.js";
+import { chip } from "./chip.js";
+import { changesTable, figuresTable, told } from "./compare-tables.js";
+import { diff, stretches } from "../figures/diff.js";
+import { el, keepInSight, replace, say } from "./dom.js";
+import { View } from "./view.js";
+/** @import { Run } from "../state/store.js" */
+/** @import { Stretch } from "../figures/diff.js" */
+
+const EVERY = 64; // tokens of a run that grows
+
+/** A text in its column: its chips by step, made once. */
+class Side {
+  /** @param {string} letter @param {Run} run */
+  constructor(letter, run) {
+    this.letter = letter;
+    this.run = run;
+    /** @type {HTMLElement[]} */
+    this.chips = [];
+  }
+
+  /** @returns {HTMLElement[]} those of the steps that are new */
+  grow() {
+    const { trace } = this.run;
+    const fresh = trace.steps.slice(this.chips.length).map((step) => chip(trace, step));
+    this.chips.push(...fresh);
+    return fresh;
+  }
+}
+
+export class RunCompare extends View {
+  choice = el("select", { id: "other-run", onchange: () => this.choose() });
+  sentences = el("p");
+  figures = el("div", { class: "box" });
+  texts = el("div", { class: "texts", tabindex: 0, role: "group",
+    "aria-label": "Both texts, token by token" });
+  settings = el("div", { class: "box" });
+  content = el("div", { hidden: true }, this.sentences, this.figures, this.texts, this.settings);
+  /** @type {[Side, Side] | null} */
+  sides = null;
+  /** @type {{key: string, mark: string, row: HTMLElement}[]} the stretches as they stand in `texts` */
+  rows = [];
+  /** @type {string} how long both were when they were compared */
+  compared = "";
+  /** @type {HTMLElement | undefined} */
+  marked;
+
+  build() {
+    this.texts.addEventListener("click", (event) => this.clicked(event));
+    const label = el("label", { for: this.choice.id }, "Beside the selected run:");
+    replace(this, el("p", { class: "row" }, label, this.choice), this.content);
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { run } = this.here;
+    const other = run && this.beside(run);
+    this.offer(run, other);
+    const pair = run && other && run.trace.known && other.trace.known
+      ? /** @type {[Run, Run]} */ ([run, other].sort((a, b) => a.id - b.id)) : null;
+    this.content.hidden = !pair;
+    if (!pair) return;
+    if (pair.some((one, i) => one.trace !== this.sides?.[i]?.run.trace)) this.begin(pair);
+    this.grow();
+    this.mark();
+  }
+
+  /**
+   * @param {Run} run
+   * @returns {Run | null} the chosen one; else what stood beside it, its parent, a fork, any
+   */
+  beside(run) {
+    const { runs, other } = this.here.state;
+    const before = this.sides?.map((side) => side.run.id) ?? [];
+    const forks = runs.filter((one) => one.parent === run.id).map((one) => one.id);
+    const stayed = before.includes(run.id) ? before : [];
+    const wishes = [other, ...stayed, run.parent, ...forks, ...runs.map((one) => one.id)];
+    const id = wishes.find((wish) => wish !== null && wish !== run.id && this.here.find(wish));
+    return this.here.find(id ?? null);
+  }
+
+  /** @param {Run | null} run @param {Run | null} other */
+  offer(run, other) {
+    const { runs } = this.here.state;
+    const offered = runs.filter((one) => one !== run);
+    const key = offered.map((one) => `${one.id} ${titleOf(runs, one)}`).join("\n");
+    if (this.choice.dataset["key"] !== key) {
+      const none = el("option", {}, "there is no other run yet");
+      const options = offered.map((one) => el("option", { value: one.id }, titleOf(runs, one)));
+      replace(this.choice, ...options, !offered.length && none);
+      this.choice.dataset["key"] = key;
+    }
+    this.choice.disabled = !offered.length;
+    if (other) this.choice.value = String(other.id);
+  }
+
+  choose() {
+    this.here.set({ other: Number(this.choice.value) });
+  }
+
+  /** @param {[Run, Run]} pair the older left: so the sides stay when the other is selected */
+  begin(pair) {
+    this.sides = [new Side("A", pair[0]), new Side("B", pair[1])];
+    this.rows = [];
+    this.compared = "";
+    const { runs } = this.here.state;
+    replace(this.texts, el("div", { class: "stretch heads" }, el("span"),
+      ...this.sides.map(({ letter, run }) => el("strong", {}, `${letter}  ${clip(titleOf(runs, run), 80)}`))));
+  }
+
+  /** Take what was written since, and compare anew where that was much, or all. */
+  grow() {
+    const sides = this.sides;
+    if (!sides) return;
+    const last = this.rows.at(-1);
+    const isApart = last?.mark === "≠";
+    if (isApart) sides.forEach((side, i) => last.row.children[i + 1]?.append(...side.grow()));
+    const key = sides.map(({ run: { live, trace: { steps } } }) =>
+      live && isApart ? Math.floor(steps.length / EVERY) : `${steps.length}.`).join();
+    if (key === this.compared) return;
+    this.compared = key;
+    this.compare(sides);
+  }
+
+  /** @param {[Side, Side]} sides */
+  compare(sides) {
+    for (const side of sides) side.grow();
+    const [a, b] = sides.map(({ run }) => run);
+    if (!a || !b) return;
+    const found = diff(a.trace, b.trace);
+    say(this.sentences, told(found));
+    replace(this.figures, figuresTable(found));
+    replace(this.settings, changesTable(found));
+    this.lay(sides, stretches(found));
+  }
+
+  /** @param {[Side, Side]} sides @param {Stretch[]} found those that stand already are left alone */
+  lay(sides, found) {
+    const keys = found.map((stretch) => JSON.stringify(stretch));
+    const kept = this.rows.findIndex(({ key }, i) => key !== keys[i]);
+    for (const { row } of this.rows.splice(kept < 0 ? this.rows.length : kept)) row.remove();
+    for (const [i, stretch] of found.entries()) {
+      if (i < this.rows.length) continue;
+      const row = rowOf(sides, stretch);
+      this.rows.push({ key: keys[i] ?? "", mark: stretch.mark, row });
+      this.texts.append(row);
+    }
+  }
+
+  mark() {
+    const { run, step } = this.here.state;
+    const chosen = this.sides?.find((side) => side.run.id === run)?.chips[step];
+    if (chosen === this.marked) return;
+    this.marked?.removeAttribute("aria-current");
+    this.marked = chosen;
+    chosen?.setAttribute("aria-current", "step");
+    const heads = this.texts.firstElementChild;
+    const head = heads ? heads.getBoundingClientRect().bottom - this.texts.getBoundingClientRect().top : 0;
+    if (chosen) keepInSight(this.texts, chosen, { head });
+  }
+
+  /** @param {Event} event */
+  clicked(event) {
+    const at = /** @type {Element} */ (event.target).closest(".chip");
+    const side = this.sides?.find(({ chips }) => chips.includes(/** @type {HTMLElement} */ (at)));
+    if (!at || !side) return;
+    const { run, other } = this.here.state;
+    if (side.run.id !== run) {
+      this.here.set({ other: other === side.run.id ? run : other });
+      this.here.select(side.run.id);
+    }
+    this.here.goTo(side.chips.indexOf(/** @type {HTMLElement} */ (at)));
+  }
+}
+
+/** @param {[Side, Side]} sides @param {Stretch} stretch @returns {HTMLElement} a row of both texts */
+function rowOf(sides, { mark, a, b }) {
+  const isEqual = mark !== "≠";
+  const cells = [a, b].map(([from, to], i) =>
+    el("div", { class: "cell" }, ...(sides[i]?.chips.slice(from, to) ?? [])));
+  const count = a[1] - a[0];
+  const title = isEqual ? `${count} equal tokens, A from ${a[0]}, B from ${b[0]}` : "apart";
+  return el("div", { class: `stretch ${isEqual ? "equal" : "apart"}` },
+    el("span", { class: "mark", title, "aria-label": title, role: "img" },
+      isEqual ? `[${mark}]` : mark), ...cells);
+}
+
+customElements.define("run-compare", RunCompare);

@@ -1,0 +1,120 @@
+/**
+ * Keys: the whole of a run by keyboard alone.
+ *
+ * Knows which key does what. Letters do nothing while somebody writes into a field.
+ */
+
+import { el, replace } from "./dom.js";
+import { endMoment, isUncertain } from "../figures/views.js";
+import { View } from "./view.js";
+/** @import { Step, Trace } from "../state/trace.js" */
+
+/** @type {[string, string][]} */
+const HELP = [
+  ["← →", "a step back, a step on"],
+  ["Shift ← →", "ten steps"],
+  ["Home End", "the first step, the last"],
+  ["↑ ↓", "a candidate up, a candidate down"],
+  ["Enter", "branch: go on with that candidate and the same luck"],
+  ["e", "the next step at which no token had one half"],
+  ["r", "the next step whose token was not the likeliest"],
+  ["x", "the next step at which the end token survived"],
+  ["E R X", "the same, backwards"],
+  ["t", "the next run"],
+  ["?", "this help"],
+  ["Esc", "stop what is being written; close this help"],
+];
+
+/** @type {Record<string, (trace: Trace, step: Step) => boolean>} */
+const SEARCHES = {
+  e: (_, step) => isUncertain(step),
+  r: (_, step) => step.rank !== 1,
+  x: (trace, step) => (endMoment(trace, step)?.final ?? 0) > 0,
+};
+
+export class KeyHelp extends View {
+  dialog = el("dialog", { "aria-label": "Keys" });
+
+  build() {
+    const rows = HELP.map(([keys, what]) =>
+      el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, what)));
+    const close = el("button", { onclick: () => this.dialog.close() }, "Close");
+    replace(this.dialog, el("h2", {}, "Keys"), el("table", {}, el("tbody", {}, ...rows)), close);
+    replace(this, this.dialog);
+    document.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    const on = /** @type {Element} */ (event.target);
+    const writes = on.closest?.("input, textarea, select, dialog");
+    const presses = event.key === "Enter" && on.closest?.("button, a, summary, [role=button]");
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") this.stop();
+    else if (!writes && !presses && this.act(event.key, event.shiftKey)) {
+      event.preventDefault();
+      if (on.closest?.("button, a")) strip()?.focus({ preventScroll: true }); // Enter is for the run now
+    }
+  }
+
+  /** @param {string} key @param {boolean} shift @returns {boolean} whether it means something */
+  act(key, shift) {
+    const { step } = this.here.state;
+    const last = (this.here.run?.trace.steps.length ?? 1) - 1;
+    const far = shift ? 10 : 1;
+    if (key === "?") this.dialog.showModal();
+    else if (key === "ArrowLeft") this.here.goTo(step - far);
+    else if (key === "ArrowRight") this.here.goTo(step + far);
+    else if (key === "Home") this.here.goTo(0);
+    else if (key === "End") this.here.goTo(last);
+    else if (key === "ArrowUp") this.candidate(-1);
+    else if (key === "ArrowDown") this.candidate(1);
+    else if (key === "Enter") this.branch();
+    else if (key === "t") this.nextRun();
+    else if (key.toLowerCase() in SEARCHES) this.search(key);
+    else return false;
+    return true;
+  }
+
+  stop() {
+    if (this.here.run?.live) this.runs.stop(this.here.run);
+  }
+
+  /** @param {number} by */
+  candidate(by) {
+    const { run, state } = this.here;
+    const count = run?.trace.steps[state.step]?.candidates.length ?? 0;
+    this.here.set({ candidate: Math.max(0, Math.min(state.candidate + by, count - 1)) });
+  }
+
+  branch() {
+    const { run, state } = this.here;
+    const chosen = run?.trace.steps[state.step]?.candidates[state.candidate];
+    if (run && chosen && this.here.state.about) this.runs.fork(run, state.step, chosen.id);
+  }
+
+  nextRun() {
+    const { runs, run } = this.here.state;
+    const at = runs.findIndex((other) => other.id === run);
+    const next = runs[(at + 1) % runs.length];
+    if (next) this.here.select(next.id);
+  }
+
+  /** @param {string} key a letter; a capital goes back */
+  search(key) {
+    const { run, state } = this.here;
+    const found = SEARCHES[key.toLowerCase()];
+    if (!run || !found) return;
+    const steps = run.trace.steps.filter((step) => found(run.trace, step));
+    const back = key !== key.toLowerCase();
+    const there = back
+      ? steps.filter((step) => step.index < state.step).at(-1)
+      : steps.find((step) => step.index > state.step);
+    if (there) this.here.goTo(there.index);
+  }
+}
+
+/** @returns {HTMLElement | null} */
+const strip = () => document.querySelector("token-strip [tabindex]");
+
+customElements.define("key-help", KeyHelp);

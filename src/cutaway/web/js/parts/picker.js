@@ -1,0 +1,119 @@
+/**
+ * The head of the page: which run is looked at, its seed, its file, and what is served.
+ *
+ * Knows which runs there are. On a server that wants a key it has the field for it.
+ */
+
+import { setKey } from "../state/api.js";
+import { lineage, titleOf } from "../figures/branches.js";
+import { el, replace, say } from "./dom.js";
+import { exportedAlone } from "../state/export.js";
+import { save } from "./save.js";
+import { sentence } from "../state/session.js";
+import { View } from "./view.js";
+/** @import { Run } from "../state/store.js" */
+
+export class RunPicker extends View {
+  choice = el("select", { "aria-label": "Run", onchange: () => this.here.select(Number(this.choice.value)) });
+  stop = el("button", { onclick: () => this.here.run && this.runs.stop(this.here.run) }, "Stop");
+  seed = el("output", { class: "mono seed" });
+  copy = el("button", { onclick: () => this.copied() });
+  saving = el("button", { onclick: () => this.download(), title: "the run as a trace, .jsonl" }, "Download");
+  told = el("span", { class: "faint served" });
+  seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy);
+  lock = lock();
+
+  build() {
+    const help = el("button", { "aria-label": "Keys", title: "Keys (?)", onclick: pressHelp }, "?");
+    replace(this, this.choice, this.stop, this.seeds,
+      el("span", { class: "row" }, ...this.opener(), this.saving, help), this.told, this.lock);
+  }
+
+  draw() {
+    const { runs, about, locked } = this.here.state;
+    const { run } = this.here;
+    this.offer(runs, run);
+    this.stop.hidden = !run?.live;
+    this.saving.disabled = !run?.trace.known || lineage(runs, run).some((one) => one.live);
+    this.tellSeed(run?.trace.known?.seed ?? null);
+    say(this.told, about ? `${about.model} · cutaway ${about.version}` : "");
+    this.lock.hidden = !locked;
+  }
+
+  /** @param {Run[]} runs @param {Run | null} chosen */
+  offer(runs, chosen) {
+    this.choice.disabled = !runs.length;
+    const names = runs.length ? runs.map((run) => nameOf(runs, run)) : ["no run yet"];
+    while (this.choice.options.length > names.length) this.choice.lastChild?.remove();
+    for (const [i, name] of names.entries()) {
+      const option = this.choice.options[i] ?? this.choice.appendChild(el("option"));
+      say(option, name);
+      option.value = String(runs[i]?.id ?? "");
+    }
+    this.choice.selectedIndex = chosen ? runs.indexOf(chosen) : runs.length ? -1 : 0;
+  }
+
+  /** @param {string | null} seed */
+  tellSeed(seed) {
+    this.seeds.hidden = seed === null;
+    if (this.seed.textContent === (seed ?? "") && this.copy.textContent) return;
+    say(this.seed, seed ?? "");
+    say(this.copy, "Copy");
+  }
+
+  async copied() {
+    const seed = this.seed.textContent ?? "";
+    try {
+      await navigator.clipboard.writeText(seed);
+      say(this.copy, "Copied");
+    } catch {
+      getSelection()?.selectAllChildren(this.seed); // where the clipboard is closed to pages
+      say(this.copy, "Selected");
+    }
+  }
+
+  async download() {
+    const { run, state } = this.here;
+    if (!run) return;
+    try {
+      const { name, bytes } = await exportedAlone(state.runs, run);
+      save(name, bytes);
+    } catch (error) {
+      this.here.set({ notice: sentence(error) });
+    }
+  }
+
+  /** @returns {HTMLElement[]} a field for files, seen as a button */
+  opener() {
+    const field = el("input", { type: "file", id: "open-traces", class: "visually-hidden",
+      multiple: true, accept: ".jsonl,.gz", onchange: () => this.open(field) });
+    const title = "traces, .jsonl or .gz; they may be dropped on the page, too";
+    return [field, el("label", { class: "button", for: field.id, title }, "Open…")];
+  }
+
+  /** @param {HTMLInputElement} field */
+  async open(field) {
+    const files = [...(field.files ?? [])];
+    field.value = ""; // the same file may be opened again
+    await this.runs.openAll(files);
+  }
+}
+
+/** @param {Run[]} runs @param {Run} run @returns {string} */
+const nameOf = (runs, run) => `${run.live ? "● " : ""}${titleOf(runs, run)}${run.live ? " (live)" : ""}`;
+
+/** The help opens with its key, and so it does here. */
+const pressHelp = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));
+
+/** @returns {HTMLFormElement} the field for a key */
+function lock() {
+  const field = el("input", { type: "password", id: "server-key", autocomplete: "off", required: true });
+  return el("form", { class: "row lock", onsubmit: (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setKey(field.value);
+    location.reload();
+  } }, el("label", { for: "server-key" }, "The server's key"), field,
+  el("button", { class: "primary" }, "Unlock"));
+}
+
+customElements.define("run-picker", RunPicker);

@@ -1,0 +1,121 @@
+/**
+ * The timelines: what each row of a run shows, on which scale and in which colours.
+ *
+ * Knows the figures of a run and heights in pixels. Makes paths; knows no document.
+ */
+
+import { bars, nearlyAll, peaks, roundUp } from "../figures/columns.js";
+import { MOST_BITS, height, hue, memory, short, surpriseColour } from "../figures/numbers.js";
+import { PHASES } from "../figures/series.js";
+/** @import { Columns } from "../figures/columns.js" */
+/** @import { Series } from "../figures/series.js" */
+
+/**
+ * A row of `high` pixels: its name, the ends of its scale, the shares of its height that have a
+ * line, and its paths by colour, drawn from the foot at y = `foot`.
+ * @typedef {{name: string, top: string, foot: string, high: number, lines?: number[],
+ *   paths: (columns: Columns, foot: number) => Map<string, string>}} Row
+ */
+
+/** @type {Record<string, string>} colours of what became of the end token and is no stage */
+const FATES = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-final)", "?": "var(--line)" };
+
+/** @param {string} letter of an outcome @returns {string} */
+export const fateColour = (letter) => FATES[letter] ?? hue(letter);
+
+/** The colours of the phases of a turn, from the foot upwards. */
+export const PHASE_COLOURS = ["var(--ink)", "var(--bar)", "var(--warn)"];
+
+/** Colours of surprise for each half bit. */
+const SURPRISES = Array.from({ length: 2 * MOST_BITS + 1 }, (_, i) => surpriseColour(i / 2));
+
+/** @param {Series} series @returns {Row[]} the whole run */
+export const allRows = (series) =>
+  [surpriseRow(series), entropyRow(series), ...endRows(series), kvRow(series), msRow(series)];
+
+/** @param {Series} series @returns {Row} */
+function surpriseRow({ surprise }) {
+  const share = (/** @type {number} */ i) => Math.min((surprise[i] ?? 0) / MOST_BITS, 1);
+  return {
+    name: "surprise", top: `${MOST_BITS} bits`, foot: "0", high: 56,
+    paths: (columns, foot) => bars(columns, peaks((i) => surprise[i] ?? 0, columns.edges),
+      (i) => SURPRISES[Math.round(share(i) * 2 * MOST_BITS)] ?? "", (i) => 1 + share(i) * 55, foot),
+  };
+}
+
+/** @param {Series} series @returns {Row} */
+function entropyRow({ entropy }) {
+  const most = entropy.reduce((a, b) => Math.max(a, b), MOST_BITS);
+  return plain("entropy", `${short(Math.ceil(most))} bits`, 44, entropy, Math.ceil(most));
+}
+
+/** @param {Series} series @returns {Row} */
+function kvRow({ kv }) {
+  const most = kv.at(-1) ?? 0; // a run's own cache only grows
+  return plain("KV", memory(most), 28, kv, most);
+}
+
+/**
+ * @param {string} name @param {string} top @param {number} high
+ * @param {number[]} values @param {number} most where the scale ends
+ * @returns {Row} one colour, from zero upwards
+ */
+function plain(name, top, high, values, most) {
+  const value = (/** @type {number} */ i) => values[i] ?? 0;
+  return {
+    name, top, foot: "0", high,
+    paths: (columns, foot) => bars(columns, peaks(value, columns.edges), () => "var(--bar)",
+      (i) => high * Math.min(value(i) / (most || 1), 1), foot),
+  };
+}
+
+/**
+ * The end token's probability, and for each outcome a lane that marks where it occurred: so each
+ * outcome has its place and its letter, and not just a colour.
+ * @param {Series} series @returns {Row[]}
+ */
+export function endRows(series) {
+  const high = 52;
+  const chance = (/** @type {number} */ i) => series.end[i] ?? 0;
+  const letter = (/** @type {number} */ i) => series.moments[i]?.letter;
+  const colour = (/** @type {number} */ i) => fateColour(letter(i) ?? "?");
+  /** @type {Row} */
+  const curve = {
+    name: "P(end)", top: "100%", foot: "0.01%", high, lines: [0.25, 0.5, 0.75],
+    paths: (columns, foot) => bars(columns, peaks(chance, columns.edges),
+      (i) => (letter(i) ? colour(i) : null), (i) => Math.max(high * height(chance(i)), 1), foot),
+  };
+  const lanes = [...series.outcomes.values()].map((outcome) => lane(outcome.letter, letter));
+  return [curve, ...lanes];
+}
+
+/** @param {string} letter @param {(step: number) => string | undefined} at @returns {Row} */
+function lane(letter, at) {
+  const here = (/** @type {number} */ i) => (at(i) === letter ? 1 : -Infinity);
+  return {
+    name: "", top: letter, foot: "", high: 8,
+    paths: (columns, foot) =>
+      bars(columns, peaks(here, columns.edges), () => fateColour(letter), () => 7, foot),
+  };
+}
+
+/** @param {Series} series @returns {Row} phases upon each other; what is out of scale is cut */
+function msRow({ ms }) {
+  const high = 48;
+  const all = ms.at(-1) ?? [];
+  const most = roundUp(nearlyAll(all));
+  const y = (/** @type {number} */ phase, /** @type {number} */ i) =>
+    high * Math.min((ms[phase]?.[i] ?? 0) / most, 1);
+  return {
+    name: "time", top: `${short(most)} ms`, foot: "0", high,
+    paths: (columns, foot) => {
+      const shown = peaks((i) => all[i] ?? 0, columns.edges);
+      const parts = PHASES.flatMap((_, phase) => {
+        const under = (/** @type {number} */ i) => (phase ? y(phase - 1, i) : 0);
+        return [...bars(columns, shown, () => PHASE_COLOURS[phase] ?? "",
+          (i) => y(phase, i) - under(i), foot, under)];
+      });
+      return new Map(parts);
+    },
+  };
+}

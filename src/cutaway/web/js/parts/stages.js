@@ -1,0 +1,100 @@
+/**
+ * The chain of one step as a row of cards: who was left after each stage, who went, and the way of
+ * one token through it.
+ */
+
+import { el } from "./dom.js";
+import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
+import { pathOf } from "../figures/stage-probabilities.js";
+/** @import { Trace, Step, Candidate } from "../state/trace.js" */
+/** @import { StepView, StageView, CandidateView } from "../figures/views.js" */
+
+/**
+ * @param {Trace} trace @param {StepView} view
+ * @returns {HTMLElement[]} logits, a card for each stage, luck, pick
+ */
+export function cards(trace, view) {
+  const beginning = card("z", "logits", null,
+    el("p", {}, `${thousands(trace.head.vocab_size)} tokens`), way());
+  const stages = view.stages.map((stage) => card(stage.letter, stage.label, hue(stage.letter),
+    el("p", {}, `${thousands(stage.survivors)} left`), ...removed(stage), way()));
+  return [beginning, ...stages, luck(view), pick(view)];
+}
+
+/** @returns {HTMLElement} where the selected token's probability stands */
+const way = () => el("p", { class: "way faint" });
+
+/**
+ * @param {HTMLElement[]} shown what `cards` made
+ * @param {Trace} trace @param {Step} step @param {Candidate} candidate whose way is told
+ */
+export function tellWay(shown, trace, step, candidate) {
+  const first = Math.exp(Math.min(candidate.logit - step.log_sum_exp, 0));
+  const path = [first, ...pathOf(trace, step, candidate)];
+  const name = visible(trace.nameOf(candidate.id));
+  path.forEach((share, i) => {
+    const place = shown[i]?.querySelector(".way");
+    const gone = share === null && path[i - 1] !== null;
+    const told = share === undefined ? "?" : gone ? "removed" : percent(share);
+    place?.replaceChildren(el("span", { class: "token" }, name), ` ${told}`);
+    place?.classList.toggle("gone", share === null);
+  });
+}
+
+/**
+ * @param {string} letter @param {string} label @param {string | null} colour @param {Node[]} children
+ * @returns {HTMLElement}
+ */
+function card(letter, label, colour, ...children) {
+  const mark = el("span", { class: "letter", "aria-hidden": "true" }, letter);
+  return el("li", { class: "stage", style: colour ? { "--hue": colour } : {} },
+    el("p", { class: "name" }, mark, label), ...children);
+}
+
+/** @param {StageView} stage @returns {HTMLElement[]} how much it removed, and whom */
+function removed(stage) {
+  if (!stage.victims.length) return [];
+  const names = stage.victims.flatMap((name) =>
+    [el("span", { class: "token" }, visible(name)), " "]);
+  return [
+    el("p", {}, `−${percent(stage.removedMass)} of the mass`),
+    el("div", { class: "mass", "aria-hidden": "true" },
+      el("i", { style: { width: `${100 * (1 - stage.removedMass)}%` } })),
+    el("p", { class: "victims faint", title: "the likeliest of those removed" }, ...names),
+  ];
+}
+
+/** @param {StepView} view @returns {HTMLElement} what the draw came down to */
+function luck(view) {
+  const scored = view.candidates.filter((c) => c.score !== null && c.luck !== null);
+  scored.sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
+  const [first, second] = scored;
+  if (!first) return card("+", "luck", null, el("p", {}, "none: the likeliest is taken"));
+  const likeliest = scored.reduce((a, b) => ((b.final ?? 0) > (a.final ?? 0) ? b : a));
+  const told = first === likeliest ? ["the likeliest won"] : ["beat the likeliest, ", name(likeliest)];
+  return card("+", "luck", null, el("p", {}, ...told), sum(first),
+    ...(second ? [next(second)] : []));
+}
+
+/** @param {CandidateView} c @returns {HTMLElement} log-probability + luck = score */
+const sum = (c) => el("p", {}, name(c),
+  el("span", { class: "mono" },
+    ` ${signed((c.score ?? 0) - (c.luck ?? 0))} ${signed(c.luck ?? 0)} = ${signed(c.score ?? 0)}`));
+
+/** @param {CandidateView} c @returns {HTMLElement} who came closest */
+const next = (c) =>
+  el("p", { class: "faint" }, "ahead of ", name(c), el("span", { class: "mono" }, ` ${signed(c.score ?? 0)}`));
+
+/** @param {CandidateView} c @returns {HTMLElement} */
+const name = (c) => el("span", { class: "token" }, visible(c.token));
+
+/** @param {StepView} view @returns {HTMLElement} */
+function pick(view) {
+  const drawn = view.candidates.find((c) => c.drawn);
+  const children = [el("p", {}, el("span", { class: "token picked" }, visible(view.token)))];
+  if (view.source === "forced") {
+    const own = drawn?.chosen ? "the same" : drawn ? name(drawn) : "another token";
+    children.push(el("p", { class: "faint" }, "given; the draw was ", own));
+  }
+  return card("●", "pick", null, ...children);
+}

@@ -1,0 +1,110 @@
+/**
+ * The token strip: the text as its tokens, each underlined by its surprise. The spine of the page.
+ *
+ * A text may have thousands of tokens. They stand in chunks, so that the browser lays out those in
+ * sight and the one that grows.
+ */
+
+import { chip } from "./chip.js";
+import { el, keepInSight, replace } from "./dom.js";
+import { surpriseColour } from "../figures/numbers.js";
+import { prompt } from "./prompt.js";
+import { View } from "./view.js";
+/** @import { Trace, Step } from "../state/trace.js" */
+
+/** Tokens of a chunk: it ends with the first line after so many, or with the line unended. */
+const CHUNK = { least: 200, most: 400 };
+
+export class TokenStrip extends View {
+  tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
+    "aria-label": "The text, token by token" });
+  /** @type {Trace | null} */
+  shown = null;
+  /** @type {HTMLElement[]} by step */
+  chips = [];
+  /** @type {HTMLElement | undefined} */
+  marked;
+  /** The chunk that grows, and how many tokens it has. */
+  chunk = el("div");
+  length = 0;
+
+  /** Who sees it for the first time is told what it is. */
+  empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
+    + "drawn, and behind it all that it could have been: who was likelier, who was removed by which "
+    + "setting, and whose luck won.");
+
+  build() {
+    this.tokens.addEventListener("click", (event) => this.clicked(event));
+    replace(this, this.empty, this.tokens, legend());
+  }
+
+  draw() {
+    const trace = this.here.run?.trace ?? null;
+    if (trace !== this.shown) this.begin(trace);
+    this.empty.hidden = trace !== null;
+    this.classList.toggle("idle", trace === null);
+    if (!trace?.known) return;
+    if (!this.tokens.firstChild) {
+      this.nextChunk();
+      this.chunk.append(prompt(trace, () => this.tokens.focus({ preventScroll: true })));
+    }
+    for (let i = this.chips.length; i < trace.steps.length; i++) {
+      this.take(trace, /** @type {Step} */ (trace.steps[i]));
+    }
+    this.mark(this.here.state.step);
+  }
+
+  /** @param {Trace | null} trace */
+  begin(trace) {
+    this.shown = trace;
+    this.chips = [];
+    this.marked = undefined;
+    replace(this.tokens);
+  }
+
+  /** @param {Trace} trace @param {Step} step a new one; its chip ends a line where its text does */
+  take(trace, step) {
+    const made = chip(trace, step);
+    const ends = trace.nameOf(step.token_id).includes("\n");
+    this.chips.push(made);
+    this.chunk.append(made, ...(ends ? [el("br")] : []));
+    this.length += 1;
+    if (this.length >= CHUNK.most || (ends && this.length >= CHUNK.least)) this.nextChunk();
+  }
+
+  nextChunk() {
+    this.chunk = el("div", { class: "chunk" });
+    this.length = 0;
+    this.tokens.append(this.chunk);
+  }
+
+  /** @param {number} step */
+  mark(step) {
+    const chosen = this.chips[step];
+    if (chosen === this.marked) return;
+    this.marked?.removeAttribute("aria-current");
+    this.marked = chosen;
+    chosen?.setAttribute("aria-current", "step");
+    if (chosen) keepInSight(this.tokens, chosen, { air: AIR });
+  }
+
+  /** @param {Event} event */
+  clicked(event) {
+    const at = /** @type {Element} */ (event.target).closest(".chip");
+    const step = this.chips.indexOf(/** @type {HTMLElement} */ (at));
+    if (step >= 0) this.here.goTo(step);
+  }
+}
+
+/** Pixels between a token that was scrolled to and the edge. */
+const AIR = 8;
+
+/** @returns {HTMLElement} what heights and colours mean */
+function legend() {
+  const marks = Array.from({ length: 9 }, (_, i) =>
+    el("i", { style: { "border-bottom": `${1 + i / 2}px solid ${surpriseColour(i)}` } }));
+  return el("p", { class: "legend faint", "aria-hidden": "true" },
+    "surprise: 0 bits", ...marks, "8 and more");
+}
+
+customElements.define("token-strip", TokenStrip);

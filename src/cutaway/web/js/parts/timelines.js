@@ -1,0 +1,101 @@
+/**
+ * A whole run at once: surprise, entropy, the end token's probability, the KV cache and time, step
+ * by step on one axis.
+ */
+
+import { Chart } from "./chart.js";
+import { el, replace } from "./dom.js";
+import { memory, percent, visible } from "../figures/numbers.js";
+import { PHASE_COLOURS, allRows, fateColour } from "./rows.js";
+import { PHASES, seriesOf } from "../figures/series.js";
+import { View } from "./view.js";
+import { outcomePhrase } from "../figures/views.js";
+/** @import { Series } from "../figures/series.js" */
+/** @import { Step } from "../state/trace.js" */
+
+export class RunTimelines extends View {
+  chart = new Chart(allRows, {
+    choose: (step) => this.here.goTo(step),
+    hover: (step) => this.hover(step),
+  });
+  readout = el("p", { class: "readout mono" });
+  key = el("ul", { class: "key row faint", "aria-label": "Key" });
+  content = el("div", {}, this.chart.element, this.readout, this.key);
+  empty = el("p", { class: "faint" }, "Nothing was written yet.");
+  /** @type {number | null} */
+  hovered = null;
+  /** @type {string} what the readout and the key say now */
+  told = "";
+  keyed = "";
+
+  build() {
+    const buttons = [["Fit", false], ["8 px a step", true]].map(([label, near]) =>
+      el("button", { "aria-pressed": String(!near), onclick: (/** @type {Event} */ event) => {
+        this.chart.zoom(near === true);
+        for (const other of buttons) other.setAttribute("aria-pressed", String(other === event.target));
+      } }, String(label)));
+    const zoom = el("div", { class: "zoom row", role: "group", "aria-label": "Zoom" }, ...buttons);
+    this.content.prepend(zoom);
+    replace(this, this.empty, this.content);
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { run, state } = this.here;
+    const some = (run?.trace.steps.length ?? 0) > 0;
+    this.empty.hidden = some;
+    this.content.hidden = !some;
+    if (!run || !some) return;
+    const series = seriesOf(run.trace);
+    this.chart.show(series, state.step, run.live);
+    this.showKey(series);
+    this.tell(series);
+  }
+
+  /** @param {number | null} step */
+  hover(step) {
+    this.hovered = step;
+    if (this.here.run?.trace.steps.length) this.tell(seriesOf(this.here.run.trace));
+  }
+
+  /** @param {Series} series the figures of the step under the pointer, or else of the chosen one */
+  tell(series) {
+    const told = figuresOf(series, Math.min(this.hovered ?? this.here.state.step, series.length - 1));
+    const quiet = this.chart.dragging || this.hovered !== null || this.here.run?.live;
+    this.readout.setAttribute("aria-live", quiet ? "off" : "polite");
+    if (told.join() === this.told) return;
+    this.told = told.join();
+    const [at, name, ...figures] = told;
+    replace(this.readout, `${at} `, el("span", { class: "token" }, name), ` · ${figures.join(" · ")}`);
+  }
+
+  /** @param {Series} series */
+  showKey(series) {
+    const keyed = [...series.outcomes.keys()].join();
+    if (this.keyed === keyed && this.key.firstChild) return;
+    this.keyed = keyed;
+    const fates = [...series.outcomes].map(([outcome, { letter }]) =>
+      el("li", {}, el("span", { class: "letter", style: { "--hue": fateColour(letter) } }, letter),
+        `the end token ${outcomePhrase(outcome)}`));
+    const phases = PHASES.map((phase, i) =>
+      el("li", {}, el("i", { style: { background: PHASE_COLOURS[i] } }), phase));
+    replace(this.key, ...fates, el("li", {}, "time, from the foot up:"), ...phases,
+      el("li", {}, "Where steps share a pixel, it shows the highest. Bars that reach the top of the time scale are cut."));
+  }
+}
+
+/** @param {Series} series @param {number} index @returns {string[]} */
+function figuresOf({ trace, surprise, entropy, moments, kv }, index) {
+  const step = /** @type {Step} */ (trace.steps[index]);
+  const end = moments[index];
+  const ms = PHASES.map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
+  return [
+    `step ${index}`, visible(trace.nameOf(step.token_id)),
+    `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,
+    end ? `P(end) ${percent(end.probability)}: ${end.letter} ${outcomePhrase(end.outcome)}`
+      : "no end token on record",
+    `KV ${memory(kv[index] ?? 0)}`, `ms ${ms.join(", ")}`,
+  ];
+}
+
+customElements.define("run-timelines", RunTimelines);

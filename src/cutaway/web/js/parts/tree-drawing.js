@@ -1,0 +1,117 @@
+/**
+ * How the tree of branches is drawn: the scale, its axis, and a node for each run.
+ *
+ * Knows SVG. A node is made once; whatever changes, only its attributes and texts do.
+ */
+
+import { clip, forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
+import { put, say, svg } from "./dom.js";
+/** @import { Branch } from "../figures/branches.js" */
+/** @import { Run } from "../state/store.js" */
+
+const LEFT = 16;
+const RIGHT = 116; // for what is told behind a line
+const TOP = 44;
+const LANE = 44;
+const BEND = 8;
+const LETTER = 7.3; // pixels of a character, about
+
+/** @typedef {{end: number, width: number, height: number, x: (step: number) => number}} Scale */
+
+/** @param {Branch[]} placed @param {number} width in pixels @returns {Scale} */
+export function scaleFor(placed, width) {
+  const end = scaleEnd(Math.max(0, ...placed.map(({ to }) => to)));
+  const room = Math.max(width - LEFT - RIGHT, 160);
+  return { end, width: LEFT + room + RIGHT, height: TOP + placed.length * LANE - 16,
+    x: (step) => LEFT + (step / end) * room };
+}
+
+/** @param {Scale} scale @returns {SVGElement[]} steps, as lines from top to bottom */
+export function axis({ end, height, x }) {
+  const lines = [0, end / 2, end].flatMap((step) => [
+    svg("line", { x1: x(step), x2: x(step), y1: 18, y2: height }),
+    svg("text", { x: x(step) + (step < end ? 3 : -3), y: 14, class: step < end ? "" : "last" },
+      step ? `${step}` : "step 0"),
+  ]);
+  return [...lines, svg("text", { x: x(end) + 9, y: 14 }, "tokens · mean")];
+}
+
+/** @param {number} lane @returns {number} */
+const y = (lane) => TOP + lane * LANE;
+
+/** @param {number} lane @returns {string} down to it, and to the right */
+const bend = (lane) => `V${y(lane) - BEND}q0 ${BEND} ${BEND} ${BEND}`;
+
+/** The text that is looked at: from the root's first token to its own last, and the step in it. */
+export class ChosenPath {
+  line = svg("path", { class: "line" });
+  step = svg("circle", { class: "at", r: 6 });
+  group = svg("g", { class: "path", "aria-hidden": "true" }, this.line, this.step);
+
+  /** @param {Branch[]} parts from the root down to the run itself @param {Scale} scale
+   *  @param {number} step */
+  draw(parts, scale, step) {
+    const [root] = parts;
+    const last = parts.at(-1);
+    put(this.group, { visibility: last ? "visible" : "hidden" });
+    if (!root || !last) return;
+    const turns = parts.slice(1).map(({ from, lane }) => `H${scale.x(from)}${bend(lane)}`);
+    put(this.line, { d: `M${scale.x(0)} ${y(root.lane)}${turns.join("")}H${scale.x(last.to)}` });
+    const holder = parts.findLast(({ from }) => from <= step) ?? root;
+    put(this.step, { cx: scale.x(Math.min(step, holder.to)), cy: y(holder.lane) });
+  }
+}
+
+export class BranchNode {
+  title = svg("title");
+  reach = svg("path", { class: "reach" });
+  line = svg("path", { class: "line" });
+  tip = svg("circle", { class: "tip", r: 4 });
+  name = svg("text", { class: "name" });
+  length = svg("text", { class: "length", "aria-hidden": "true" }); // the title tells it
+
+  /** @param {() => void} choose */
+  constructor(choose) {
+    this.group = svg("g", { class: "branch", role: "button", tabindex: 0, onclick: choose,
+      onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        choose();
+        event.preventDefault();
+        event.stopPropagation(); // Enter elsewhere means to branch
+      } },
+    this.title, this.reach, this.line, this.tip, this.name, this.length);
+  }
+
+  /** @param {Branch} branch @param {Scale} scale @param {Run[]} runs @param {boolean} isChosen */
+  draw({ run, lane, above, from, to }, scale, runs, isChosen) {
+    const [start, end] = [scale.x(from), scale.x(to)];
+    const path = above === null ? `M${start} ${y(lane)}H${end}`
+      : `M${start} ${y(above)}${bend(lane)}H${Math.max(end, start + BEND)}`;
+    const mean = meanBits(run);
+    const figures = mean === null ? "" : `${run.trace.steps.length} · ${mean.toFixed(2)} bits`;
+    put(this.reach, { d: path });
+    put(this.line, { d: path });
+    put(this.tip, { cx: Math.max(end, start + (above === null ? 0 : BEND)), cy: y(lane) });
+    put(this.name, { x: start + (above === null ? 0 : 6), y: y(lane) - 8 });
+    put(this.length, { x: Math.max(end, start + BEND) + 9, y: y(lane) + 4 });
+    const room = Math.floor((scale.width - start) / LETTER);
+    say(this.name, clip(above === null ? titleOf(runs, run) : forkOf(run), room));
+    say(this.length, `${figures}${run.live ? " …" : ""}`);
+    put(this.group, { "aria-pressed": isChosen,
+      class: `branch${isChosen ? " chosen" : ""}${run.live ? " live" : ""}` });
+    say(this.title, told(run, titleOf(runs, run), mean));
+  }
+}
+
+/** @param {Run} run @param {string} name @param {number | null} mean
+ *  @returns {string} for whoever points at it, and for whoever hears it */
+function told(run, name, mean) {
+  // Without its length while it grows: each token would be read out.
+  if (run.live) return `${name}, being written`;
+  const bits = mean === null ? "" : `, ${mean.toFixed(2)} bits each`;
+  return `${name}, ${run.trace.steps.length} tokens${bits}\n${beginningOf(run)}`;
+}
+
+/** @param {Run} run @returns {string} how its text begins */
+export const beginningOf = ({ trace: { steps } }) =>
+  clip(steps.slice(0, 60).map((step) => step.text).join("").trim(), 160);

@@ -1,0 +1,118 @@
+/**
+ * The tree of branches: a line for each run, as long as its text, that leaves its parent's where it
+ * was forked. Below, the tree as trace files.
+ *
+ * Knows which runs there are and which is looked at; tree-drawing.js knows how a branch looks.
+ */
+
+import { branches, family, lineage, parentOf, titleOf } from "../figures/branches.js";
+import { el, put, replace, say, svg } from "./dom.js";
+import { exported } from "../state/export.js";
+import { memory } from "../figures/numbers.js";
+import { savingLink } from "./save.js";
+import { sentence } from "../state/session.js";
+import { BranchNode, ChosenPath, axis, beginningOf, scaleFor } from "./tree-drawing.js";
+import { View } from "./view.js";
+/** @import { Branch } from "../figures/branches.js" */
+/** @import { Run } from "../state/store.js" */
+/** @import { Scale } from "./tree-drawing.js" */
+
+export class BranchTree extends View {
+  marks = svg("g", { class: "axis", "aria-hidden": "true" });
+  chosen = new ChosenPath();
+  picture = svg("svg", { role: "group", "aria-label": "Branches" }, this.marks, this.chosen.group);
+  box = el("div", { class: "box" }, this.picture);
+  heading = el("strong");
+  begun = el("span", { class: "faint" });
+  fork = el("button", { onclick: () => this.goToFork() }, "Go to the fork");
+  beside = el("button", { onclick: () => this.compare() }, "Compare with its parent");
+  exporting = el("button", { onclick: () => this.export() }, "Export this tree");
+  files = el("ul", { class: "files" });
+  /** @type {Map<number, BranchNode>} by run, in the order of the lanes */
+  nodes = new Map();
+  width = 600;
+
+  build() {
+    const told = el("p", { class: "told" }, this.heading, " ", this.begun);
+    const buttons = el("div", { class: "row" }, this.fork, this.beside, this.exporting);
+    replace(this, this.box, told, buttons, this.files);
+    new ResizeObserver(([entry]) => {
+      this.width = entry?.contentRect.width || this.width;
+      this.here.changed();
+    }).observe(this.box);
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { runs, run: id, step } = this.here.state;
+    const placed = branches(runs);
+    const scale = scaleFor(placed, this.width);
+    this.keep(placed);
+    this.measure(scale);
+    for (const branch of placed) {
+      this.nodes.get(branch.run.id)?.draw(branch, scale, runs, branch.run.id === id);
+    }
+    const { run } = this.here;
+    const path = run ? lineage(runs, run) : [];
+    this.chosen.draw(path.flatMap((one) => placed.find((b) => b.run === one) ?? []), scale, step);
+    this.tell(runs, run);
+  }
+
+  /** @param {Branch[]} placed of which those that are new get nodes */
+  keep(placed) {
+    const ids = placed.map(({ run }) => run.id);
+    if (ids.join() === [...this.nodes.keys()].join()) return;
+    this.nodes = new Map(ids.map((id) =>
+      [id, this.nodes.get(id) ?? new BranchNode(() => this.here.select(id))]));
+    const groups = [...this.nodes.values()].map(({ group }) => group);
+    replace(this.picture, this.marks, ...groups, this.chosen.group);
+    replace(this.files); // they were of another tree
+  }
+
+  /** @param {Scale} scale */
+  measure(scale) {
+    const size = { width: scale.width, height: scale.height, "data-end": scale.end };
+    const known = Object.entries(size)
+      .every(([name, value]) => this.picture.getAttribute(name) === String(value));
+    if (known) return;
+    put(this.picture, size);
+    replace(this.marks, ...axis(scale));
+  }
+
+  /** @param {Run[]} runs @param {Run | null} run */
+  tell(runs, run) {
+    this.box.hidden = !runs.length;
+    say(this.heading, run ? titleOf(runs, run) : "");
+    say(this.begun, run ? beginningOf(run)
+      : "Each run is a line here. Give another token at a step, and a branch leaves it there.");
+    const parent = run && parentOf(runs, run);
+    this.fork.disabled = !parent || this.here.state.step === run?.at;
+    this.beside.disabled = !parent;
+    this.exporting.disabled = !run || family(runs, run).some((one) => one.live || !one.trace.known);
+  }
+
+  goToFork() {
+    if (this.here.run) this.here.goTo(this.here.run.at);
+  }
+
+  compare() {
+    this.here.set({ other: this.here.run?.parent ?? null, panel: "compare" });
+  }
+
+  /** Offer the files: a browser saves several at once only where it was asked. */
+  async export() {
+    const { run, state } = this.here;
+    if (!run) return;
+    for (const link of this.files.querySelectorAll("a")) URL.revokeObjectURL(link.href);
+    try {
+      const files = await exported(family(state.runs, run));
+      replace(this.files, ...files.map(({ run: one, name, bytes, sha256 }) =>
+        el("li", {}, savingLink(name, bytes), el("span", { class: "faint" },
+          ` ${memory(bytes.length)} · ${titleOf(state.runs, one)} · SHA-256 ${sha256.slice(0, 12)}…`))));
+    } catch (error) {
+      this.here.set({ notice: sentence(error) });
+    }
+  }
+}
+
+customElements.define("branch-tree", BranchTree);

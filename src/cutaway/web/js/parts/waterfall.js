@@ -1,0 +1,126 @@
+/**
+ * The waterfall of one step: from the model's logits through the chain and luck to the token, from
+ * the record alone; and the way out of it, another token in its place.
+ */
+
+import { ask } from "../state/api.js";
+import { heading, rows } from "./candidates.js";
+import { el, keepInSight, replace } from "./dom.js";
+import { visible } from "../figures/numbers.js";
+import { sentence } from "../state/session.js";
+import { cards, tellWay } from "./stages.js";
+import { stepView } from "../figures/views.js";
+import { View } from "./view.js";
+/** @import { Step } from "../state/trace.js" */
+
+export class StepWaterfall extends View {
+  stages = el("ol", { class: "stages" });
+  head = el("thead");
+  body = el("tbody");
+  said = el("output", { class: "faint" });
+  input = el("input", { type: "text", size: 12, autocomplete: "off", spellcheck: "false",
+    required: true, oninput: () => (this.said.textContent = "") });
+  form = el("form", { class: "row", onsubmit: (/** @type {Event} */ event) => this.given(event) },
+    el("label", { class: "row" }, "Another token:", this.input),
+    el("button", {}, "Branch"), this.said);
+  branch = el("button", { type: "button", class: "branch",
+    title: "go on with this token and the same luck (Enter)", onclick: () => this.fork() }, "Branch");
+  /** @type {Step | undefined} */
+  shown;
+  /** @type {HTMLElement[]} */
+  cards = [];
+  /** @type {HTMLElement[]} */
+  rows = [];
+  /** @type {HTMLElement | undefined} */
+  marked;
+
+  build() {
+    this.body.addEventListener("click", (event) => this.clicked(event));
+    const table = el("table", { class: "candidates" },
+      el("caption", { class: "visually-hidden" }, "Candidates; arrows up and down choose one"),
+      this.head, this.body);
+    replace(this,
+      scrolling("The stages of the chain", this.stages), scrolling("Candidates", table), this.form);
+  }
+
+  draw() {
+    const { run, state } = this.here;
+    const step = run?.trace.steps[state.step];
+    this.hidden = !step;
+    if (!run || !step) return;
+    if (step !== this.shown) {
+      this.shown = step;
+      const view = stepView(run.trace, step);
+      this.cards = cards(run.trace, view);
+      this.rows = rows(view);
+      this.marked = undefined;
+      replace(this.stages, ...this.cards);
+      replace(this.head, heading(view));
+      replace(this.body, ...this.rows);
+    }
+    this.form.hidden = !state.about;
+    this.mark(step);
+  }
+
+  /** @param {Step} step mark the selected candidate, and tell its way through the chain */
+  mark(step) {
+    const { run, state } = this.here;
+    const candidate = step.candidates[state.candidate];
+    const row = this.rows[state.candidate];
+    if (!run || !candidate || !row) return;
+    const canBranch = state.about !== null && candidate.id !== step.token_id;
+    if (row !== this.marked) {
+      this.marked?.removeAttribute("aria-current");
+      row.setAttribute("aria-current", "true");
+      const box = /** @type {HTMLElement} */ (row.closest(".scrolling"));
+      keepInSight(box, row, { head: this.head.offsetHeight });
+      this.marked = row;
+      tellWay(this.cards, run.trace, step, candidate);
+    }
+    if (!canBranch) this.branch.remove();
+    else if (this.branch.parentNode !== row.lastChild) row.lastChild?.appendChild(this.branch);
+  }
+
+  /** @param {Event} event */
+  clicked(event) {
+    const at = /** @type {Element} */ (event.target).closest("tr");
+    const candidate = this.rows.indexOf(/** @type {HTMLElement} */ (at));
+    if (candidate >= 0) this.here.set({ candidate });
+  }
+
+  fork() {
+    const { run, state } = this.here;
+    const candidate = run?.trace.steps[state.step]?.candidates[state.candidate];
+    if (run && candidate) this.runs.fork(run, state.step, candidate.id);
+  }
+
+  /** @param {Event} event a text was typed: its tokens are given, one after the other */
+  async given(event) {
+    event.preventDefault();
+    const { run, state } = this.here;
+    const [at, text] = [state.step, this.input.value];
+    if (!run) return;
+    try {
+      const { ids, names } = await tokensOf(text);
+      const told = `${ids.length} tokens, given one after the other: ${names.map(visible).join(" ")}`;
+      this.said.textContent = ids.length > 1 ? told : "";
+      const request = this.runs.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
+      this.runs.start(request, { parent: run.id, at, name: `${text} at ${at}` });
+    } catch (error) {
+      this.said.textContent = sentence(error);
+    }
+  }
+}
+
+/** @param {string} text @returns {Promise<{ids: number[], names: string[]}>} */
+async function tokensOf(text) {
+  const asked = { prompt: text, add_special_tokens: false, special: true, return_token_strs: true };
+  const { tokens, token_strs: names } = await (await ask("/tokenize", asked)).json();
+  return { ids: tokens, names };
+}
+
+/** @param {string} label @param {HTMLElement} wide @returns {HTMLElement} it, in a box that scrolls */
+const scrolling = (label, wide) =>
+  el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": label }, wide);
+
+customElements.define("step-waterfall", StepWaterfall);

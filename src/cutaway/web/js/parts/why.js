@@ -1,0 +1,79 @@
+/**
+ * Why a text ended, and why not before: what became of its end token at every step.
+ */
+
+import { Chart } from "./chart.js";
+import { el, replace } from "./dom.js";
+import { percent, thousands } from "../figures/numbers.js";
+import { endRows, fateColour } from "./rows.js";
+import { seriesOf } from "../figures/series.js";
+import { whyItWentOn } from "../figures/end-explanation.js";
+import { View } from "./view.js";
+import { closest, momentSentence, outcomePhrase, whySentence } from "../figures/views.js";
+/** @import { Series } from "../figures/series.js" */
+/** @import { Run } from "../state/store.js" */
+
+export class WhyPanel extends View {
+  sentence = el("p", { class: "sentence" });
+  words = el("div");
+  moments = el("ol", { class: "moments" });
+  chart = new Chart(endRows, { choose: (step) => this.here.goTo(step), hover: () => {} });
+  counts = el("tbody");
+  content = el("div");
+  /** @type {Series | null} */
+  shown = null;
+  length = 0;
+  live = false;
+
+  build() {
+    const heads = ["by", "the end token", "steps", "of all", "ends expected"];
+    const table = el("table", {}, el("caption", { class: "visually-hidden" }, "What became of the end token"),
+      el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))), this.counts);
+    replace(this.content,
+      this.words,
+      el("h3", {}, "Its probability at every step, by what became of it"), this.chart.element,
+      el("div", { class: "counts" }, table),
+      el("p", { class: "faint" }, "Ends expected: the sum of the model's probabilities for it in those steps."),
+      el("h3", {}, "Closest to ending before"), this.moments);
+    replace(this, el("h2", {}, "Why it ended, and why not before"), this.sentence, this.content);
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { run, state } = this.here;
+    this.content.hidden = !run?.trace.steps.length;
+    if (!run || this.content.hidden) {
+      this.sentence.textContent = "Nothing was written yet.";
+      return;
+    }
+    const series = seriesOf(run.trace);
+    this.chart.show(series, state.step, run.live);
+    if (series !== this.shown || series.length !== this.length || run.live !== this.live) this.tell(run, series);
+  }
+
+  /** @param {Run} run @param {Series} series */
+  tell(run, series) {
+    this.shown = series;
+    this.length = series.length;
+    this.live = run.live;
+    this.sentence.textContent = run.live ? "It is being written." : whySentence(run.trace);
+    const words = whyItWentOn(series);
+    replace(this.words, ...(words.length ? words : ["No end token is on record."]).map((text) => el("p", {}, text)));
+    replace(this.counts, ...countsOf(series));
+    replace(this.moments, ...closest(run.trace, 5, series.moments).map((moment) =>
+      el("li", {}, el("button", { onclick: () => this.here.goTo(moment.index) }, momentSentence(moment)))));
+  }
+}
+
+/** @param {Series} series @returns {HTMLElement[]} a row for each outcome, the most frequent first */
+function countsOf({ outcomes, length }) {
+  return [...outcomes]
+    .sort(([, a], [, b]) => b.count - a.count)
+    .map(([outcome, { letter, count, expected }]) => el("tr", {},
+      el("td", {}, el("span", { class: "letter", style: { "--hue": fateColour(letter) } }, letter)),
+      el("th", { scope: "row" }, outcomePhrase(outcome)),
+      el("td", {}, thousands(count)), el("td", {}, percent(count / length)),
+      el("td", {}, expected >= 0.01 ? expected.toFixed(2) : "<0.01")));
+}
+
+customElements.define("why-panel", WhyPanel);

@@ -1,0 +1,62 @@
+/**
+ * Runs as trace files: each names the file that it is a fork of, as `cutaway trace diff` wants it.
+ *
+ * Knows the head of a trace and SHA-256. Knows no document.
+ */
+
+import { lineage } from "../figures/branches.js";
+import { TraceError, lineOf } from "./trace.js";
+/** @import { Run } from "./store.js" */
+
+/** @typedef {{run: Run, name: string, bytes: Uint8Array<ArrayBuffer>, sha256: string}} Exported */
+
+const NO_HASH = "a fork names its parent's hash, and browsers hash on localhost and https alone";
+
+/**
+ * @param {Run[]} runs parents before their forks @returns {Promise<Exported[]>} a file each
+ */
+export async function exported(runs) {
+  /** @type {Exported[]} */
+  const files = [];
+  for (const run of runs) {
+    const parent = files.find((file) => file.run.id === run.parent);
+    const bytes = new TextEncoder().encode(fileOf(run, parent));
+    const hash = await sha256(bytes);
+    if (hash === null) throw new TraceError(NO_HASH);
+    files.push({ run, name: fileName(run), bytes, sha256: hash });
+  }
+  return files;
+}
+
+/**
+ * @param {Run[]} runs all there are @param {Run} run
+ * @returns {Promise<{name: string, bytes: Uint8Array<ArrayBuffer>}>} the file that it has among those
+ *   of its tree
+ */
+export async function exportedAlone(runs, run) {
+  const ancestors = await exported(lineage(runs, run).slice(0, -1));
+  return { name: fileName(run), bytes: new TextEncoder().encode(fileOf(run, ancestors.at(-1))) };
+}
+
+/** @param {Run} run @param {Exported | undefined} parent @returns {string} */
+function fileOf(run, parent) {
+  const token = run.request?.forced[run.at] ?? run.trace.steps[run.at]?.token_id;
+  const told = run.trace.head.parent?.trace;
+  if (!parent || token === undefined || told === parent.sha256) return run.trace.file;
+  const head = { ...run.trace.head, parent: { trace: parent.sha256, step: run.at, token_id: token } };
+  return [lineOf(head), ...run.trace.lines.slice(1)].map((line) => `${line}\n`).join("");
+}
+
+/** @param {Run} run @returns {string} */
+const fileName = (run) =>
+  run.request ? `run-${run.id}.jsonl` : `${run.name.replace(/\.gz$/, "").replace(/\.jsonl$/, "")}.jsonl`;
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @returns {Promise<string | null>} in hexadecimal digits; null where the browser does not hash
+ */
+export async function sha256(bytes) {
+  if (!globalThis.crypto?.subtle) return null;
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,192 @@
+/**
+ * A trace: a run on record (docs/trace.md), read from its lines or while they come.
+ *
+ * Knows the format and what makes a record agree with the others. Knows no document, and not
+ * where lines come from. Seeds are strings: they have 64 bits, and numbers here have 53.
+ */
+
+/**
+ * @typedef {{id: number, logit: number, rank: number, delta: number, removed_by: number | null,
+ *   final_logprob: number | null, luck: number | null}} Candidate
+ * @typedef {{survivors: number, removed_mass: number, log_sum_exp: number, cut: number | null,
+ *   victims: number[]}} StageRecord
+ * @typedef {{kind: "head", model: string, weights: string, tokenizer: string, backend: string,
+ *   tier: string, threads: number, vocab_size: number, prompt: string | null,
+ *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
+ *   seed: string, candidates: number, watch: number[], end_ids: number[], kv_bytes: number,
+ *   parent: {trace: string, step: number, token_id: number} | null}} Head
+ * @typedef {{index: number, position: number, token_id: number, own: number, source: string,
+ *   text: string, candidates: Candidate[], maximum: number, log_sum_exp: number, entropy: number,
+ *   rank: number, logprob: number, final_rank: number | null, final_logprob: number | null,
+ *   final_log_sum_exp: number, stages: StageRecord[], sketch: number[], kv_tokens: number,
+ *   ms: Record<string, number>, row: string, fingerprint: string}} Step
+ * @typedef {{reason: string, matched: string | number | null, usage: Record<string, number>,
+ *   fingerprint: string, text: string, error: string | null,
+ *   speculation: Record<string, number>}} End
+ */
+
+/** What is wrong with a file, in a sentence for a person. */
+export class TraceError extends Error {}
+
+export class Trace {
+  constructor() {
+    /** @type {Head | null} */
+    this.known = null;
+    /** @type {Step[]} */
+    this.steps = [];
+    /** @type {End | null} */
+    this.end = null;
+    /** @type {string[]} the lines as they came, for whoever wants the file */
+    this.lines = [];
+    /** @type {Map<number, {bytes: Uint8Array, name: string | null}>} */
+    this.tokens = new Map();
+  }
+
+  /** @param {string} file its whole text @returns {Trace} */
+  static parse(file) {
+    const trace = new Trace();
+    const whole = file.slice(0, file.lastIndexOf("\n") + 1); // an aborted run may have half a line
+    whole.split("\n").slice(0, -1).forEach((line, i) => trace.takeLine(line, i + 1));
+    if (!trace.known) throw new TraceError("this is not a trace: it has no whole line");
+    return trace;
+  }
+
+  /** @param {string} line @param {number} number counted from 1 */
+  takeLine(line, number) {
+    let record;
+    try {
+      record = JSON.parse(line.replaceAll(/"seed":(\d+)/g, '"seed":"$1"'));
+    } catch {
+      throw new TraceError(`line ${number} is no JSON`);
+    }
+    try {
+      this.take(record);
+    } catch (error) {
+      if (error instanceof TraceError) throw new TraceError(`line ${number}: ${error.message}`);
+      throw new TraceError(`line ${number} is no record of a trace`);
+    }
+    this.lines.push(line);
+  }
+
+  /** @param {any} record the next, as its line has it */
+  take(record) {
+    if (!this.known) {
+      if (record.format !== "cutaway-trace" || record.version !== 1) {
+        throw new TraceError("this is no trace of version 1");
+      }
+      this.known = record;
+    } else if (this.end) {
+      throw new TraceError("something follows the end");
+    } else if (record.kind === "tok") {
+      this.tokens.set(record.id, { bytes: bytesOf(record), name: record.name ?? null });
+    } else if (record.kind === "step") {
+      this.takeStep(record);
+    } else if (record.kind === "end") {
+      this.end = record;
+    } else {
+      throw new TraceError("there is no such record");
+    }
+  }
+
+  /** @param {any} record */
+  takeStep(record) {
+    if (record.index !== this.steps.length) throw new TraceError("a step is missing");
+    if (record.stages.length !== this.head.chain.length) {
+      throw new TraceError("the stages are not those of the chain");
+    }
+    const { kind: _, ...step } = record;
+    const stages = record.stages.map((/** @type {StageRecord} */ stage) =>
+      ({ ...stage, cut: stage.cut === null ? null : single(stage.cut) }));
+    const candidates = rows(record.candidates);
+    this.steps.push({ ...step, maximum: single(record.maximum), stages, candidates });
+  }
+
+  /** @returns {Head} */
+  get head() {
+    if (!this.known) throw new TraceError("the trace has not begun");
+    return this.known;
+  }
+
+  /** @returns {number[]} the tokens that were written */
+  get outputIds() {
+    return this.steps.map((step) => step.token_id);
+  }
+
+  /** @returns {string} the text as its reader saw it */
+  get text() {
+    return this.steps.map((step) => step.text).join("") + (this.end?.text ?? "");
+  }
+
+  /** @param {number} id @returns {string} how a token is shown: its name, or its text */
+  nameOf(id) {
+    const token = this.tokens.get(id);
+    return token ? (token.name ?? decoded(token.bytes)) : `[${id}]`;
+  }
+
+  /** @param {number[]} ids @returns {string} what they stand for, put together from its bytes */
+  textOf(ids) {
+    const bytes = ids.map((id) => this.tokens.get(id)?.bytes ?? new Uint8Array());
+    const joined = new Uint8Array(bytes.reduce((length, part) => length + part.length, 0));
+    bytes.reduce((at, part) => (joined.set(part, at), at + part.length), 0);
+    return new TextDecoder().decode(joined);
+  }
+
+  /** @returns {string} the file */
+  get file() {
+    return this.lines.map((line) => `${line}\n`).join("");
+  }
+}
+
+/**
+ * A record as its line in a file. Numbers keep their values, and not their digits: 1.0 is 1.
+ * @param {any} record @returns {string}
+ */
+export const lineOf = (record) => JSON.stringify(record).replaceAll(/"seed":"(\d+)"/g, '"seed":$1');
+
+/** A float32, of which the file has just as many digits as bring it back. */
+const single = Math.fround;
+
+/** @param {Record<string, any[]>} columns @returns {Candidate[]} */
+function rows(columns) {
+  const names = Object.keys(columns);
+  const ids = columns["id"] ?? [];
+  return ids.map((_, i) => {
+    const row = Object.fromEntries(names.map((name) => [name, columns[name]?.[i]]));
+    return /** @type {Candidate} */ ({ ...row, logit: single(row["logit"]), delta: single(row["delta"]) });
+  });
+}
+
+/** @param {{text?: string, hex?: string}} record @returns {Uint8Array} */
+function bytesOf(record) {
+  if (record.hex === undefined) return new TextEncoder().encode(record.text ?? "");
+  return Uint8Array.from(record.hex.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+}
+
+/** @param {Uint8Array} bytes @returns {string} a byte that is no whole character as \xe4 */
+function decoded(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return [...bytes].map((b) => `\\x${b.toString(16).padStart(2, "0")}`).join("");
+  }
+}
+
+/**
+ * The text of a file that may be gzipped, also where its end is missing.
+ * @param {Blob} file @returns {Promise<string>}
+ */
+export async function readFile(file) {
+  const start = new Uint8Array(await file.slice(0, 2).arrayBuffer());
+  if (start[0] !== 0x1f || start[1] !== 0x8b) return file.text();
+  const reader = file.stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      text += decoder.decode(part.value, { stream: true });
+    }
+  } catch (error) {
+    if (!text) throw new TraceError("the gzip stream is damaged");
+  }
+  return text;
+}
