@@ -2,7 +2,7 @@
 
     python bench/architectures.py [--only NAME,NAME] [--write docs/models.md]
 
-For each row of the table in tests/huggingface/random_models.py a small random model is made with
+For each row of the table in tests/support/random_models.py a small random model is made with
 transformers (its shapes odd enough to catch a mistake), saved as a folder, and read by cutaway.
 Told are, over the logits of 40 tokens: the largest; the largest difference of `reference` from
 transformers, both computing in float32; and the root mean square of the difference of `cpu` from
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from cutaway import LLM
 from peers.table import replace_between_markers
 
-TESTS = Path(__file__).resolve().parents[1] / "tests" / "huggingface"
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 TOKENS = 40
 
 Logits = NDArray[np.float32]
@@ -88,7 +88,7 @@ def main() -> None:
     if args.write:
         replace_between_markers(args.write.read_text(), "architectures", "")  # now, not at the end
     sys.path.insert(0, str(TESTS))
-    models = import_module("random_models")
+    models = import_module("support.random_models")
     rows = [measured(models, name) for name in args.only or models.FAMILIES]
     print(markdown(rows))
     if args.write:

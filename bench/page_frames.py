@@ -145,7 +145,7 @@ def tiny(folder: Path, context: int) -> Path:
     """A small random model, which writes thousands of tokens a second."""
     sys.path.insert(0, str(TESTS))
     path = folder / "tiny.gguf"
-    import_module("random_llama").write_tiny_llama(path, context=context)
+    import_module("support.random_llama").write_tiny_llama(path, context=context)
     return path
 
 

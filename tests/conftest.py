@@ -25,8 +25,8 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory) -> Path:
     """A tiny random model that converses."""
-    from random_llama import write_tiny_llama
-    from served import TEMPLATE
+    from support.random_llama import write_tiny_llama
+    from support.served import TEMPLATE
 
     metadata = {"tokenizer.chat_template": TEMPLATE}
     folder = tmp_path_factory.mktemp("served")

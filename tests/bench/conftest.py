@@ -1,13 +1,8 @@
-"""Makes bench/, which is no package, importable, and a model that is measured in a moment."""
-
-import sys
-from pathlib import Path
+"""A model that is measured in a moment."""
 
 import pytest
 
-from random_llama import write_tiny_llama
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 from cutaway.cli.main import main
 from cutaway.errors import InputError
 from cutaway.measure.report import Settings, benchmark
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 SMALL = ["--context", "8,16", "--batch", "1,2", "--prompt", "16", "--repeats", "1"]
 

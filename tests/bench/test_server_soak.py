@@ -16,9 +16,9 @@ import server_client
 import server_soak
 from cutaway.api.llm import LLM
 from cutaway.errors import CutawayError
-from random_llama import write_tiny_llama
 from server_client import WAYS, Question, Said, ask
 from server_process import figures, serving
+from support.random_llama import write_tiny_llama
 
 TEMPLATE = "{% for m in messages %}<s>{{ m.content }}{% endfor %}</s>"
 GOOD = {

@@ -8,7 +8,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 
 import serving
 import serving_runs
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 SMALL = ["--repeats", "1", "--streams", "3", "--prompt", "300", "--threads", "1", "--json"]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, InputError
 from cutaway.cli.jsonl import Lines, Records
 from cutaway.cli.main import main
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
 PYTHON = [sys.executable, "-m", "cutaway", "generate"]

@@ -11,7 +11,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli.main import main
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 RULE = re.compile(r"^--- (\d) of (\d) · seed (\d+) ---\n", re.MULTILINE)
 

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from random_llama import write_tiny_llama
+from support.golden import GOLDEN
+from support.random_llama import write_tiny_llama
 
 PYTHON = [sys.executable, "-m", "cutaway"]
 
@@ -166,8 +167,6 @@ def test_tokenize(tiny):
 @pytest.mark.model
 class TestSmolLM2:
     def test_the_golden_greedy_ids(self, smollm2_path):
-        from test_smollm2_reference import GOLDEN
-
         case = next(c for c in GOLDEN if c["prompt"] == "The capital of France is")
         args = ["--temperature", "0", "--json", "--max-tokens", "32", "--backend", "reference"]
         done = run("generate", case["prompt"], *args)

@@ -11,7 +11,7 @@ from cutaway.cli.main import main
 from cutaway.hub import catalog
 from cutaway.hub.catalog import Model, Part
 from cutaway.loading.info import Card
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"
 TINY = Model(

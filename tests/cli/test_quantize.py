@@ -17,7 +17,7 @@ from cutaway.errors import InputError
 from cutaway.progress import Bar
 from cutaway.trace import Trace
 from cutaway.weights import GGUFFile
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 FORMATS = ["q8_0", "q6_k", "q4_1", "q4_0"]
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from cutaway.cli import chat, console
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 CUTAWAY = f"'{sys.executable}' -m cutaway"
 TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"

@@ -12,7 +12,7 @@ import pytest
 from cutaway.cli.main import main
 from cutaway.cli.trace import VERBS
 from cutaway.trace import Parent, Trace, to_csv
-from trace_by_hand import made_bytes, made_step
+from support.trace_by_hand import made_bytes, made_step
 
 FILE_ALONE = ("play", "why", "diff", "export")
 

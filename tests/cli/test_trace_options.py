@@ -10,7 +10,7 @@ import pytest
 
 import cutaway
 from cutaway.trace import Trace
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
 CUTAWAY = [sys.executable, "-m", "cutaway"]

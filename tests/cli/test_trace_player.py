@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cutaway.cli.terminal.drawing import Style, fit, width
 from cutaway.cli.terminal.screen import keys_of
 from cutaway.cli.trace.play_screen import Player, frame
-from trace_by_hand import END, made_bytes, made_step, made_text, made_trace
+from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 
 ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)
 CERTAIN = (-1.0, 9.0, 0.0, 0.0, 0.0, 0.0)

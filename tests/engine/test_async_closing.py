@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from async_mock import Lockstep, read, read_all, serve, submit
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
 from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
-from engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
+from support.async_mock import Lockstep, read, read_all, serve, submit
+from support.engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
 
 CONTEXT = 8192
 ENDLESS = Request((5,), GREEDY, StopParams(max_tokens=8000, ignore_eos=True))
@@ -146,14 +146,14 @@ def test_a_task_s_own_error_closes_the_engine_behind_it():
 # -- the interpreter ends ------------------------------------------------------------------------
 
 MOCK = """
-from engine_mock import make_engine
+from support.engine_mock import make_engine
 engine = make_engine(context=512)
 """
 NATIVE = """
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 from cutaway import LLM
 path = write_tiny_llama(Path(sys.argv[1]) / "tiny.gguf", context=512, hidden=512, layers=4)
 engine = LLM(path, progress=False).engine
@@ -179,8 +179,7 @@ ENDS = {
 
 def begin():
     """How each of these programs finds the tests."""
-    tests = Path(__file__).parent
-    return f"import sys; sys.path += [{str(tests)!r}, {str(tests.parent)!r}]\n"
+    return f"import sys; sys.path.append({str(Path(__file__).parents[1])!r})\n"
 
 
 FORK = """

@@ -8,12 +8,12 @@ from threading import current_thread
 import numpy as np
 import pytest
 
-from async_mock import Lockstep, read, read_all, serve, submit
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
 from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
-from engine_mock import Request, check, make_engine, noise, write_by_definition
+from support.async_mock import Lockstep, read, read_all, serve, submit
+from support.engine_mock import Request, check, make_engine, noise, write_by_definition
 
 CONTEXT = 64
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_mock import serve, submit
-from engine_mock import Request, check, make_engine, narrow, write_by_definition, written
-from test_engine_state import CONTEXT, REQUESTS, often_wrong
+from support.async_mock import serve, submit
+from support.engine_mock import Request, check, make_engine, narrow, write_by_definition, written
+from support.engine_requests import CONTEXT, REQUESTS, often_wrong
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from threading import Event
 
 import pytest
 
-from async_mock import Lockstep, read_all, serve, submit
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
-from engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
+from support.async_mock import Lockstep, read_all, serve, submit
+from support.engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
 
 LONG = Request((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
 OTHER = Request((6,) * 12, SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))

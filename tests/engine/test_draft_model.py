@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import DraftModel, Sequence, StopParams
-from engine_mock import GREEDY, MockBackend, noise
+from support.engine_mock import GREEDY, MockBackend, noise
 
 TURNS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(1, 3)), min_size=1, max_size=8

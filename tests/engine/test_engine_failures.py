@@ -4,7 +4,7 @@ import pytest
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
-from engine_mock import (
+from support.engine_mock import (
     Request,
     check,
     make_engine,

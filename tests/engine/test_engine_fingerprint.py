@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from cutaway.engine import FinishReason, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import CutawayError
-from engine_mock import (
+from support.engine_mock import (
     GREEDY,
     Request,
     broken_after,

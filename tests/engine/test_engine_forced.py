@@ -11,7 +11,7 @@ from cutaway.errors import InputError
 from cutaway.sampling import History, Look, SamplingParams
 from cutaway.sampling.chain import states
 from cutaway.sampling.look import observe
-from engine_mock import (
+from support.engine_mock import (
     END,
     GREEDY,
     VOCAB,

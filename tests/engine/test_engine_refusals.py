@@ -7,7 +7,7 @@ from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.engine.scoring import score
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from engine_mock import GREEDY, VOCAB, make_engine, run_to_end
+from support.engine_mock import GREEDY, VOCAB, make_engine, run_to_end
 
 STOPS = StopParams(max_tokens=4)
 

@@ -10,7 +10,7 @@ from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import SamplingParams
-from engine_mock import GREEDY, make_engine, noise, run_to_end
+from support.engine_mock import GREEDY, make_engine, noise, run_to_end
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams, logprob
-from engine_mock import (
+from support.engine_mock import (
     GREEDY,
     Request,
     make_engine,

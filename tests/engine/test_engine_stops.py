@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway.engine import FinishReason, StopParams
-from engine_mock import END, GREEDY, make_engine, run_to_end, scripted, write
+from support.engine_mock import END, GREEDY, make_engine, run_to_end, scripted, write
 
 PROMPT = list(b"go")
 HELLO = list(b"hello")

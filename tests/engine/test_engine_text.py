@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
-from engine_mock import GREEDY, first_stop, make_engine, run_to_end, scripted, write
+from support.engine_mock import GREEDY, first_stop, make_engine, run_to_end, scripted, write
 
 ANY_TEXT = st.text(min_size=1, max_size=12)
 STOPS = st.lists(st.text("abé€", min_size=1, max_size=3), max_size=3).map(tuple)

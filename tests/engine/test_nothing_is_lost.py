@@ -15,9 +15,9 @@ from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.engine.scoring import score
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams, read_rows
-from engine_mock import Request
-from random_llama import write_tiny_llama
-from ways import Alone, Trial, new_draft, new_engine, open_llm, quick, repeating
+from support.engine_mock import Request
+from support.random_llama import write_tiny_llama
+from support.ways import Alone, Trial, new_draft, new_engine, open_llm, quick, repeating
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 LUCK = SamplingParams(temperature=1, top_p=1, logit_bias=dict.fromkeys(range(70, 74), 12.0))

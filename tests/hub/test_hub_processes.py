@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tiny_hub import ONE
+from support import tiny_hub
+from support.tiny_hub import ONE
 
-CHILD = [sys.executable, str(Path(__file__).with_name("tiny_hub.py"))]
+CHILD = [sys.executable, tiny_hub.__file__]
 
 
 def _start(world, tmp_path: Path, *arguments: str, sleep: float = 0, **options) -> subprocess.Popen:

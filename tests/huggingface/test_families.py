@@ -14,7 +14,7 @@ from cutaway.weights.gguf_writer import write_gguf
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from random_models import FAMILIES, VOCAB, context, logits, save
+from support.random_models import FAMILIES, VOCAB, context, logits, save
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 80).tolist()
 FORMATS = (None, "q8_0")

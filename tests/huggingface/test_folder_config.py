@@ -9,7 +9,7 @@ import pytest
 
 from cutaway.errors import FormatError
 from cutaway.huggingface.config import Config
-from random_models import FAMILIES
+from support.random_models import FAMILIES
 
 BASE = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,

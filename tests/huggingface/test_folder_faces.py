@@ -14,8 +14,8 @@ from cutaway.loading.open import files_of, model_name, size_of, stat_model
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-import tiny_tokenizers
-from random_models import VOCAB, edit, save
+from support import tiny_tokenizers
+from support.random_models import VOCAB, edit, save
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from cutaway.text import Tokenizer
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from random_models import FAMILIES, edit, save
-from tiny_tokenizers import KINDS
+from support.random_models import FAMILIES, edit, save
+from support.tiny_tokenizers import KINDS
 
 SCALARS = st.none() | st.booleans() | st.integers(-2, 500) | st.floats() | st.text(max_size=3)
 VALUES = st.recursive(

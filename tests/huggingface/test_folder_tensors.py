@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from safetensors.numpy import load_file, save_file
 
-from random_models import FAMILIES, edit, save
+from support.random_models import FAMILIES, edit, save
 
 FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 

@@ -12,8 +12,8 @@ from cutaway.huggingface.settings import Settings
 from cutaway.huggingface.splitting import byte_level_family
 from cutaway.huggingface.tokens import tokenizer_metadata
 from cutaway.text import ChatTemplate, Tokenizer
-from random_models import edit
-from tiny_tokenizers import KINDS, SPECIALS, TEXTS, byte_level, save, sentencepiece
+from support.random_models import edit
+from support.tiny_tokenizers import KINDS, SPECIALS, TEXTS, byte_level, save, sentencepiece
 
 WORDS = [*SPECIALS[1:], "<both>", " ", "  ", "\n", "▁", *" ".join(TEXTS).split(), *"éß½日🎉\0aZ7"]
 SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map("".join)

@@ -9,7 +9,7 @@ from cutaway.weights.gguf_writer import write_gguf
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from random_models import FAMILIES, VOCAB, logits, save
+from support.random_models import FAMILIES, VOCAB, logits, save
 
 pytestmark = pytest.mark.slow
 IDS = np.random.default_rng(1).integers(3, VOCAB, 30).tolist()

@@ -8,7 +8,7 @@ from cutaway import LLM
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from random_models import VOCAB, logits, save
+from support.random_models import VOCAB, logits, save
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 40).tolist()
 LLAMAS = ["llama", "llama-tied", "llama-biased", "llama3-rope", "llama-linear-rope", "mistral"]

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from async_mock import Lockstep
 from cutaway import LLM, AsyncLLM, CutawayError, InputError
 from cutaway.trace import TraceBuffer
-from opened_async_llm import LONG, opened
-from random_llama import write_tiny_llama
+from support.async_mock import Lockstep
+from support.opened_async_llm import LONG, opened
+from support.random_llama import write_tiny_llama
 
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"

@@ -6,12 +6,12 @@ from time import perf_counter
 
 import pytest
 
-from async_mock import Lockstep
 from cutaway import LLM
 from cutaway.errors import QueueFullError
 from cutaway.trace import Trace
-from opened_async_llm import LONG, opened
-from random_llama import write_tiny_llama
+from support.async_mock import Lockstep
+from support.opened_async_llm import LONG, opened
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

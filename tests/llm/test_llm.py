@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, FormatError, InputError
 from cutaway.sampling import derive_seed
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway import LLM, InputError
-from random_llama import WORDS, write_tiny_llama
+from support.random_llama import WORDS, write_tiny_llama
 
 OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, Completion, CutawayError, InputError
 from cutaway.engine import Policy
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 OPTIONS = {"max_tokens": 6, "seed": 3, "temperature": 1.0, "ignore_eos": True}
 MOST = 2 * Policy().max_running

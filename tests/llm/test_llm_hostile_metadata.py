@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, FormatError, InputError
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 NAMES = [
     *("context_length", "embedding_length", "block_count", "feed_forward_length", "expert_count"),

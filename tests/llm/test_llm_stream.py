@@ -6,7 +6,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.engine import Policy
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 MAX_ROWS = Policy().max_rows
 

@@ -9,7 +9,7 @@ from cutaway import FormatError, model
 from cutaway.model.architectures import ARCHITECTURES
 from cutaway.model.config import config_from_gguf
 from cutaway.weights import GGUFFile
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 def opened(path):

@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM, model
 from cutaway.errors import FormatError
 from cutaway.weights import GGUFFile
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,12 @@
 """SmolLM2 on the reference backend against logits from two independent engines."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from cutaway import LLM
+from support.golden import GOLDEN
 
 pytestmark = pytest.mark.model
-GOLDEN = json.loads((Path(__file__).parents[1] / "data/smollm2_golden.json").read_text())
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from cutaway.errors import FormatError
 from cutaway.model.graph import Graph
 from cutaway.model.rope import Rope
 from cutaway.weights.file import ModelFile, TensorInfo
-from native_plans import assert_same_bits
-from random_llama import random_matrix
+from support.native_plans import assert_same_bits
+from support.random_llama import random_matrix
 
 N, VOCAB, TOKENS = 64, 40, 12
 SHAPES = {

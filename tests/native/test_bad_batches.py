@@ -7,7 +7,7 @@ from cutaway import LLM
 from cutaway.backends import Batch
 from cutaway.engine.batch import lay_rows
 from cutaway.measure.verify import differing_bits
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 IDS = list(range(3, 63))
 

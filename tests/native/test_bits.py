@@ -12,8 +12,8 @@ from cutaway.backends import Batch
 from cutaway.engine.batch import lay_rows
 from cutaway.measure.verify import Company, Text, checks, differing_bits, instruction_set
 from cutaway.weights import FORMATS, GGUFFile
-from native_plans import TIERS, linear
-from random_llama import write_tiny_llama
+from support.native_plans import TIERS, linear
+from support.random_llama import write_tiny_llama
 
 ROWS = (1, 2, 3, 7, 8, 33, 257)
 ODD = {"heads": 6, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 160}

@@ -6,8 +6,8 @@ import pytest
 from cutaway import LLM, _native
 from cutaway.backends import KV_BLOCK, Batch
 from cutaway.engine.batch import lay_rows
-from native_plans import assert_same_bits, int32, new_plan
-from random_llama import write_tiny_llama
+from support.native_plans import assert_same_bits, int32, new_plan
+from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 IDS = list(range(3, 83))  # two blocks and a half

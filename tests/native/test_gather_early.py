@@ -9,7 +9,7 @@ from cutaway.backends.cpu.compile import gather_early
 from cutaway.backends.reference import ReferenceBackend
 from cutaway.model import build
 from cutaway.weights import GGUFFile
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 def tiny(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from native_plans import TIERS, assert_same_bits, attention
+from support.native_plans import TIERS, assert_same_bits, attention
 
 BEST = TIERS[0]
 

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from native_plans import NO_WEIGHT, NOWHERE, TIERS, assert_same_bits, new_plan, run_apart, table
+from support.native_plans import (
+    NO_WEIGHT,
+    NOWHERE,
+    TIERS,
+    assert_same_bits,
+    new_plan,
+    run_apart,
+    table,
+)
 
 
 def sigmoid(x):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway.weights import FORMATS, dequantize
-from native_plans import (
+from support.native_plans import (
     FLOATS,
     QUANTISED,
     TIERS,

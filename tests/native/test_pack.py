@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import _native
 from cutaway.weights import FORMATS, dequantize
-from native_plans import assert_same_bits, pack
+from support.native_plans import assert_same_bits, pack
 
 FINITE = np.arange(1 << 16, dtype=np.uint16)
 FINITE = FINITE[np.isfinite(FINITE.view(np.float16))]

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from cutaway import _native
 from cutaway.weights import FORMATS, dequantize
-from quantise_by_hand import q6_k
+from support.quantise_by_hand import q6_k
 
 QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q6_K")
 BLOCK = 256  # weights: whole quant blocks of every format

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 SIZE = {"heads": 8, "kv_heads": 4, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 

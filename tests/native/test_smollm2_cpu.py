@@ -1,17 +1,14 @@
 """SmolLM2 on the cpu backend: the same bits in every way, and close to the reference."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from cutaway import LLM
 from cutaway.measure.verify import Text, differing_bits, instruction_set
-from native_plans import TIERS
+from support.golden import GOLDEN
+from support.native_plans import TIERS
 
 pytestmark = pytest.mark.model
-GOLDEN = json.loads((Path(__file__).parents[1] / "data/smollm2_golden.json").read_text())
 LLAMACPP_DIVERGENCE = 0.00472
 """Mean over the golden prompts of llama-cpp-python 0.3.36 on the same file, by ``divergence``."""
 

@@ -9,8 +9,8 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError
 from cutaway.measure.verify import Text, checks, differing_bits, text_of
-from native_plans import TIERS
-from random_llama import write_tiny_llama
+from support.native_plans import TIERS
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

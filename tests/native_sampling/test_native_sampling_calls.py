@@ -12,7 +12,7 @@ import pytest
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Request, read_rows, sample
 from cutaway.sampling.native import encoded_row
-from native_rows import _native, by_twin, made, natively, needs_native, request, same
+from support.native_rows import _native, by_twin, made, natively, needs_native, request, same
 
 pytestmark = needs_native
 

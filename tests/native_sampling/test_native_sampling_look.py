@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.sampling import PRESETS, Look, Request, sample
-from native_rows import ROWS, TIERS, by_twin, made, natively, needs_native, request, requests, same
+from support.native_rows import (
+    ROWS,
+    TIERS,
+    by_twin,
+    made,
+    natively,
+    needs_native,
+    request,
+    requests,
+    same,
+)
 
 pytestmark = [
     needs_native,

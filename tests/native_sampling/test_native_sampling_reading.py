@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cutaway.sampling import read_rows, sample
 from cutaway.sampling.logprobs import read_row
-from native_rows import ROWS, TIERS, TOPS, _native, made, needs_native, request, same
+from support.native_rows import ROWS, TIERS, TOPS, _native, made, needs_native, request, same
 
 pytestmark = needs_native
 SHAPES = [(3.0, None, 0), (1.0, None, 300), (0.01, None, 0), (3.0, 0.25, 5), (400.0, None, 1)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError
 from cutaway.sampling import read_rows, sample
-from native_rows import _native, by_twin, made, needs_native, request, requests, same
+from support.native_rows import _native, by_twin, made, needs_native, request, requests, same
 
 pytestmark = [
     needs_native,

@@ -6,7 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.sampling import PRESETS, sample
-from native_rows import ROWS, TIERS, by_twin, made, natively, needs_native, request, requests, same
+from support.native_rows import (
+    ROWS,
+    TIERS,
+    by_twin,
+    made,
+    natively,
+    needs_native,
+    request,
+    requests,
+    same,
+)
 
 pytestmark = [
     needs_native,

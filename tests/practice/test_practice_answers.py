@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from practice_brute import QUICK, start_of
 
 from cutaway.errors import InputError
 from cutaway.practice import exercises
 from cutaway.practice.answers import BITS, SHARE, Numbers, Token
+from support.practice_brute import QUICK, start_of
 
 PAIR = Numbers((0.622459, 0.377541), ("mat", "sofa"), SHARE)
 ONE = Numbers((1.9993,), ("entropy",), BITS)

@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from practice_brute import solutions
 
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.practice import SAMPLE
-from random_llama import write_tiny_llama
+from support.practice_brute import solutions
+from support.random_llama import write_tiny_llama
 
 ALL_RIGHT = [
     right if isinstance(right, str) else " ".join(f"{figure:.2f}" for figure in right)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from practice_brute import QUICK, entropy, pick, shares, solutions, start_of
 
 from cutaway.errors import InputError
 from cutaway.practice import SAMPLE, Table, comparison, exercises
@@ -24,6 +23,7 @@ from cutaway.sampling import (
     derive_seed,
     sample,
 )  # fmt: skip
+from support.practice_brute import QUICK, entropy, pick, shares, solutions, start_of
 
 logits = st.lists(st.integers(-400, 400).map(lambda n: n / 100), min_size=2, max_size=6).map(
     lambda zs: [float(np.float32(z)) for z in zs]

@@ -9,7 +9,7 @@ from cutaway import LLM
 from cutaway.errors import InputError
 from cutaway.practice import comparison, exercises, from_trace
 from cutaway.trace import Token, Trace
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.trace import Trace
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 SETTINGS = {"max_tokens": 24, "seed": 3, "temperature": 0.9, "top_k": 40, "ignore_eos": True}
 

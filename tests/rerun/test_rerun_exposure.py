@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.rerun import exposure
 from cutaway.sampling import derive_seed
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 TEXT = "a harbour, an old ship and a bad map; " * 4
 OPTIONS = {"before": 9, "tokens": 12, "points": 4, "seed": 3, "progress": False}

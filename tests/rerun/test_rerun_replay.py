@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, InputError
 from cutaway.rerun import replay, rescore
 from cutaway.trace import Trace
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 def again(llm, trace, **how):

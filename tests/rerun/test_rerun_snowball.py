@@ -7,7 +7,7 @@ from cutaway import LLM, InputError
 from cutaway.rerun import snowball
 from cutaway.rerun.forks import Meeting, meeting
 from cutaway.trace.differences import MEETING
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 OPTIONS = {"errors": 3, "max_tokens": 20, "seed": 5, "temperature": 0.8, "progress": False}
 

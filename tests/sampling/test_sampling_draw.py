@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling_oracles import row, rows, scores_of, snapshots, winner
 
 from cutaway.sampling import PRESETS, Draw, History, SamplingParams, build_chain, draw, logprob
+from support.sampling_oracles import row, rows, scores_of, snapshots, winner
 
 NOBODY = History()
 SEED = st.integers(0, 2**64 - 1)

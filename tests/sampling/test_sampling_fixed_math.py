@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sampling_oracles import e_to, ln
 
 from cutaway.sampling.fixed_math import exp, log, log_sum_exp, ordered_sum, scalar_log
+from support.sampling_oracles import e_to, ln
 
 EXPONENTS = st.floats(-700, 0)
 NORMALS = st.floats(sys.float_info.min, sys.float_info.max)

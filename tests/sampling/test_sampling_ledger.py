@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from sampling_oracles import (
+
+from cutaway.sampling import History, Stage, StageReport, apply
+from support.sampling_oracles import (
     HISTORIES,
     NOBODY,
     SETTINGS,
@@ -20,8 +22,6 @@ from sampling_oracles import (
     snapshots,
     top_k,
 )
-
-from cutaway.sampling import History, Stage, StageReport, apply
 
 
 def expected_reports(

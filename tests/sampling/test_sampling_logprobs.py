@@ -7,18 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling_oracles import (
-    OFF,
-    Scores,
-    best_first,
-    chain_of,
-    ln,
-    probabilities,
-    row,
-    rows,
-    scores_of,
-    snapshots,
-)
 
 from cutaway.errors import InputError
 from cutaway.sampling import (
@@ -32,6 +20,18 @@ from cutaway.sampling import (
     build_chain,
     read_rows,
     sample,
+)
+from support.sampling_oracles import (
+    OFF,
+    Scores,
+    best_first,
+    chain_of,
+    ln,
+    probabilities,
+    row,
+    rows,
+    scores_of,
+    snapshots,
 )
 
 CHAINS = st.fixed_dictionaries(

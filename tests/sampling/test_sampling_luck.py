@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling_oracles import gumbel_of, philox_words, uniform_of
 
 from cutaway.sampling import derive_seed, luck
+from support.sampling_oracles import gumbel_of, philox_words, uniform_of
 
 # Random123, tests/kat_vectors, the lines "philox4x32 10": counter, key, words
 KNOWN_ANSWERS = [

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sampling_oracles import row
 
 from cutaway.errors import InputError
 from cutaway.sampling import Draw, History, Processor, SamplingParams, build_chain, draw
+from support.sampling_oracles import row
 
 LOGITS = row([1, 4, 2, 3])
 HISTORY = History((9, 8), [7])

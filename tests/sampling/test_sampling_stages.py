@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampling_oracles import HISTORIES, NOBODY, SETTINGS, Scores, chain_of, row, rows, snapshots
 
 from cutaway.sampling import PRESETS, History, Stage, apply
+from support.sampling_oracles import (
+    HISTORIES,
+    NOBODY,
+    SETTINGS,
+    Scores,
+    chain_of,
+    row,
+    rows,
+    snapshots,
+)
 
 
 def names(**settings: Any) -> list[str]:

@@ -9,10 +9,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from sampling_oracles import row
 
 from cutaway.sampling import History, SamplingParams, build_chain, derive_seed, draw
 from cutaway.sampling.luck import uniform
+from support.sampling_oracles import row
 
 DRAWS = 20_000
 BINS = 8

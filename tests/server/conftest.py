@@ -4,7 +4,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
-from served import serve
+from support.served import serve
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from openai_words import clean, joined, trace_of
+from support.openai_words import clean, joined, trace_of
 
 SAID = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hä"}]
 SAMPLED = {"max_completion_tokens": 12, "seed": 5, "temperature": 1}

@@ -10,7 +10,7 @@ from cutaway import LLM
 from cutaway.rerun import replay
 from cutaway.sampling import derive_seed
 from cutaway.trace import Trace
-from openai_words import clean, joined, trace_of
+from support.openai_words import clean, joined, trace_of
 
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1, "extra_body": {"ignore_eos": True}}
 OURS = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}

@@ -17,8 +17,8 @@ from openai import OpenAI
 
 import cutaway
 from cutaway import LLM
-from random_llama import write_tiny_llama
-from served import TEMPLATE
+from support.random_llama import write_tiny_llama
+from support.served import TEMPLATE
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 PROMPT = "Größe: »ä«"

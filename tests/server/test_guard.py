@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_client import call, request, scope_of
 from cutaway.errors import InputError
 from cutaway.server.http.errors import Refusal
 from cutaway.server.http.guard import OPEN_PATHS, Guard
+from support.asgi_client import call, request, scope_of
 
 BEARER = {"authorization": "Bearer sesame"}
 

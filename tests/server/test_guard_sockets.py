@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
-from asgi_client import connect, served
 from cutaway.server.http.guard import Guard
+from support.asgi_client import connect, served
 
 
 class Told(Queue):

@@ -11,10 +11,10 @@ import openai
 import pytest
 from openai import OpenAI
 
-from async_mock import Lockstep
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
-from served import serve
+from support.async_mock import Lockstep
+from support.served import serve
 
 LONG = {"max_tokens": 400, "temperature": 0, "ignore_eos": True}
 PROMPT = {"/v1/completions": {"prompt": "ab"},

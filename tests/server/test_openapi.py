@@ -19,7 +19,7 @@ from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.openai.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
-from served import serve
+from support.served import serve
 
 KEY = "sesame"
 REFS = "#/components/schemas/"

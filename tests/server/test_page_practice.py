@@ -8,14 +8,14 @@ from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_client import post
 from cutaway import LLM
 from cutaway.practice import SAMPLE, comparison, exercises, from_trace
 from cutaway.server.http.refusals import install
 from cutaway.server.practice import router
 from cutaway.trace import Trace
 from cutaway.trace.figures import printable
-from random_llama import write_tiny_llama
+from support.asgi_client import post
+from support.random_llama import write_tiny_llama
 
 BIG = 2**64 - 1
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
-from asgi_client import call, post, scope_of
 from cutaway.errors import CutawayError, FetchError, InputError, QueueFullError
 from cutaway.server.http.errors import Refusal
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.http.strict_json import StrictRoute
+from support.asgi_client import call, post, scope_of
 
 
 class Strict(BaseModel):

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.openai.responses import ResponsesRequest
-from responses_client import DELTA, LONG, MULTI_LINE, WIDE, asked, client_of
+from support.responses_client import DELTA, LONG, MULTI_LINE, WIDE, asked, client_of
 
 BEGINNING = [
     "response.created", "response.in_progress", "response.output_item.added",

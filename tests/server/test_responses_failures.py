@@ -9,7 +9,7 @@ import pytest
 
 from cutaway.errors import CutawayError
 from cutaway.server.service import Job
-from responses_client import DELTA, asked, client_of
+from support.responses_client import DELTA, asked, client_of
 
 
 def text_of(**part):

@@ -9,7 +9,7 @@ from cutaway import LLM
 from cutaway.cli import serve as command
 from cutaway.errors import InputError
 from cutaway.server.http.settings import Settings
-from served import serve
+from support.served import serve
 
 
 def settings(*words):

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from cutaway.engine import FinishReason, StopParams
 from cutaway.server.http.metrics import Metrics, TextFigures
-from engine.engine_mock import GREEDY, make_engine
+from support.engine_mock import GREEDY, make_engine
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PATHS = ("/v1/completions", "/metrics")

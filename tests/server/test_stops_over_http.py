@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from engine_mock import first_stop
-from served import serve
+from support.engine_mock import first_stop
+from support.served import serve
 
 ASKED = {
     "prompt": "ab", "ignore_eos": True, "logprobs": 0, "return_token_ids": True,

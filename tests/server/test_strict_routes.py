@@ -6,9 +6,9 @@ import pytest
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel
 
-from asgi_client import call, post, request, scope_of
 from cutaway.server.http.refusals import install
 from cutaway.server.http.strict_json import StrictRoute
+from support.asgi_client import call, post, request, scope_of
 
 
 class Asked(BaseModel):

@@ -9,7 +9,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.service import MOST_BESIDE
-from served import serve
+from support.served import serve
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ASKED = {TEXT: {"prompt": "ab"}, CHAT: {"messages": [{"role": "user", "content": "ab"}]}}

@@ -10,7 +10,7 @@ from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
 from cutaway.text.bpe import byte_alphabet
 from cutaway.text.pretokenizers import PRETOKENIZERS
-from text_vocabularies import CONTROL, USER, byte_level
+from support.text_vocabularies import CONTROL, USER, byte_level
 
 DIGITS = ["1 2", "12 3", "123 4"]
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]))

@@ -8,7 +8,7 @@ import pytest
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import ChatTemplate, Tokenizer
-from text_vocabularies import CONTROL, byte_level
+from support.text_vocabularies import CONTROL, byte_level
 
 HI = [{"role": "user", "content": "Hi"}]
 

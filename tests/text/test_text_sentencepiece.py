@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
 from cutaway.text.merging import merge
-from text_vocabularies import CONTROL, UNUSED, USER, sentencepiece
+from support.text_vocabularies import CONTROL, UNUSED, USER, sentencepiece
 
 WORDS = st.text("ab▁c", min_size=2, max_size=5)
 SCORES = st.integers(-3, 0).map(float)  # few values, so that ties are common

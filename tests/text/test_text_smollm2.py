@@ -1,6 +1,5 @@
 """The real model's tokenizer and template against ids that Hugging Face and llama.cpp agree on."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from cutaway.errors import InputError
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.vocabulary import Kind
 from cutaway.weights import GGUFFile
+from support.golden import GOLDEN
 
 pytestmark = pytest.mark.model
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "smollm2_golden.json").read_text("utf-8"))
 LACKING = "\x04\x06\x13\x14\x16\x1d"  # characters of one byte that the vocabulary lacks
 # U+40000 and above begin with bytes that it lacks, too.
 TEXTS = st.text(

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
 from cutaway.text.specials import Specials
-from text_vocabularies import CONTROL, NORMAL, UNKNOWN, UNUSED, USER, byte_level, sentencepiece
+from support.text_vocabularies import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER,
+    byte_level,
+    sentencepiece,
+)
 
 EXTRA = [("<s>", CONTROL), ("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL), ("<think>", USER)]
 BOS, START, END, THINK = range(256, 260)

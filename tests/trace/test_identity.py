@@ -11,7 +11,7 @@ from cutaway.errors import InputError
 from cutaway.loading import identity
 from cutaway.loading.identity import identify
 from cutaway.loading.open import stat_model
-from random_llama import write_tiny_llama
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture

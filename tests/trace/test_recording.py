@@ -13,8 +13,8 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Trace
 from cutaway.trace.lines import record_of
 from cutaway.trace.write import numbered
-from made_traces import records
-from random_llama import write_tiny_llama
+from support.made_traces import records
+from support.random_llama import write_tiny_llama
 
 SCHEMA = json.loads(files("cutaway.trace").joinpath("schema.json").read_text())
 VALID = Draft202012Validator(SCHEMA)

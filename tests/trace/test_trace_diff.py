@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cutaway.trace import Change, Cost, Meeting, Parent, diff
 from cutaway.trace.differences import MEETING
-from trace_by_hand import ROW, TOP_K, made_step, made_text, made_trace, probabilities
+from support.trace_by_hand import ROW, TOP_K, made_step, made_text, made_trace, probabilities
 
 texts = st.lists(st.integers(1, 5), max_size=30)
 

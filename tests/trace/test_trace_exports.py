@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.trace import to_csv, to_openai
-from trace_by_hand import END, NAMES, ROW, VOCAB, made_step, made_text, made_trace, probabilities
+from support.trace_by_hand import (
+    END,
+    NAMES,
+    ROW,
+    VOCAB,
+    made_step,
+    made_text,
+    made_trace,
+    probabilities,
+)
 
 rows = st.lists(st.floats(-9, 9, width=32), min_size=VOCAB, max_size=VOCAB, unique=True)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.trace import Trace
 from cutaway.trace.lines import record_of
-from made_traces import records, runs, write
+from support.made_traces import records, runs, write
 
 ENDINGS = st.sampled_from([".jsonl", ".jsonl.gz"])
 

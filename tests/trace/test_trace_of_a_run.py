@@ -10,8 +10,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.trace import Trace, to_csv, to_html, to_openai, why
-from made_traces import embedded
-from random_llama import write_tiny_llama
+from support.made_traces import embedded
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cutaway.trace import to_html
 from cutaway.trace.html import Chip, Markup, strip, tag, text
-from made_traces import embedded
-from trace_by_hand import made_text, made_trace
+from support.made_traces import embedded
+from support.trace_by_hand import made_text, made_trace
 
 EMPTY = {"meta", "br"}
 HOSTILE = {

@@ -12,7 +12,7 @@ from cutaway.cli.terminal.drawing import Style, width
 from cutaway.cli.trace import play_lines
 from cutaway.cli.trace.play_screen import Player, frame
 from cutaway.trace import Trace, diff, step_view, to_csv, to_html, to_openai, why
-from made_traces import embedded, runs, write
+from support.made_traces import embedded, runs, write
 
 
 @given(runs(), st.booleans())

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from cutaway.trace import End, why
 from cutaway.trace.endings import moment_sentence
-from trace_by_hand import END, NAMES, ROW, VOCAB, made_step, made_text, made_trace, probabilities
+from support.trace_by_hand import (
+    END,
+    NAMES,
+    ROW,
+    VOCAB,
+    made_step,
+    made_text,
+    made_trace,
+    probabilities,
+)
 
 ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)  # the end token is the second likeliest
 

@@ -13,7 +13,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Token, Trace, TraceWriter
 from cutaway.trace.lines import token_line
 from cutaway.trace.write import numbered
-from made_traces import HEADS, TEXTS, runs, tell, write
+from support.made_traces import HEADS, TEXTS, runs, tell, write
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

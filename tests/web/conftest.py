@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from browser import Page
+from support.browser import Page
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cutaway import LLM
-from served import serve
+from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
 PANELS = ("Timelines", "Why it ended", "What if", "Branches", "Two runs", "Lesson")

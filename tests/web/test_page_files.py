@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cutaway.trace import Parent, Trace, diff
-from web_data import DATA, difference, meetings
+from support.web_data import DATA, difference, meetings
 
 NAMES = ("first.jsonl", "six.jsonl")
 

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.trace import Trace, diff
-from served import serve
+from support.served import serve
 
 pytestmark = pytest.mark.model
 

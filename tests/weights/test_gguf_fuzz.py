@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
 from cutaway.weights import GGUFFile
-from damage import damage
-from gguf_bytes import small
+from support.damage import damage
+from support.gguf_bytes import small
 
 SMALL = small()
 pieces = st.binary(max_size=9) | st.sampled_from([b"\xff" * 8, b"\0" * 8, b"\1" + b"\0" * 7])

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway.errors import FormatError, InputError
 from cutaway.weights import FORMATS, GGUFFile
-from gguf_bytes import (
+from support.gguf_bytes import (
     ARRAY,
     BOOL,
     STRING,

@@ -7,8 +7,8 @@ from gguf import GGMLQuantizationType, GGUFValueType
 
 from cutaway.errors import InputError
 from cutaway.weights import FORMATS, FORMATS_BY_ID, GGUFFile
-from gguf_bytes import ARRAY, F32, STRING, U8, array, pair, small, string, tensor
-from gguf_bytes import gguf as by_hand
+from support.gguf_bytes import ARRAY, F32, STRING, U8, array, pair, small, string, tensor
+from support.gguf_bytes import gguf as by_hand
 
 SCALARS = {
     "UINT8": 255,

@@ -9,7 +9,7 @@ import pytest
 from cutaway.errors import CutawayError
 from cutaway.weights import GGUFFile
 from cutaway.weights.gguf_writer import write_gguf
-from gguf_bytes import (
+from support.gguf_bytes import (
     ARRAY,
     BOOL,
     F32,

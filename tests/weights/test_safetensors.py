@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from cutaway.errors import FormatError, InputError
 from cutaway.weights import FORMATS, dequantize
 from cutaway.weights.safetensors import SafetensorsFile
-from damage import damage
-from safetensors_bytes import entry, safetensors, small
+from support.damage import damage
+from support.safetensors_bytes import entry, safetensors, small
 
 
 def test_reads_what_the_library_writes(tmp_path):

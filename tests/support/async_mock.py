@@ -5,7 +5,7 @@ import gc
 from threading import Semaphore
 
 from cutaway.engine import AsyncEngine
-from engine_mock import Request, check, written
+from support.engine_mock import Request, check, written
 
 
 def serve(engine, main) -> None:
@@ -52,7 +52,7 @@ class Lockstep:
     def __init__(self, running: AsyncEngine) -> None:
         self._running, self._gate = running, Semaphore(0)
         self._run = running.engine.backend.run
-        running.engine.backend.run = self._wait_and_run
+        running.engine.backend.run = self._wait_and_run  # type: ignore[method-assign]
 
     def _wait_and_run(self, batch):
         assert self._gate.acquire(timeout=30), "the test let no step through"

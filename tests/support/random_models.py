@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import tiny_tokenizers
+from support import tiny_tokenizers
 
 VOCAB = 384
 WINDOW = 8  # tokens, shorter than any test's text
@@ -191,7 +191,7 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 
 def _about_zero(model: Any) -> bool:
     """Gemma's norms are what is added to 1."""
-    return model.config.model_type.startswith("gemma")
+    return str(model.config.model_type).startswith("gemma")
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

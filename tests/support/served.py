@@ -41,7 +41,8 @@ class Served:
 def serve(llm: LLM, settings: Settings | None = None, **options: Any) -> Iterator[Served]:
     """Serve a model until the block ends; everything must have ended by then."""
     [sock] = bind("127.0.0.1", 0)
-    port, ready, made = sock.getsockname()[1], Event(), []
+    port, ready = sock.getsockname()[1], Event()
+    made: list[Any] = []
 
     async def main() -> None:
         app = create_app(AsyncLLM(llm, **options), settings)

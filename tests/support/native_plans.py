@@ -9,7 +9,7 @@ import numpy as np
 from cutaway import _native
 from cutaway.model.rope import Rope
 from cutaway.weights import FORMATS
-from random_llama import random_matrix
+from support.random_llama import random_matrix
 
 TIERS = tuple(_native.tiers().split(","))
 QUANTISED = tuple(name for name in FORMATS if name not in ("F32", "F16", "BF16"))

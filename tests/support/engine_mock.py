@@ -85,8 +85,8 @@ def broken_after(tokens: tuple[int, ...], value: float) -> Model:
 class MockBackend:
     """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says."""
 
-    name = "mock"
-
+    name = tier = "mock"
+    threads, kv_bytes = 0, 4
     pool = None
 
     def __init__(self, kv_blocks: int, model: Model = noise, block: int = 32) -> None:
@@ -96,7 +96,7 @@ class MockBackend:
         self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
         self.runs: list[int] = []
         self.failures = 0
-        self._result = np.empty(0, np.float32)
+        self._result: np.ndarray = np.empty(0, np.float32)
 
     def run(self, batch):
         if self.failures:
@@ -189,10 +189,12 @@ class Written(NamedTuple):
 def run_to_end(engine: Engine, steps: list[TokenStep] | None = None) -> list[TokenStep]:
     """Turn the loop until nobody is left; every turn must compute something."""
     steps = [] if steps is None else steps
+    assert isinstance(engine.backend, MockBackend)
+    backend = engine.backend
     while engine.running or engine.waiting:
-        runs = len(engine.backend.runs)
+        runs = len(backend.runs)
         steps.extend(engine.step())
-        assert len(engine.backend.runs) == runs + 1, "a turn that computes nothing never ends"
+        assert len(backend.runs) == runs + 1, "a turn that computes nothing never ends"
         check(engine)
     assert engine.blocks.free == engine.blocks.count
     return steps
@@ -248,16 +250,17 @@ def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:
 def write_by_definition(request: Request, model: Model, *, context: int) -> Written:
     """The whole loop without engine, batch, blocks and automata."""
     tokens, fingerprints, data = list(request.prompt), [START], b""
+    stops = tuple(request.stops.stop)
     while True:
         token = _draw_by_definition(request, model, tokens, fingerprints)
         tokens.append(token)
         output = tokens[len(request.prompt) :]
         ends = _ends(request.stops, token)
         data += b"" if ends else token_bytes(token)
-        text, stop = first_stop(data, request.stops.stop)
+        before, stop = first_stop(data, stops)
         reason, matched = _reason(request.stops, token, stop, len(output), len(tokens) == context)
         if reason is not None:
-            text = text.decode("utf-8", "replace")
+            text = before.decode("utf-8", "replace")
             return Written(tuple(output), text, tuple(fingerprints[1:]), reason, matched)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from cutaway import LLM
 from cutaway.engine import DraftModel, Engine, Policy, RunParams, Sequence, StopParams, TokenStep
 from cutaway.sampling import SamplingParams, derive_seed
-from engine_mock import GREEDY, Request, Written, check, written
+from support.engine_mock import GREEDY, Request, Written, check, written
 
 BLOCK = 32
 CHEAP = 0.05

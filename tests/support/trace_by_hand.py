@@ -19,7 +19,8 @@ TOP_K = {"stage": "top_k", "k": 2}
 def probabilities(row: Sequence[float]) -> np.ndarray:
     """The definition. (VOCAB,)"""
     wide = np.exp(np.asarray(row, np.float64))
-    return wide / wide.sum()
+    shares: np.ndarray = wide / wide.sum()
+    return shares
 
 
 def made_step(
@@ -69,7 +70,7 @@ def made_bytes(
     }  # fmt: skip
     said = {i: v if isinstance(v, bytes) else v.encode() for i, v in (NAMES | dict(names)).items()}
     tokens = [Token(END, b"", "<end>"), *(Token(i, data) for i, data in said.items())]
-    records = [Head(**fields | head), *tokens, *steps]
+    records: list[Head | Token | Step | End] = [Head(**fields | head), *tokens, *steps]
     if reason:
         usage = {"prompt_tokens": 2, "cached_tokens": 0, "completion_tokens": len(steps)}
         records.append(End(reason, matched, usage, "0" * 16))

@@ -13,7 +13,8 @@ class Page:
         self.context = context
         self.tab = context.new_page()
         self.tab.set_default_timeout(DEADLINE_MS)
-        self.complaints, self.requests = [], []
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.tab.on("console", self._heard)
         self.tab.on("request", lambda request: self.requests.append(request.url))

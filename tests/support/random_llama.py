@@ -98,8 +98,9 @@ def _random_super_blocks(
     kind = FORMATS[format]
     raw = rng.integers(0, 256, (shape[0], kind.nbytes(shape[1])), np.uint8)
     blocks = raw.reshape(-1).view(kind.layout)
+    fields = kind.layout.names or ()
     blocks["d"] = 1
-    if "dmin" in kind.layout.names:
+    if "dmin" in fields:
         blocks["dmin"] = 0
         mean = dequantize(kind, raw.reshape(-1)).mean()
         blocks["d"], blocks["dmin"] = 0, 1
@@ -107,7 +108,7 @@ def _random_super_blocks(
         blocks["d"] = 1
     factor = scale / dequantize(kind, raw.reshape(-1)).std() * rng.uniform(0.5, 1.5, len(blocks))
     blocks["d"] = factor
-    if "dmin" in kind.layout.names:
+    if "dmin" in fields:
         blocks["dmin"] = factor * ratio
     return raw
 

@@ -59,9 +59,9 @@ def quant_block(x):
         d = F(out["d"][0]) * F(small[g])
         last = codes_of(group / d, F(1)) if d else codes[g]
         q[g] = (last + 32).astype(np.uint8)
-    q = q.reshape(2, 4, 32)
-    out["ql"] = (q[:, :2] & 15 | q[:, 2:] << 4).reshape(2, 64)
-    out["qh"] = q[:, 0] >> 4 | q[:, 1] >> 4 << 2 | q[:, 2] >> 4 << 4 | q[:, 3] >> 4 << 6
+    halves = q.reshape(2, 4, 32)
+    out["ql"] = (halves[:, :2] & 15 | halves[:, 2:] << 4).reshape(2, 64)
+    out["qh"] = sum(halves[:, i] >> 4 << 2 * i for i in range(4))
     return out
 
 

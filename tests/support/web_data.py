@@ -6,7 +6,8 @@
       --seed 18446744073709551615 --candidates 2 --trace first.jsonl
     cutaway trace branch first.jsonl --at 2 --token " six" --max-tokens 30 --trace six.jsonl
 
-``page/`` has both as the page saves them. ``python tests/web/web_data.py`` writes the rest anew.
+``page/`` has both as the page saves them. ``python tests/support/web_data.py`` writes the rest
+anew.
 """
 
 import json
@@ -18,13 +19,14 @@ from typing import Any
 from cutaway.trace import Trace, diff
 from cutaway.trace.differences import _meetings
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "web" / "data"
 
 
 def difference() -> dict[str, Any]:
     """``diff.json``."""
     found = diff(*(Trace.read(DATA / "page" / name) for name in ("first.jsonl", "six.jsonl")))
-    return json.loads(json.dumps(asdict(found)))
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(found)))
+    return plain
 
 
 def meetings() -> list[dict[str, Any]]:

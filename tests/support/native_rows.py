@@ -1,6 +1,7 @@
 """Rows, settings and chains to compare the native sampler and its NumPy twin on."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from cutaway.sampling.native import encoded_row
 try:
     from cutaway import _native
 except ImportError:
-    _native = None
+    _native = None  # type: ignore[assignment]
 
 needs_native = pytest.mark.skipif(_native is None, reason="cutaway._native was not built")
 TIERS = _native.tiers().split(",") if _native else []
@@ -79,7 +80,8 @@ POSITIONS = st.one_of(st.integers(0, 5000), st.integers(0, 2**31 - 1))
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    params = SamplingParams(**draw(SETTINGS))
+    settings: dict[str, Any] = draw(SETTINGS)
+    params = SamplingParams(**settings)
     chain = build_chain(params)
     if draw(st.booleans()):
         chain = tuple(draw(st.permutations(chain)))  # beyond the presets
@@ -98,7 +100,7 @@ def request(
     ledger: bool = False,
     top: int = 0,
     history: tuple[Sequence[int], Sequence[int]] = ((), ()),
-    **settings: object,
+    **settings: Any,
 ) -> Request:
     params = SamplingParams(**settings)
     recipe = Recipe(build_chain(params) if chain is None else chain, params, history[0])

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def write(path: Path, run) -> None:
             writer.end(end)
 
 
-def records(path: Path) -> list[dict]:
+def records(path: Path) -> list[dict[str, Any]]:
     """The lines of a plain trace."""
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 

@@ -13,7 +13,7 @@ import uvicorn
 @dataclass
 class Answer:
     status: int = 0
-    headers: list = field(default_factory=list)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
     complete: bool = False
 

@@ -1,0 +1,40 @@
+"""Requests of every kind for the mock engine, as hypothesis draws them."""
+
+from hypothesis import strategies as st
+
+from cutaway.engine import RunParams, StopParams
+from cutaway.sampling import SamplingParams
+from support.engine_mock import END, LETTERS, Request, narrow, noise
+
+CONTEXT = 24
+
+PROMPTS = st.lists(st.sampled_from(LETTERS), min_size=1, max_size=CONTEXT - 1).map(tuple)
+SAMPLING = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0, 0.7, 3]),
+    repetition_penalty=st.sampled_from([1.0, 1.5]),
+    seed=st.integers(0, 3),
+)
+STOPS = st.builds(
+    StopParams,
+    max_tokens=st.integers(1, CONTEXT),
+    stop=st.sampled_from([(), ("ab",), ("é", "aa"), ("bbb", "aé")]),
+    stop_token_ids=st.sampled_from([(), (), (ord("b"),), (END,)]),
+    ignore_eos=st.booleans(),
+)
+RUNS = st.builds(
+    RunParams,
+    kv_cache=st.sampled_from([True, True, True, False]),
+    logprobs=st.sampled_from([0, 0, 3]),
+    prompt_logprobs=st.sampled_from([0, 0, 2]),
+    priority=st.integers(-1, 1),
+    speculate=st.sampled_from(["off", "ngram", "draft"]),
+    forced=st.just(()) | st.lists(st.sampled_from(LETTERS), max_size=12).map(tuple),
+    candidates=st.sampled_from([0, 0, 2]),
+)
+REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS)
+
+
+def often_wrong(tokens):
+    """A draft model that agrees with ``narrow`` on about half of all texts."""
+    return narrow(tokens) if sum(tokens) % 2 else noise(tokens)

@@ -1,0 +1,8 @@
+"""What transformers makes of SmolLM2: ids, logits and greedy texts of some prompts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parents[1] / "data"
+GOLDEN: list[dict[str, Any]] = json.loads((DATA / "smollm2_golden.json").read_text("utf-8"))
