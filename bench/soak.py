@@ -17,7 +17,7 @@ import asyncio
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
-from contextlib import aclosing
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -27,7 +27,7 @@ from typing import Any
 import load
 from cutaway import LLM
 from cutaway.api.options import Options, parse_options
-from cutaway.engine import AsyncEngine, AsyncStream, Engine, Sequence, Speculation, TokenStep
+from cutaway.engine import AsyncEngine, AsyncStreams, Engine, Sequence, Speculation, TokenStep
 from cutaway.sampling import derive_seed
 from load import Visit
 
@@ -95,10 +95,10 @@ class Soak:
                 options = parse_options({**visit.options, "seed": text.seed})
                 leaves = None if i else visit.leaves
                 add = partial(self._add, visit.prompt, options, leader, leaves)
-                stream = AsyncStream(await running.enter(add))
-                leader = leader or stream.sequence
+                streams = await running.enter(add)
+                leader = leader or streams.sequences[0]
                 self.texts.append(text)
-                readers.create_task(_read(stream, text, leaves))
+                readers.create_task(_read(streams, text, leaves))
         self._note()
 
     def _add(
@@ -136,18 +136,18 @@ class _Leaving:
         return self._step()
 
 
-async def _read(stream: AsyncStream, text: Text, leaves: str | None) -> None:
+async def _read(streams: AsyncStreams, text: Text, leaves: str | None) -> None:
     """Read to the end, or leave in that phase; where the text is further by then, so be it."""
-    sequence, text.speculation = stream.sequence, stream.sequence.speculation
-    async with aclosing(stream):
-        if leaves != "queue":
-            async for step in stream:
-                text.ended = perf_counter()
-                text.began = text.began or text.ended
+    [sequence] = streams.sequences
+    text.speculation = sequence.speculation
+    most = text.visit.steps if leaves else text.visit.options["max_tokens"]
+    with closing(streams):
+        while leaves != "queue" and len(text.token_ids) < most and (news := await streams.read()):
+            text.ended = perf_counter()
+            text.began = text.began or text.ended
+            for _, step, _ in news[: most - len(text.token_ids)]:
                 text.token_ids.append(step.token_id)
                 text.fingerprint, text.whole = step.fingerprint, bool(step.finish_reason)
-                if leaves and len(text.token_ids) == text.visit.steps:
-                    break
         text.cached = sequence.num_cached_tokens
         if not text.whole:
             begun = "decode" if sequence.output_token_ids else "prefill"

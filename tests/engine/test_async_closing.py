@@ -11,7 +11,7 @@ import pytest
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
 from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, read, read_all, serve, submit
+from support.async_mock import Lockstep, enter, read, read_all, serve
 from support.engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
 
 CONTEXT = 8192
@@ -33,7 +33,7 @@ def no_complaints(caplog):
 def test_readers_are_told_that_the_engine_closes(how):
     async def main(running):
         tasks = [asyncio.create_task(read(running, ENDLESS)) for _ in range(3)]
-        streams = [await submit(running, ENDLESS) for _ in range(2)]
+        streams = [await enter(running, ENDLESS) for _ in range(2)]
         if how == "aclose":
             await running.aclose()
         else:
@@ -44,7 +44,7 @@ def test_readers_are_told_that_the_engine_closes(how):
         for stream in streams:
             with pytest.raises(CutawayError, match="closed before this text"):
                 await read_all(stream)
-            assert stream.sequence.finish_reason == FinishReason.ABORTED
+            assert stream.sequences[0].finish_reason == FinishReason.ABORTED
 
     serve(an_engine(max_running=3), main)
 
@@ -52,7 +52,7 @@ def test_readers_are_told_that_the_engine_closes(how):
 def test_a_closed_engine_takes_no_more():
     async def main(running):
         await running.aclose()
-        for asked in (submit(running, SHORT), running.call(int), read(running, SHORT)):
+        for asked in (enter(running, SHORT), running.call(int), read(running, SHORT)):
             with pytest.raises(CutawayError, match="takes no more requests"):
                 await asked
         await running.aclose()
@@ -66,7 +66,7 @@ def test_draining_waits_for_those_there_are(timeout):
     async def main(running):
         lockstep = Lockstep(running)
         tasks = [asyncio.create_task(read(running, SHORT)) for _ in range(4)]
-        stream = await submit(running, SHORT)
+        stream = await enter(running, SHORT)
         await lockstep.step(2)
         draining = asyncio.create_task(running.drain(timeout))
         await lockstep_refused(running)
@@ -78,15 +78,15 @@ def test_draining_waits_for_those_there_are(timeout):
     async def lockstep_refused(running):
         await asyncio.sleep(0)
         with pytest.raises(CutawayError, match="takes no more requests"):
-            await submit(running, SHORT)
+            await enter(running, SHORT)
 
     serve(an_engine(max_running=2), main)
 
 
 def test_closing_while_it_drains_and_twice_at_once():
     async def main(running):
-        await submit(running, ENDLESS)
-        stream = await submit(running, ENDLESS)
+        await enter(running, ENDLESS)
+        stream = await enter(running, ENDLESS)
         draining = asyncio.create_task(running.drain())
         await asyncio.sleep(0)
         await asyncio.gather(running.aclose(), running.aclose())
@@ -100,7 +100,7 @@ def test_closing_while_it_drains_and_twice_at_once():
 def test_giving_up_to_wait_for_the_end_does_not_stop_it():
     async def main(running):
         lockstep = Lockstep(running)
-        stream = await submit(running, SHORT)
+        stream = await enter(running, SHORT)
         draining = asyncio.create_task(running.drain())
         await asyncio.sleep(0)
         draining.cancel()
@@ -116,11 +116,11 @@ def test_a_closed_event_loop_ends_its_sequences_and_nothing_else():
     async def main(running):
         lockstep = Lockstep(running)
         loop = asyncio.new_event_loop()
-        gone = await asyncio.to_thread(loop.run_until_complete, submit(running, ENDLESS))
+        gone = await asyncio.to_thread(loop.run_until_complete, enter(running, ENDLESS))
         loop.close()
-        here = asyncio.create_task(submit(running, SHORT))
+        here = asyncio.create_task(enter(running, SHORT))
         await lockstep.step()
-        assert gone.sequence.finish_reason == FinishReason.ABORTED
+        assert gone.sequences[0].finish_reason == FinishReason.ABORTED
         lockstep.open()
         alone = write_by_definition(SHORT, noise, context=CONTEXT)
         assert await read_all(await here) == alone
@@ -134,12 +134,12 @@ def test_a_task_s_own_error_closes_the_engine_behind_it():
 
     async def main():
         async with AsyncEngine(engine) as running:
-            streams.append(await submit(running, ENDLESS))
+            streams.append(await enter(running, ENDLESS))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(main())
-    assert streams[0].sequence.finish_reason == FinishReason.ABORTED
+    assert streams[0].sequences[0].finish_reason == FinishReason.ABORTED
     assert engine.blocks.free == engine.blocks.count
 
 
@@ -162,11 +162,13 @@ OPEN = """
 import asyncio, sys
 from cutaway.engine import AsyncEngine, StopParams
 from cutaway.sampling import SamplingParams
+from support.async_mock import enter
+from support.engine_mock import Request
 running = AsyncEngine(engine)
 async def main():
     stops = StopParams(max_tokens=500, ignore_eos=True)
-    streams = [await running.submit([5, i], SamplingParams(), stops) for i in range(3)]
-    await anext(streams[0])
+    streams = [await enter(running, Request((5, i), SamplingParams(), stops)) for i in range(3)]
+    await streams[0].read()
     return streams
 """
 ENDS = {

@@ -12,7 +12,7 @@ from cutaway.engine import AsyncEngine, FinishReason, StopParams
 from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, read, read_all, serve, submit
+from support.async_mock import Lockstep, enter, read, read_all, serve, steps_of
 from support.engine_mock import Request, check, make_engine, noise, write_by_definition
 
 CONTEXT = 64
@@ -31,11 +31,11 @@ def broken(_history, _row):
     raise ArithmeticError("the caller's own mistake")
 
 
-def test_generate_yields_what_the_definition_writes():
+def test_steps_are_what_the_definition_writes():
     (request,) = requests(1)
 
     async def main(running):
-        steps = [s async for s in running.generate(request.prompt, request.params, request.stops)]
+        steps = [step async for step in steps_of(await enter(running, request))]
         assert tuple(step.token_id for step in steps) == alone(request).token_ids
         assert [step.index for step in steps] == list(range(12))
 
@@ -57,15 +57,16 @@ def test_samples_share_the_blocks_of_their_leader():
     async def main(running):
         lockstep = Lockstep(running)
         every = [Request((7,) * 40, SamplingParams(seed=i)) for i in range(3)]
-        first = await submit(running, every[0])
-        others = [asyncio.create_task(submit(running, r, leader=first.sequence)) for r in every[1:]]
+        first = await enter(running, every[0])
+        others = [
+            asyncio.create_task(enter(running, r, leader=first.sequences[0])) for r in every[1:]
+        ]
         await lockstep.step()
         lockstep.open()
         for stream in [first, *[await other for other in others]]:
-            tokens = tuple([step.token_id async for step in stream])
-            seed = stream.sequence.seed
-            assert tokens == alone(every[seed]).token_ids
-            assert stream.sequence.num_cached_tokens == (39 if seed else 0)
+            [sequence] = stream.sequences
+            assert await read_all(stream) == alone(every[sequence.seed])
+            assert sequence.num_cached_tokens == (39 if sequence.seed else 0)
 
     serve(make_engine(noise), main)
 
@@ -74,7 +75,7 @@ def test_a_step_of_the_engine_is_one_call_of_the_event_loop():
     async def main(running):
         lockstep, calls = Lockstep(running), []
         first, *others = requests(8)
-        stream = await submit(running, first)
+        stream = await enter(running, first)
         tasks = [asyncio.create_task(read(running, request)) for request in others]
         await lockstep.step()
         loop = asyncio.get_running_loop()
@@ -95,10 +96,9 @@ def test_a_slow_reader_does_not_hold_up_others():
     slow, fast = requests(2, max_tokens=40)
 
     async def main(running):
-        stream = await submit(running, slow)
+        stream = await enter(running, slow)
         assert await read(running, fast) == alone(fast)
-        tokens = tuple([step.token_id async for step in stream])
-        assert tokens == alone(slow).token_ids
+        assert await read_all(stream) == alone(slow)
 
     serve(make_engine(noise), main)
 
@@ -123,9 +123,7 @@ def test_two_event_loops_read_from_one_engine():
 def test_what_cannot_be_is_refused_before_anything_is_read():
     async def main(running):
         with pytest.raises(InputError, match="prompt is empty"):
-            await submit(running, Request(()))
-        with pytest.raises(InputError, match="prompt is empty"):
-            await anext(running.generate((), SamplingParams(), StopParams()))
+            await enter(running, Request(()))
         assert not running.engine.waiting
 
     serve(make_engine(noise), main)
@@ -136,10 +134,10 @@ def test_a_full_queue_is_told_to_who_comes_next():
 
     async def main(running):
         lockstep = Lockstep(running)
-        first = await submit(running, every[0])
+        first = await enter(running, every[0])
         await lockstep.step()
         second = asyncio.create_task(read(running, every[1]))
-        third = asyncio.create_task(submit(running, every[2]))
+        third = asyncio.create_task(enter(running, every[2]))
         await lockstep.step()
         with pytest.raises(QueueFullError, match="full with 1 waiting"):
             await third
@@ -170,9 +168,9 @@ def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(part):
 
     async def main(running):
         engine, lockstep = running.engine, Lockstep(running)
-        streams = [await submit(running, every[0])]
-        more = [asyncio.create_task(submit(running, every[0], leader=streams[0].sequence))]
-        more += [asyncio.create_task(submit(running, every[1])) for _ in range(2)]
+        streams = [await enter(running, every[0])]
+        more = [asyncio.create_task(enter(running, every[0], leader=streams[0].sequences[0]))]
+        more += [asyncio.create_task(enter(running, every[1])) for _ in range(2)]
         engine.backend.failures = part == "run"
         working = engine.backend.copy_blocks
         if part == "copy_blocks":
@@ -182,8 +180,8 @@ def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(part):
         for stream in [*streams, *[await task for task in more]]:
             if part == "copy_blocks" or stream is streams[0]:
                 with pytest.raises(OSError, match="told to fail"):
-                    _ = [step async for step in stream]
-                assert stream.sequence.finish_reason == FinishReason.ABORTED
+                    await read_all(stream)
+                assert stream.sequences[0].finish_reason == FinishReason.ABORTED
             stream.close()
         engine.backend.copy_blocks = working
         assert [await read(running, r) for r in every] == [alone(r) for r in every]
@@ -231,7 +229,7 @@ def test_a_call_runs_on_the_engine_s_thread_between_steps():
 def test_a_call_that_was_given_up_is_not_made():
     async def main(running):
         lockstep, made = Lockstep(running), []
-        stream = await submit(running, requests(1)[0])
+        stream = await enter(running, requests(1)[0])
         task = asyncio.create_task(running.call(made.append, 1))
         await asyncio.sleep(0)
         task.cancel()

@@ -5,13 +5,13 @@ early is a beginning of that; and all blocks come back.
 """
 
 import asyncio
-from contextlib import aclosing
+from contextlib import closing
 from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.async_mock import serve, submit
+from support.async_mock import enter, serve, steps_of
 from support.engine_mock import Request, check, make_engine, narrow, write_by_definition, written
 from support.engine_requests import CONTEXT, REQUESTS, often_wrong
 
@@ -42,10 +42,10 @@ async def visit(running, visit: Visit, seen: list) -> None:
     """Note in ``seen`` the sequence, once there is one, then its steps."""
     for _ in range(visit.comes):
         await running.call(int)
-    stream = await submit(running, visit.request)
-    seen[0] = stream.sequence
-    async with aclosing(stream):
-        async for step in stream:
+    stream = await enter(running, visit.request)
+    [seen[0]] = stream.sequences
+    with closing(stream):
+        async for step in steps_of(stream):
             seen.append(step)
             if len(seen) - 1 == visit.leaves:
                 break

@@ -2,14 +2,14 @@
 
 import asyncio
 import gc
-from contextlib import aclosing
+from contextlib import closing
 from threading import Event
 
 import pytest
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
-from support.async_mock import Lockstep, read_all, serve, submit
+from support.async_mock import Lockstep, enter, read_all, serve
 from support.engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
 
 LONG = Request((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
@@ -22,8 +22,8 @@ def small_engine(**policy):
     return make_engine(noise, block=4, kv_blocks=32, rows=4, **policy)
 
 
-async def by_aclose(stream, task):
-    await stream.aclose()
+async def by_closing(stream, task):
+    stream.close()
     assert await task == "left"
 
 
@@ -34,24 +34,25 @@ async def by_cancelling(stream, task):
 
 
 async def to_the_end(stream):
-    async for _ in stream:
-        pass
+    with closing(stream):
+        while await stream.read():
+            pass
     return "left"
 
 
-@pytest.mark.parametrize("leave", [by_aclose, by_cancelling])
+@pytest.mark.parametrize("leave", [by_closing, by_cancelling])
 @pytest.mark.parametrize("phase", PHASES)
 def test_who_leaves_gives_back_all_blocks_with_the_next_step(phase, leave):
     async def main(running):
         engine, lockstep = running.engine, Lockstep(running)
-        other = await submit(running, OTHER) if phase == "queue" else None
-        pending = asyncio.create_task(submit(running, LONG))
+        other = await enter(running, OTHER) if phase == "queue" else None
+        pending = asyncio.create_task(enter(running, LONG))
         if other:
             await lockstep.step()
         stream = await pending
         task = asyncio.create_task(to_the_end(stream))
         await lockstep.step(PHASES[phase])
-        sequence = stream.sequence
+        [sequence] = stream.sequences
         assert (sequence in engine.waiting) == (phase == "queue")
         assert bool(sequence.output_token_ids) == (phase == "decode")
         assert bool(sequence.blocks) == (phase != "queue")
@@ -69,23 +70,6 @@ def test_who_leaves_gives_back_all_blocks_with_the_next_step(phase, leave):
     serve(small_engine(max_running=1), main)
 
 
-def test_breaking_out_of_generate_ends_the_sequence():
-    async def main(running):
-        generated = running.generate(LONG.prompt, LONG.params, LONG.stops)
-        async with aclosing(generated):
-            async for _ in generated:
-                break
-        await running.call(all_left, running.engine)
-        async for _ in running.generate(LONG.prompt, LONG.params, LONG.stops):
-            break  # the event loop closes a generator that was dropped, soon
-        gc.collect()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        await running.call(all_left, running.engine)
-
-    serve(small_engine(), main)
-
-
 def all_left(engine):
     assert not engine.running
     assert not engine.waiting
@@ -95,7 +79,7 @@ def all_left(engine):
 def test_dropping_a_stream_ends_the_sequence():
     async def main(running):
         lockstep = Lockstep(running)
-        await submit(running, LONG)
+        await enter(running, LONG)
         gc.collect()
         await lockstep.step()
         all_left(running.engine)
@@ -103,35 +87,14 @@ def test_dropping_a_stream_ends_the_sequence():
     serve(small_engine(), main)
 
 
-def test_cancelling_generate_ends_the_sequence():
-    async def main(running):
-        lockstep, seen = Lockstep(running), []
-
-        async def consume():
-            async for step in running.generate(LONG.prompt, LONG.params, LONG.stops):
-                seen.append(step)
-
-        task = asyncio.create_task(consume())
-        await asyncio.sleep(0)
-        await lockstep.step(5)
-        assert seen
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await lockstep.step()
-        all_left(running.engine)
-
-    serve(small_engine(), main)
-
-
 @pytest.mark.parametrize("queued", [False, True])
-def test_cancelling_submit_leaves_nothing(queued):
+def test_cancelling_enter_leaves_nothing(queued):
     """Before the engine has queued it, and after, before the task has heard of that."""
 
     async def main(running):
         engine, lockstep, heard = running.engine, Lockstep(running), Event()
-        first = await submit(running, OTHER)
-        task = asyncio.create_task(submit(running, LONG))
+        first = await enter(running, OTHER)
+        task = asyncio.create_task(enter(running, LONG))
         listen = asyncio.create_task(running.call(heard.set))
         await asyncio.sleep(0)
         if queued:
@@ -142,7 +105,7 @@ def test_cancelling_submit_leaves_nothing(queued):
         with pytest.raises(asyncio.CancelledError):
             await task
         await lockstep.step(2)
-        assert engine.running == [first.sequence]
+        assert engine.running == first.sequences
         assert not engine.waiting
         first.close()
         await lockstep.step()
@@ -154,12 +117,12 @@ def test_cancelling_submit_leaves_nothing(queued):
 def test_a_closed_stream_yields_nothing_more():
     async def main(running):
         lockstep = Lockstep(running)
-        stream = await submit(running, OTHER)
+        stream = await enter(running, OTHER)
         await lockstep.step(6)
-        await anext(stream)
+        assert await stream.read()
         stream.close()
         stream.close()
-        assert [step async for step in stream] == []
+        assert await stream.read() == []
         await lockstep.step()
 
     serve(small_engine(), main)
@@ -168,9 +131,9 @@ def test_a_closed_stream_yields_nothing_more():
 def test_an_abort_by_somebody_else_ends_the_stream():
     async def main(running):
         lockstep = Lockstep(running)
-        stream = await submit(running, LONG)
+        stream = await enter(running, LONG)
         task = asyncio.create_task(to_the_end(stream))
-        abort = asyncio.create_task(running.call(running.engine.abort, stream.sequence))
+        abort = asyncio.create_task(running.call(running.engine.abort, stream.sequences[0]))
         await asyncio.sleep(0)
         await lockstep.step()
         await abort
@@ -184,13 +147,13 @@ def test_a_leader_that_leaves_does_not_take_its_samples_along():
 
     async def main(running):
         lockstep = Lockstep(running)
-        first = await submit(running, LONG)
-        second = asyncio.create_task(submit(running, sample, leader=first.sequence))
+        first = await enter(running, LONG)
+        second = asyncio.create_task(enter(running, sample, leader=first.sequences[0]))
         await lockstep.step(2)
         first.close()
         lockstep.open()
-        tokens = tuple([step.token_id async for step in await second])
-        assert tokens == write_by_definition(sample, noise, context=64).token_ids
+        alone = write_by_definition(sample, noise, context=64)
+        assert await read_all(await second) == alone
 
     serve(small_engine(), main)
 
@@ -200,9 +163,9 @@ def test_leaving_while_guesses_are_checked():
 
     async def main(running):
         lockstep = Lockstep(running)
-        stream = await submit(running, guessing)
+        stream = await enter(running, guessing)
         await lockstep.step(4)
-        assert stream.sequence.speculation.proposed
+        assert stream.sequences[0].speculation.proposed
         stream.close()
         await lockstep.step()
         all_left(running.engine)

@@ -2,10 +2,11 @@
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
 from threading import Semaphore
 
-from cutaway.engine import AsyncEngine
-from support.engine_mock import Request, check, written
+from cutaway.engine import AsyncEngine, AsyncStreams, TokenStep
+from support.engine_mock import Request, Written, check, written
 
 
 def serve(engine, main) -> None:
@@ -29,17 +30,27 @@ async def _serve(engine, main) -> None:
     assert engine.blocks.free == engine.blocks.count
 
 
-def submit(running, request: Request, **more):
-    return running.submit(request.prompt, request.params, request.stops, request.run, **more)
+async def enter(running: AsyncEngine, request: Request, **more) -> AsyncStreams:
+    """Queue one request for one reader. more: as for Engine.add."""
+    return await running.enter(lambda: [request.add_to(running.engine, **more)])
 
 
-async def read(running, request: Request):
+async def read(running, request: Request) -> Written:
     """What a request writes, read to its end."""
-    return await read_all(await submit(running, request))
+    return await read_all(await enter(running, request))
 
 
-async def read_all(stream):
-    return written(stream.sequence, [step async for step in stream])
+async def read_all(streams: AsyncStreams) -> Written:
+    """What is still to come of one request."""
+    [sequence] = streams.sequences
+    return written(sequence, [step async for step in steps_of(streams)])
+
+
+async def steps_of(streams: AsyncStreams) -> AsyncIterator[TokenStep]:
+    """Its steps, one at a time; whoever leaves early closes the streams."""
+    while news := await streams.read():
+        for one in news:
+            yield one.step
 
 
 class Lockstep:

@@ -16,11 +16,10 @@ from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
 
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
-    from cutaway.engine.inbox import AsyncStream, AsyncStreams
+    from cutaway.engine.inbox import AsyncStreams
 
 __all__ = [
     "AsyncEngine",
-    "AsyncStream",
     "AsyncStreams",
     "DraftModel",
     "Engine",
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-_LATER = {"AsyncEngine": "asynchronous", "AsyncStream": "inbox", "AsyncStreams": "inbox"}
+_LATER = {"AsyncEngine": "asynchronous", "AsyncStreams": "inbox"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,9 +7,8 @@ and why a sequence is in a step.
 import asyncio
 import atexit
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import aclosing
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -17,12 +16,9 @@ from time import perf_counter
 from typing import ParamSpec, TypeVar
 
 from cutaway.engine.engine import Engine
-from cutaway.engine.inbox import AsyncStream, AsyncStreams, Inbox
-from cutaway.engine.params import RunParams
+from cutaway.engine.inbox import AsyncStreams, Inbox
 from cutaway.engine.sequence import Sequence, TokenStep
-from cutaway.engine.stops import StopParams
 from cutaway.errors import CutawayError
-from cutaway.sampling import SamplingParams
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,38 +47,6 @@ class AsyncEngine:
         atexit.register(self._exit)
 
     # -- what tasks ask ----------------------------------------------------------------------
-
-    async def generate(
-        self,
-        prompt_token_ids: Iterable[int],
-        params: SamplingParams,
-        stops: StopParams,
-        run: RunParams | None = None,
-        *,
-        leader: Sequence | None = None,
-    ) -> AsyncGenerator[TokenStep, None]:
-        """Continue a prompt, yielding each TokenStep as it is made. Errors as for submit."""
-        stream = await self.submit(prompt_token_ids, params, stops, run, leader=leader)
-        async with aclosing(stream):
-            async for step in stream:
-                yield step
-
-    async def submit(
-        self,
-        prompt_token_ids: Iterable[int],
-        params: SamplingParams,
-        stops: StopParams,
-        run: RunParams | None = None,
-        *,
-        leader: Sequence | None = None,
-    ) -> AsyncStream:
-        """Queue a sequence, as ``Engine.add``; its steps are read from what is returned.
-
-        InputError if it does not fit the model, QueueFullError if the queue is full, and
-        CutawayError as for call.
-        """
-        add = partial(self.engine.add, prompt_token_ids, params, stops, run, leader=leader)
-        return AsyncStream(await self.enter(lambda: [add()]))
 
     async def enter(self, add: Callable[[], Iterable[Sequence]]) -> AsyncStreams:
         """Queue what ``add`` gives, which is called between two steps, for one reader: all or none.

@@ -6,7 +6,7 @@ and who else reads.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import finalize
@@ -95,35 +95,3 @@ class AsyncStreams:
         for inbox in self._inboxes:
             inbox.steps.clear()
         return steps
-
-
-class AsyncStream(AsyncIterator[TokenStep]):
-    """The steps of one sequence as they are made, one at a time.
-
-    Closing it early, dropping it, or cancelling a task that waits for its next step ends the
-    sequence as "aborted". Raises what the sequence, or a step of the whole engine, failed with.
-    """
-
-    def __init__(self, streams: AsyncStreams) -> None:
-        self.sequence, self._streams = streams.sequences[0], streams
-        self._read: deque[TokenStep] = deque()
-
-    async def __anext__(self) -> TokenStep:
-        if not self._read:
-            try:
-                self._read.extend(news.step for news in await self._streams.read())
-            except asyncio.CancelledError:
-                self.close()
-                raise
-        if not self._read:
-            raise StopAsyncIteration
-        return self._read.popleft()
-
-    def close(self) -> None:
-        """End the sequence if it has not ended; nothing more is read. Does not wait."""
-        self._read.clear()
-        self._streams.close()
-
-    async def aclose(self) -> None:
-        """As close, for ``contextlib.aclosing``."""
-        self.close()
