@@ -13,6 +13,7 @@ import load
 import soak
 from cutaway.api import llm
 from cutaway.engine import Policy
+from cutaway.loading import model
 
 SMALL = ["--requests", "80", "--kv-tokens", "192"]
 
@@ -21,7 +22,7 @@ SMALL = ["--requests", "80", "--kv-tokens", "192"]
 def few_rows(monkeypatch):
     """Prompts are computed in many pieces, and few run at once."""
     policy = partial(Policy, max_rows=24, max_rows_beside=12, max_running=6)
-    monkeypatch.setattr(llm, "Policy", policy)
+    monkeypatch.setattr(model, "Policy", policy)
 
 
 def run(tiny_path, capsys, *more):
@@ -63,9 +64,9 @@ def test_what_differs_or_is_lost_is_an_error(tiny_path, monkeypatch, capsys, wro
 
 
 def test_the_same_seed_asks_the_same(tiny_path):
-    model = llm.LLM(tiny_path, progress=False)
+    opened = llm.LLM(tiny_path, progress=False)
     asked = SimpleNamespace(seed=3, kv_tokens=192, prompt_tokens=256, max_tokens=96)
-    visits = partial(load.visits, model, asked, soak.PHASES, "prefill", rate=2.0)
+    visits = partial(load.visits, opened, asked, soak.PHASES, "prefill", rate=2.0)
     first, second = (list(islice(visits(), 200)) for _ in range(2))
     assert first == second
     assert all(1 <= len(v.prompt) <= 64 and v.options["max_tokens"] <= 64 for v in first)
