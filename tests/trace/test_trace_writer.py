@@ -32,12 +32,12 @@ def test_the_file_can_be_read_after_every_step(run, ending, tmp_path):
     assert Trace.read(path).end is None
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run():
     return some(runs().filter(lambda run: len(run[1]) > 1 and run[2]))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def head(run):
     return run[0]
 
@@ -46,7 +46,7 @@ def some(strategy):
     """The same one every time."""
     found = []
 
-    @settings(max_examples=50, derandomize=True, database=None)
+    @settings(max_examples=20, derandomize=True, database=None)
     @given(strategy)
     def take(value):
         found.append(value)

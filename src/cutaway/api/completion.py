@@ -66,7 +66,7 @@ class Completion:
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
         from cutaway.trace.figures import bits  # not before: 20 ms of a cold start
-        from cutaway.trace.html import Chip, legend, strip, style, tag
+        from cutaway.trace.html import Chip, by_surprise
 
         chips = [
             Chip(s.text, bits(s.logprob), f"token {s.token_id}: {bits(s.logprob):.2f} bits")
@@ -74,7 +74,7 @@ class Completion:
         ]
         if held_back := self.text[sum(len(step.text) for step in self.steps) :]:
             chips.append(Chip(held_back, None, "held back until the text was aborted"))
-        return tag("div", style(), strip(chips), legend(), class_="cutaway")
+        return by_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``--json`` prints: every field but ``steps``, whose logprobs it has."""

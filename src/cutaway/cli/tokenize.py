@@ -4,7 +4,6 @@ from argparse import ArgumentParser, Namespace
 
 from cutaway.cli import arguments
 from cutaway.cli.terminal import streams
-from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -49,5 +48,5 @@ def run(args: Namespace) -> int:
         for token_id, name in zip(ids, names, strict=True):
             print(f"{token_id:>7}  {name!r}")
         for note in tokenizer.notes(ids, text if args.special else None):
-            say(f"note: {note}")
+            streams.tell(f"note: {note}")
     return 0

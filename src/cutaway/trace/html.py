@@ -88,6 +88,12 @@ def colour(share: float) -> str:
     return "#{:02x}{:02x}{:02x}".format(*cividis(share))
 
 
+def by_surprise(chips: Iterable[Chip], facts: str = "") -> Markup:
+    """A text for a notebook: a line of facts, the tokens, and what their marks mean."""
+    line = [tag("p", facts, class_="legend")] if facts else []
+    return tag("div", style(), *line, strip(chips), legend(), class_="cutaway")
+
+
 def _level_rule(i: int) -> str:
     return f".cutaway .s{i}{{border-bottom:{1 + i / 2:g}px solid {colour(i / _LEVELS)}}}\n"
 

@@ -1,22 +1,22 @@
-"""Reading a trace: the whole file at once, also one that was cut short.
+"""Reading a trace, also one that was cut short.
 
-Knows lines, gzip, and that the records must agree with each other; nothing is believed
-unchecked. Refuses to know models.
+Knows that the records must agree with each other; nothing is believed unchecked.
 """
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from cutaway.errors import FormatError, InputError
+from cutaway.trace.figures import bits, chain_label, percent, probability
+from cutaway.trace.html import Chip, by_surprise
+from cutaway.trace.inflate import whole_lines
 from cutaway.trace.record import End, Head, Step, Token
-
-_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -41,29 +41,33 @@ class Trace:
         no trace; what follows the last whole line of an aborted run is left out."""
         file = Path(path)
         try:
-            raw = file.read_bytes()
+            with file.open("rb") as stream:
+                return cls._from(stream, file)
+        except FormatError:
+            raise
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise InputError(f"{file}: the trace cannot be read: {why}") from error
-        return cls.parse(raw, file)
 
     @classmethod
     def parse(cls, raw: bytes, path: Path | None = None) -> "Trace":
         """From the bytes of a file."""
+        return cls._from(BytesIO(raw), path)
+
+    @classmethod
+    def _from(cls, file: BinaryIO, path: Path | None) -> "Trace":
         records, name = _Records(), str(path or "the trace")
+        digest, number = sha256(), 1
         try:
-            lines = _unzipped(raw).split(b"\n")
-        except (ValueError, zlib.error) as error:
-            raise FormatError(f"{name}: the gzip stream is damaged: {error}") from error
-        for number, line in enumerate(lines[:-1], start=1):
-            try:
+            for line in whole_lines(file, digest.update):
                 records.take(line)
-            except ValueError as error:
-                raise FormatError(f"{name}, line {number}: {error}") from error
+                number += 1
+        except ValueError as error:
+            raise FormatError(f"{name}, line {number}: {error}") from error
         if records.head is None:
             raise FormatError(f"{name}: this is not a trace: it has no whole line")
-        digest, steps = sha256(raw).hexdigest(), tuple(records.steps)
-        return cls(records.head, records.tokens, steps, records.end, digest, path)
+        steps = tuple(records.steps)
+        return cls(records.head, records.tokens, steps, records.end, digest.hexdigest(), path)
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
@@ -88,9 +92,20 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
-        from cutaway.trace.page import snippet  # which reads traces
+        return by_surprise(map(self._chip, self.steps), self._facts())
 
-        return snippet(self)
+    def _facts(self) -> str:
+        head = self.head
+        ended = self.end.reason if self.end else "cut short, or still going on"
+        by, count = f"{head.backend} {head.tier}", f"{len(self.steps)} steps"
+        return " · ".join([f"seed {head.seed}", chain_label(head.chain), by, count, ended])
+
+    def _chip(self, step: Step) -> Chip:
+        title = (
+            f"step {step.index}: {percent(probability(step.logprob))}, "
+            f"{bits(step.logprob):.2f} bits, rank {step.rank}, {step.source}"
+        )
+        return Chip(self.name_of(step.token_id), bits(step.logprob), title)
 
     def _token(self, token_id: int) -> Token:
         # Unknown are only those of a prompt whose run was cut short before its first step.
@@ -157,16 +172,6 @@ class _Records:
             raise ValueError(f"token {token_id} has no line of its own before this one")
 
 
-def _unzipped(raw: bytes) -> bytes:
-    """As far as the stream goes: an aborted run has no end mark."""
-    if not raw.startswith(_GZIP):
-        return raw
-    stream = zlib.decompressobj(wbits=31)
-    data = stream.decompress(raw)
-    _require(not stream.unused_data, "something follows its end")
-    return data
-
-
 def _object(line: bytes) -> dict[str, Any]:
     try:
         data = json.loads(line.decode(), parse_constant=_refuse)
@@ -184,6 +189,3 @@ def _refuse(constant: str) -> NoReturn:
 def _require(holds: bool, sentence: str) -> None:
     if not holds:
         raise ValueError(sentence)
-
-
-__all__ = ["Trace"]
