@@ -16,28 +16,44 @@ int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 }  // namespace
 
+size_t key_bytes(int kv_heads, int head_dim) { return (size_t)kv_heads * head_dim * kKvBlock * 2; }
+size_t value_bytes(int kv_heads, int head_dim) { return key_bytes(kv_heads, stride_of(head_dim)); }
+
 Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Turn turn)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
-      keys_(plan.claim_kv((size_t)s.kv_heads * s.head_dim * kKvBlock * 2) / 2),
-      values_(plan.claim_kv((size_t)s.kv_heads * stride_of(s.head_dim) * kKvBlock * 2) / 2),
+      keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim)) / 2),
+      values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim)) / 2),
       angles_(plan.angles(std::move(turn))) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
       (int)angles_->turn().frequencies.size() > s.head_dim / 2)
     throw std::invalid_argument("attention: these heads are not supported");
 }
 
+// The largest limit of some rows. A limit before the window would leave a row nothing to see.
+int Attend::last_seen(const Batch& b, int first_row, int last_row) const {
+  int last = -1;
+  for (int i = first_row; i <= last_row; i++) {
+    if (shape_.window && b.limits[i] <= b.positions[i] - shape_.window)
+      throw std::invalid_argument("batch: a limit lies before its row's window");
+    last = std::max(last, b.limits[i]);
+  }
+  return last;
+}
+
 void Attend::prepare(Step& step) {
   const Batch& b = step.batch;
-  int last = -1;
-  for (int i = 0; i < b.rows; i++) last = std::max(last, b.positions[i]);
-  angles_->reach(last);
+  const int farthest = b.rows ? *std::max_element(b.positions, b.positions + b.rows) : -1;
+  angles_->reach(farthest);
   tiles_.clear();
+  int last = -1;
   for (int s = 0; s < (int)step.segments.size(); s++) {
     const auto& segment = step.segments[s];
     const int rows = segment.rows * group_;
     for (int first = 0; first < rows; first += kMostRows) {
       const int n = std::min(kMostRows, rows - first);
-      tiles_.push_back({s, first, n, b.positions[segment.first + (first + n - 1) / group_]});
+      const int seen = last_seen(b, segment.first + first / group_, segment.first + (first + n - 1) / group_);
+      tiles_.push_back({s, first, n, seen});
+      last = std::max(last, seen);
     }
   }
   chunks_ = last / kKvChunk + 1;
@@ -96,11 +112,11 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   const auto& segment = step.segments[tile.segment];
   const Batch& b = step.batch;
   const float* q[kMostRows];
-  int32_t position[kMostRows];
+  int32_t position[kMostRows], limit[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
     q[r] = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
-    position[r] = b.positions[row];
+    position[r] = b.positions[row], limit[r] = b.limits[row];
     float* mine = run + r * partial();
     std::fill(mine, mine + partial(), 0.0f);
     mine[0] = -INFINITY;
@@ -108,7 +124,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   float peak[kMostRows], total[kMostRows], out[kMostRows * kMostDim];
   const size_t key_head = (size_t)shape_.head_dim * kKvBlock, value_head = (size_t)stride_ * kKvBlock;
   const uint16_t* kv = step.plan.kv(0);
-  AttendChunk c{q, position, tile.rows, shape_.head_dim, stride_, 0, 0,
+  AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0,
                 b.tables + (size_t)segment.sequence * b.table_cols,
                 kv + keys_ + kv_head * key_head, kv + values_ + kv_head * value_head,
                 step.plan.kv_bytes() / 2,

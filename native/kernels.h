@@ -11,7 +11,7 @@ constexpr int kTiles = 4;
 // Query rows of one KV head over one chunk of its history.
 struct AttendChunk {
   const float* const* q;    // query rows, head_dim each
-  const int32_t* position;  // of each query row; it sees 0 … position
+  const int32_t *position, *limit;  // of each query row; it sees 0 … limit
   int rows;                 // 1 … 6
   int head_dim, head_stride;  // V rows are head_stride halves apart, a multiple of 16
   int start, count;         // first token of the chunk, tokens to look at
@@ -19,7 +19,7 @@ struct AttendChunk {
   const uint16_t *keys, *values;  // of block 0, this layer and this head
   size_t block_step;              // halves from one KV block to the next
   float scale, softcap;     // softcap 0: none
-  int window;               // tokens seen, itself included; 0: all
+  int window;               // position - window + 1 is the first seen; 0: all are
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
 };
 

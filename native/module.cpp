@@ -1,6 +1,7 @@
 // The Python face of the kernels: numbers and arrays in, arrays out, the GIL released while it works.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -71,11 +72,13 @@ struct Arena {
 std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints positions, Ints sequences,
-                                               Table tables, Ints logit_rows) {
-  if (positions.size() != tokens.size() || sequences.size() != tokens.size())
-    throw std::invalid_argument("batch: tokens, positions and sequences differ in length");
+                                               Table tables, Ints logit_rows, std::optional<Ints> limits) {
+  const size_t rows = tokens.size();
+  if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows))
+    throw std::invalid_argument("batch: tokens, positions, sequences and limits differ in length");
   const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
-                    (int)tokens.size(), (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size()};
+                    (int)rows, (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size(),
+                    limits ? limits->data() : nullptr};
   const float* logits;
   {
     WithoutGil release;
@@ -154,6 +157,11 @@ NB_MODULE(_native, m) {
     return (packed_bytes(format_of(format), rows, cols) + 63) / 64 * 64;
   });
 
+  m.attr("KV_BLOCK") = kKvBlock;
+  m.def("kv_block_bytes", [](int kv_heads, int head_dim) {
+    return key_bytes(kv_heads, head_dim) + value_bytes(kv_heads, head_dim);
+  }, "kv_heads"_a, "head_dim"_a, "Of one layer's keys and values, of KV_BLOCK tokens.");
+
   nb::class_<Plan>(m, "Plan")
       .def("__init__",
            [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context) {
@@ -161,6 +169,7 @@ NB_MODULE(_native, m) {
              self->context = context;
            }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a)
       .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
+      .def_prop_ro("kv_block_bytes", &Plan::kv_bytes)
       .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
       .def("embed", [](Plan& p, const Packed& table, Where out) {
         p.vocab = table.rows;
@@ -194,7 +203,8 @@ NB_MODULE(_native, m) {
          "halves"_a, "magnitude"_a, "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
-      .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a);
+      .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
+           "limits"_a = nb::none());
 
   bind_sampler(m);
   bind_measure(m);

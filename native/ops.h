@@ -114,6 +114,10 @@ struct AttendShape {
   int window;            // 0: all
 };
 
+// What a KV block takes for the keys, and for the values, of one layer.
+size_t key_bytes(int kv_heads, int head_dim);
+size_t value_bytes(int kv_heads, int head_dim);
+
 // Turn q and k, store k and v, attend.
 class Attend : public Op {
  public:
@@ -122,7 +126,8 @@ class Attend : public Op {
   void run(Step& step, int thread) override;
 
  private:
-  struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest position
+  struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest limit
+  int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* peak, int stride) const;

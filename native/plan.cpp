@@ -88,9 +88,23 @@ void Plan::check(const Batch& b) const {
     for (int j = begins ? 0 : position / kKvBlock; j <= position / kKvBlock; j++)
       if (table[j] < 0 || table[j] >= kv_blocks) bad("a block table names no KV block");
   }
+  if (b.limits) check_limits(b);
   if (b.logits > b.rows) bad("more logit rows than rows");
   for (int i = 0; i < b.logits; i++)
     if (b.logit_rows[i] < 0 || b.logit_rows[i] >= b.rows) bad("a logit row is not one of the rows");
+}
+
+// What a row may see must lie in its block table; that it was stored is the caller's promise.
+void Plan::check_limits(const Batch& b) const {
+  const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
+  for (int i = 0; i < b.rows; i++) {
+    const int limit = b.limits[i];
+    if (limit < 0 || limit >= context || limit / kKvBlock >= b.table_cols)
+      bad("a limit is outside the context or its block table");
+    const int32_t* table = b.tables + (size_t)b.sequences[i] * b.table_cols;
+    for (int j = b.positions[i] / kKvBlock + 1; j <= limit / kKvBlock; j++)
+      if (table[j] < 0 || table[j] >= kv_blocks) bad("a block table names no KV block");
+  }
 }
 
 void Plan::reserve_kv() {
@@ -128,8 +142,10 @@ void Plan::reserve(int rows, int logits) {
   }
 }
 
-const float* Plan::run(const Batch& batch) {
-  check(batch);
+const float* Plan::run(const Batch& given) {
+  check(given);
+  Batch batch = given;
+  if (!batch.limits) batch.limits = batch.positions;
   const PlainArithmetic plain;
   reserve(batch.rows, batch.logits);
   Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits}};

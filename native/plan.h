@@ -15,6 +15,7 @@ namespace cutaway {
 struct Batch {
   const int32_t *tokens, *positions, *sequences, *tables, *logit_rows;
   int rows, table_rows, table_cols, logits;
+  const int32_t* limits = nullptr;  // of each row: the last position it sees; null: its own
 };
 
 // A buffer's columns: where an op reads or writes.
@@ -127,6 +128,7 @@ class Plan {
  private:
   friend struct Step;
   void check(const Batch& batch) const;
+  void check_limits(const Batch& batch) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
   void reserve_kv();

@@ -103,7 +103,9 @@ def test_a_model_is_shown_as_its_file_has_it(capsys, tmp_path):
     assert card["begin"]["id"] == llm.tokenizer.bos_id
     assert (card["template"], card["template_origin"]) == ("{{ x }}", "tokenizer.chat_template")
     stored = sum(stored["bytes"] for stored in card["formats"].values())
-    assert card["kv_bytes"] == llm.backend.kv_bytes  # heads of 8, whose values are padded to 16
+    assert (
+        card["kv_bytes"] == llm.backend.kv.bytes_per_token
+    )  # heads of 8, whose values are padded to 16
     assert card["memory"] == {"context": 100, "bytes": stored + 100 * card["kv_bytes"]}
     assert sum(stored["tensors"] for stored in card["formats"].values()) == len(llm.graph.shapes)
 

@@ -20,7 +20,7 @@ def numbers(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def run(x, build, weights=None, positions=None):
+def run(x, build, weights=None, positions=None, limits=None):
     """What build(graph, x) makes of the rows x (M, n), one text at the given positions."""
     held = {"x.weight": x} | (weights or {})
     graph = Graph({name: w.shape for name, w in held.items()})
@@ -30,7 +30,8 @@ def run(x, build, weights=None, positions=None):
     every = np.arange(len(x), dtype=np.int32)
     places = every if positions is None else np.array(positions, np.int32)
     tables = np.arange(blocks, dtype=np.int32)[None]
-    return backend.run(Batch(every, places, np.zeros(len(x), np.int32), tables, every))
+    batch = Batch(every, places, np.zeros(len(x), np.int32), tables, every, limits)
+    return backend.run(batch)
 
 
 def gelu(x):
@@ -165,9 +166,14 @@ def test_yarn_makes_attention_sharper_by_the_paper():
 @pytest.mark.parametrize("window", [0, 1, 5, 100])
 @pytest.mark.parametrize("softcap", [0.0, 1.5])
 @pytest.mark.parametrize("scale", [0.5, 2.0])
-def test_attend(window, softcap, scale):
+@pytest.mark.parametrize("limited", [False, True])
+def test_attend(window, softcap, scale, limited):
     """4 heads on 2 key-value heads, over more than one KV block."""
     heads, kv_heads, d, length = 4, 2, 3, KV_BLOCK + 8
+    limits = np.arange(length, dtype=np.int32)
+    if limited:  # each to any place behind its window's first
+        first = np.maximum(0, limits - window + 1) if window else 0 * limits
+        limits = RNG.integers(first, length).astype(np.int32)
     q, k, v = (numbers(length, n * d) for n in (heads, kv_heads, kv_heads))
     ours = run(
         q,
@@ -176,10 +182,11 @@ def test_attend(window, softcap, scale):
             scale=scale, softcap=softcap, window=window,
         ),
         {"k.weight": k, "v.weight": v},
+        limits=limits if limited else None,
     )  # fmt: skip
     expected = np.zeros((length, heads, d))
     for t in range(length):
-        seen = range(max(0, t - window + 1) if window else 0, t + 1)
+        seen = range(max(0, t - window + 1) if window else 0, limits[t] + 1)
         for h in range(heads):
             at = slice(h // 2 * d, h // 2 * d + d)
             own = q[t, h * d : h * d + d].astype(float)
@@ -190,6 +197,14 @@ def test_attend(window, softcap, scale):
                 share
             )
     np.testing.assert_allclose(ours, expected.reshape(length, -1), **NEAR)
+
+
+def test_a_limit_before_the_window_is_refused():
+    def attend(g, x):
+        g.attend(x, x, x, layer=0, heads=1, kv_heads=1, head_dim=2, scale=1.0, window=2)
+
+    with pytest.raises(ValueError, match="before its row's window"):
+        run(numbers(4, 2), attend, limits=np.array([0, 1, 2, 1], np.int32))
 
 
 @pytest.mark.parametrize(("used", "share_one"), [(1, True), (2, True), (2, False), (5, False)])

@@ -5,51 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.attention_by_definition import in_order, random_qkv, textbook
 from support.native_plans import TIERS, assert_same_bits, attention
 
 BEST = TIERS[0]
-
-
-def textbook(
-    qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
-    halves=False, magnitude=1.0, scale=None,
-):  # fmt: skip
-    """One sequence, qkv (T, width), in float64; keys and values as float16 holds them."""
-    length, d = len(qkv), head_dim
-    q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
-    q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
-    half = np.arange(0, rope_dim, 2)
-    angle = np.arange(length)[:, None, None] * base ** (-half / max(rope_dim, 1))
-    cos, sin = ((magnitude * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
-    middle = rope_dim // 2
-    pair = (
-        (slice(middle), slice(middle, rope_dim))
-        if halves
-        else (slice(0, rope_dim, 2), slice(1, rope_dim, 2))
-    )
-    for a in (q, k):
-        x, y = (a[..., part].copy() for part in pair)
-        a[..., pair[0]], a[..., pair[1]] = x * cos - y * sin, x * sin + y * cos
-    k, v = (np.repeat(a.astype(np.float16).astype(float), heads // kv_heads, 1) for a in (k, v))
-    scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
-    if softcap:
-        scores = softcap * np.tanh(scores / softcap)
-    ago = np.arange(length)[:, None] - np.arange(length)
-    scores[:, (ago < 0) | ((ago >= window) if window else False)] = -np.inf
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    return np.einsum("hrt,thd->rhd", weights, v).reshape(length, -1)
-
-
-def random_qkv(shape, length, sequences=1, seed=0):
-    width = (shape["heads"] + 2 * shape["kv_heads"]) * shape["head_dim"]
-    rng = np.random.default_rng(seed)
-    return (rng.normal(size=(sequences, length, width)) * 1.5).astype(np.float32)
-
-
-def in_order(length, sequences=1):
-    blocks = -(-length // 32)
-    return np.arange(sequences * blocks).reshape(sequences, blocks)
 
 
 def check(shape, length, *, cuts=(512,), tiers=TIERS, threads=1, tolerance=2e-5):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cutaway.backends import HostSampling, KVGroup, KVLayout
 from cutaway.engine import (
     DraftModel,
     Engine,
@@ -82,16 +83,15 @@ def broken_after(tokens: tuple[int, ...], value: float) -> Model:
 # -- the backend -------------------------------------------------------------------------------
 
 
-class MockBackend:
+class MockBackend(HostSampling):
     """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says."""
 
     name = tier = "mock"
-    threads, kv_bytes = 0, 4
-    pool = None
+    threads = 0
 
     def __init__(self, kv_blocks: int, model: Model = noise, block: int = 32) -> None:
         self.kv_blocks, self.model = kv_blocks, model
-        self.block = self.kv_block = block
+        self.block, self.kv = block, KVLayout(block, (KVGroup((0,), 0, "tokens", 4),))
         self.most_rows = 512
         self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
         self.runs: list[int] = []

@@ -70,10 +70,11 @@ def turns(rope_dim, base):
     return Rope(dim=rope_dim, base=base).frequencies() if rope_dim else []
 
 
-def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
+def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None):
     """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
 
     All sequences go through every call side by side, sequence s in the blocks tables[s].
+    limits (sequences, T): the last position that each row sees.
     """
     heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
     count, length, width = qkv.shape
@@ -96,7 +97,8 @@ def attention(tier, qkv, shape, *, threads=1, tables, cuts, sequences=1):
         tokens = int32([s * length + part for s in range(count)]).ravel()
         which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
         every = np.arange(len(tokens), dtype=np.int32)
-        logits = plan.run(tokens, int32(np.tile(part, count)), which, int32(tables), every)
+        seen = None if limits is None else int32(limits[:, start:stop]).ravel()
+        logits = plan.run(tokens, int32(np.tile(part, count)), which, int32(tables), every, seen)
         result[:, start:stop] = logits[:, : heads * d].reshape(count, stop - start, -1)
     return result
 

@@ -202,7 +202,7 @@ def open_llm(path: Path, threads: int, kv_blocks: int) -> LLM:
 
 def new_engine(llm: LLM, *, rows: int = 512, **policy) -> Engine:
     """Another engine on the model's backend, whose own must not be used meanwhile."""
-    assert llm.backend.kv_block == BLOCK
+    assert llm.backend.kv.block_tokens == BLOCK
     made = Policy(max_rows=rows, max_rows_beside=rows, **policy)
     return Engine(llm.backend, llm.engine.limits, llm.engine.token_bytes, made)
 

@@ -100,7 +100,7 @@ class LLM:
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         context, kv_tokens = setup.tokens(self.config.context_length)
         self.backend = backends.load(
-            setup.backend or backends.default(), self.graph, file,
+            setup.backend, self.graph, file,
             kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=context, threads=setup.threads,
         )  # fmt: skip
         limits = Limits(

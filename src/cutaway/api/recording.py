@@ -101,7 +101,7 @@ def _head(
         candidates=run.candidates,
         watch=run.watch,
         end_ids=tuple(machine.tokenizer.end_ids),
-        kv_bytes=backend.kv_bytes,
+        kv_bytes=backend.kv.bytes_per_token,
         parent=parent,
     )
 

@@ -1,44 +1,81 @@
-"""How the ops of a graph are computed. Refuses to know sequences, requests and sampling."""
+"""How the ops of a graph are computed. Refuses to know sequences and requests."""
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from logging import getLogger
 
-from cutaway.backends.base import KV_BLOCK, Backend, Batch, Logits, Watch
+from cutaway.backends.base import (
+    KV_BLOCK,
+    Backend,
+    Batch,
+    HostSampling,
+    KVGroup,
+    KVLayout,
+    Logits,
+    Watch,
+)
 from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.weights import ModelFile
 
-if TYPE_CHECKING:
-    from cutaway._native import Pool
-
 BACKENDS = ("cpu", "reference")
 MAX_THREADS = 1023  # of the native pool
 
-__all__ = ["BACKENDS", "KV_BLOCK", "Backend", "Batch", "Logits", "Watch", "default", "load"]
+__all__ = [
+    "BACKENDS",
+    "KV_BLOCK",
+    "Backend",
+    "Batch",
+    "HostSampling",
+    "KVGroup",
+    "KVLayout",
+    "Logits",
+    "Watch",
+    "default",
+    "kv_layout",
+    "load",
+]
 
 
 def default() -> str:
-    """The backend of a request that names none: the native one where it was built."""
+    """The backend where none is named: the native one where it was built."""
     return "cpu" if find_spec("cutaway._native") else "reference"
 
 
+def kv_layout(graph: Graph) -> KVLayout:
+    """How the default backend keeps the keys and values of a graph."""
+    if default() == "cpu":
+        from cutaway.backends import cpu
+
+        return cpu.kv_layout(graph)
+    from cutaway.backends import reference
+
+    return reference.kv_layout(graph)
+
+
 def load(
-    name: str,
+    name: str | None,
     graph: Graph,
     file: ModelFile,
     *,
     kv_blocks: int,
     context: int,
     threads: int | None = None,
-    pool: "Pool | None" = None,
+    beside: Backend | None = None,
 ) -> Backend:
     """Prepare a graph and its weights for running. InputError for an unknown backend.
 
-    pool: threads of another backend that never runs at the same time, instead of ``threads``
+    name: None takes the default, and logs a warning where that is the slow one
+    beside: a backend of the same name that never runs at the same time, whose threads to use
     """
+    if name is None and (name := default()) != "cpu":
+        getLogger("cutaway").warning(
+            "cutaway was installed without its native part: the reference backend computes, "
+            "which is about ten times slower"
+        )
     if name == "cpu":
         from cutaway.backends.cpu import CpuBackend
 
+        pool = beside.pool if isinstance(beside, CpuBackend) else None
         return CpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool
         )

@@ -1,27 +1,21 @@
-"""What every backend takes and gives: a Batch of rows in, logits out.
+"""What every backend takes and gives: a Batch of rows in, logits out, tokens from the logits.
 
-A backend computes the ops of a graph. It knows tensors, weights and where a KV block
-lies in memory; it refuses to know sequences, requests and sampling: rows are rows.
+A backend computes the ops of a graph, keeps keys and values in KV blocks, and samples the rows
+that it computed. Refuses to know sequences, requests and schedules: rows are rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.model import Graph
-
-if TYPE_CHECKING:
-    from cutaway._native import Pool
+from cutaway import sampling
+from cutaway.sampling import ReadRow, Request, Sampled, read_rows
 
 KV_BLOCK = 32
 """Tokens per KV block."""
-
-LANES = 16
-"""Rows of a panel of ``cpu``, and the halves that the rows of its values are padded to."""
-_HALF = 2  # bytes
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -36,8 +30,13 @@ class Batch:
     tokens, positions  (M,)    the token of each row and its absolute position
     sequences          (M,)    which row of ``block_tables`` holds the row's history; rows of
                                one sequence are neighbours, in the order of their positions
-    block_tables       (S, B)  KV block ids by position // KV_BLOCK; -1 where unused
+    block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
     logit_rows         (L,)    the rows whose logits are wanted
+    limits             (M,)    the last position that each row sees; None: its own (causal)
+
+    A row's limit may lie before its position or behind it, as far as keys and values are stored
+    by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
+    the first position that a row sees is ``position - window + 1``, whatever its limit.
     """
 
     tokens: Ints
@@ -45,13 +44,36 @@ class Batch:
     sequences: Ints
     block_tables: Ints
     logit_rows: Ints
+    limits: Ints | None = None
 
 
-def kv_bytes(graph: Graph) -> int:
-    """What ``cpu`` keeps of one token's keys and values, in all layers."""
-    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
-    widths = [(a["kv_heads"], a["head_dim"]) for a in attends]
-    return sum(heads * (dim + -(-dim // LANES) * LANES) * _HALF for heads, dim in widths)
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Layers whose keys and values are kept alike.
+
+    layers           their numbers in the graph
+    window           how many tokens of a sequence are kept, the latest; 0: all
+    format           of one number: "F16" or "F32"
+    bytes_per_token  in all of these layers together
+    """
+
+    layers: tuple[int, ...]
+    window: int
+    format: str
+    bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """How a backend keeps keys and values: in blocks of ``block_tokens`` tokens, group by group."""
+
+    block_tokens: int
+    groups: tuple[KVGroup, ...]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Of one token in all layers."""
+        return sum(group.bytes_per_token for group in self.groups)
 
 
 class Backend(Protocol):
@@ -60,27 +82,30 @@ class Backend(Protocol):
     name: str
     kv_blocks: int
     """How many KV blocks the backend has room for; ids are 0 … kv_blocks - 1."""
-    kv_block: int
-    """Tokens per KV block."""
-    kv_bytes: int
-    """What the keys and values of one token take, in all layers."""
+    kv: KVLayout
     tier: str
     """The instruction set that computes."""
     threads: int
-    """How many compute; 0 where somebody else decides."""
-
-    @property
-    def pool(self) -> "Pool | None":
-        """Threads that others may use between two runs; None where there are none to lend."""
-        ...
+    """How many compute; 0 where a library decides."""
 
     def run(self, batch: Batch) -> Logits:
         """Compute the rows, store their keys and values, return logits (L, vocab).
 
-        A row attends to positions 0 … its own in its sequence's blocks: those of earlier
+        A row attends to positions 0 … its limit in its sequence's blocks: those of earlier
         runs and those of this batch. Nothing else is read, so a block's old content is harmless.
         The result may be reused by the next call: copy what you keep.
+        ValueError where a limit is negative, outside the block table, or before the row's window.
         """
+        ...
+
+    def sample(self, logits: Logits, draws: Sequence[Request]) -> list[Sampled | Exception]:
+        """A token for each row of logits (rows, vocab); see ``sampling.sample``."""
+        ...
+
+    def read(
+        self, logits: Logits, next_ids: Sequence[int | None], top: int
+    ) -> list[ReadRow | Exception]:
+        """How likely each row found a known next token; see ``sampling.read_rows``."""
         ...
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -89,3 +114,17 @@ class Backend(Protocol):
         ValueError where an id names no block, or a target is a source too or named twice.
         """
         ...
+
+
+class HostSampling:
+    """Sampling of a backend that has nothing better: in this process, on the calling thread."""
+
+    def sample(self, logits: Logits, draws: Sequence[Request]) -> list[Sampled | Exception]:
+        """See ``Backend``."""
+        return sampling.sample(logits, draws)
+
+    def read(
+        self, logits: Logits, next_ids: Sequence[int | None], top: int
+    ) -> list[ReadRow | Exception]:
+        """See ``Backend``."""
+        return read_rows(logits, next_ids, top)

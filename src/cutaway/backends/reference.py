@@ -3,7 +3,7 @@
 Knows how each op is computed, on weights decoded to float32, and keeps keys and values
 in blocks. It is the oracle: it computes what the faster backends approximate. Slow and
 hungry on purpose (4 bytes a weight).
-Refuses to know sequences, requests and sampling.
+Refuses to know sequences and requests.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,19 +12,25 @@ from math import erf, pi, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.backends.base import KV_BLOCK, Batch, Logits, Watch
+from cutaway.backends.base import (
+    KV_BLOCK,
+    Batch,
+    HostSampling,
+    KVGroup,
+    KVLayout,
+    Logits,
+    Watch,
+)
 from cutaway.model import Graph, Op
 
 Array = NDArray[np.float32]
 
 
-class ReferenceBackend:
+class ReferenceBackend(HostSampling):
     """Interprets a graph's ops from top to bottom."""
 
     name = "reference"
-    kv_block = KV_BLOCK
-    pool = None  # NumPy's BLAS has its own threads
-    tier, threads = "numpy", 0
+    tier, threads = "numpy", 0  # NumPy's BLAS has its own threads
 
     def __init__(self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int) -> None:
         """weights: float32 by tensor name, matrices as (out, in)."""
@@ -41,11 +47,11 @@ class ReferenceBackend:
                     np.empty(shape, np.float32),
                 )
 
-        parts = [part for both in self._kv.values() for part in both]
-        self.kv_bytes = sum(part[0].nbytes for part in parts)
+        self.kv = kv_layout(graph)
 
     def run(self, batch: Batch) -> Logits:
         """Logits of the rows asked for, (L, vocab)."""
+        _check_limits(batch)
         values: dict[str, Array] = {}
         for op in self.graph.ops:
             result = _OPS[op.kind](self, op, batch, *(values[name] for name in op.inputs))
@@ -122,12 +128,14 @@ class ReferenceBackend:
         out = np.empty_like(q)
         for s, table in enumerate(batch.block_tables):
             rows = batch.sequences == s
-            positions = batch.positions[rows]
-            history = np.arange(positions.max() + 1)  # (T,)
+            positions, limits = batch.positions[rows], _limits(batch)[rows]
+            history = np.arange(limits.max() + 1)  # (T,)
             where = table[history // KV_BLOCK] * KV_BLOCK + history % KV_BLOCK
-            unseen = history > positions[:, None]  # (rows, T): the causal mask
+            unseen = history > limits[:, None]  # (rows, T)
             if window := op.attrs["window"]:
                 unseen |= history <= positions[:, None] - window
+            if unseen.all(axis=-1).any():
+                raise ValueError("batch: a limit lies before its row's window")
             out[rows] = self._attend_one(op, q[rows], keys[where], values[where], unseen)
         return out
 
@@ -189,6 +197,30 @@ class ReferenceBackend:
 
     def _logit_rows(self, _: Op, batch: Batch, x: Array) -> Array:
         return x[batch.logit_rows]
+
+
+def kv_layout(graph: Graph) -> KVLayout:
+    """All layers alike, in float32."""
+    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    nbytes = sum(2 * a["kv_heads"] * a["head_dim"] * 4 for a in attends)
+    return KVLayout(KV_BLOCK, (KVGroup(tuple(a["layer"] for a in attends), 0, "F32", nbytes),))
+
+
+def _limits(batch: Batch) -> NDArray[np.int32]:
+    """The last position that each row sees, (M,)."""
+    return batch.positions if batch.limits is None else batch.limits
+
+
+def _check_limits(batch: Batch) -> None:
+    """ValueError where a row is to see what its block table does not name."""
+    if batch.limits is None:
+        return
+    if len(batch.limits) != len(batch.positions):
+        raise ValueError("batch: tokens, positions, sequences and limits differ in length")
+    for s, limit in zip(batch.sequences, batch.limits, strict=True):
+        blocks = batch.block_tables[s, : limit // KV_BLOCK + 1]
+        if limit < 0 or len(blocks) <= limit // KV_BLOCK or (blocks < 0).any():
+            raise ValueError("batch: a limit is outside its block table")
 
 
 _erf = np.frompyfunc(erf, 1, 1)  # NumPy has none

@@ -14,7 +14,7 @@ from cutaway.backends import Backend, Batch
 from cutaway.engine.batch import lay_rows
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.sequence import Sequence
-from cutaway.sampling import Request, Sampled, sample
+from cutaway.sampling import Request, Sampled
 
 MAX_ROWS = 512
 """Rows per step of the draft model, while it reads what was written without it."""
@@ -78,7 +78,7 @@ class DraftModel:
 
     def __init__(self, backend: Backend, context: int, cost: float) -> None:
         self.backend, self.context, self.cost = backend, context, cost
-        self.blocks = BlockManager(backend.kv_blocks, backend.kv_block)
+        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens)
         self._texts: dict[int, _Text] = {}  # by sequence id
 
     def propose(self, wishes: list[tuple[Sequence, int]]) -> list[list[int]]:
@@ -115,7 +115,7 @@ class DraftModel:
         for draft, reached in zip(writing, done, strict=True):
             draft.text.num_computed_tokens = reached
         drawing = [d for d, r in zip(writing, ready, strict=True) if r]
-        drawn = sample(logits, [d.request for d in drawing], pool=self.backend.pool)
+        drawn = self.backend.sample(logits, [d.request for d in drawing])
         for draft, outcome in zip(drawing, drawn, strict=True):
             if isinstance(outcome, Sampled):
                 draft.guesses.append(outcome.draw.token_id)

@@ -23,7 +23,7 @@ from cutaway.engine.sequence import Phases, Sequence, TokenStep
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import InputError, QueueFullError
-from cutaway.sampling import Request, Sampled, SamplingParams, read_rows, sample
+from cutaway.sampling import Request, Sampled, SamplingParams
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
@@ -42,7 +42,7 @@ class Engine:
         policy: Policy | None = None,
     ) -> None:
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
-        self.blocks = BlockManager(backend.kv_blocks, backend.kv_block)
+        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens)
         self.speculator = Speculator()
         self.scheduler = Scheduler(self.blocks, policy or Policy(), self.speculator.propose)
         self.failed: list[Sequence] = []
@@ -82,7 +82,7 @@ class Engine:
             requests.append(_requests(scheduled, count))
         together = logits if sum(map(len, rows)) == len(logits) else np.concatenate(rows)
         flat = [request for part in requests for request in part]
-        drawn = iter(sample(together, flat, pool=self.backend.pool))
+        drawn = iter(self.backend.sample(together, flat))
         return [[next(drawn) for _ in part] for part in requests]
 
     def _read_prompt(self, scheduled: Scheduled, logits: Logits) -> None:
@@ -91,7 +91,7 @@ class Engine:
         start = sequence.num_computed_tokens
         following = sequence.prompt_token_ids[start + 1 : start + 1 + len(logits)]
         top, known = sequence.run.prompt_logprobs, len(sequence.prompt_logprobs) - start
-        rows = read_rows(logits[: len(following)], following, top, pool=self.backend.pool)
+        rows = self.backend.read(logits[: len(following)], following, top)
         for read in rows[known:]:
             if isinstance(read, Exception):
                 self.fail(sequence, read)

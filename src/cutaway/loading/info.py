@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from cutaway.backends.base import kv_bytes
+from cutaway import backends
 from cutaway.loading.model import Parts, open_as
 from cutaway.loading.open import model_name, size_of
 from cutaway.model import ModelConfig
@@ -83,7 +83,7 @@ class Card:
                 vocab_size=tokenizer.vocab_size,
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),
                 formats=by_format(file.tensors.values()),
-                kv_bytes=kv_bytes(parts.graph),
+                kv_bytes=backends.kv_layout(parts.graph).bytes_per_token,
                 template=template,
                 template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
                 begin=_begin(tokenizer, file.metadata),

@@ -130,7 +130,7 @@ def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> Dr
         try:
             computes = backends.load(
                 backend.name, parts.graph, file, kv_blocks=backend.kv_blocks, context=context,
-                pool=backend.pool,
+                beside=backend,
             )  # fmt: skip
         except MemoryError as error:
             raise InputError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cutaway import _native
 from cutaway.backends import KV_BLOCK
-from cutaway.backends.cpu import kv_bytes
+from cutaway.backends.cpu import kv_layout
 from cutaway.model import Graph
 from cutaway.weights import TensorInfo
 
@@ -67,7 +67,7 @@ def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> Costs:
         head_bytes=sum(map(_packed, head)),
         layer_ops=sum(map(_ops, layers)),
         head_ops=sum(map(_ops, head)),
-        kv_bytes_per_token=kv_bytes(graph),
+        kv_bytes_per_token=kv_layout(graph).bytes_per_token,
     )
 
 

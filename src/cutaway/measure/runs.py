@@ -15,7 +15,7 @@ from cutaway.api.llm import LLM
 from cutaway.backends import Backend, Batch, Logits
 from cutaway.engine import Engine, Policy, StopParams
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.sampling import History, Request, SamplingParams, sample
+from cutaway.sampling import History, Request, SamplingParams
 
 STEPS = 32
 """Decode steps of one run; the first WARM of them do not count."""
@@ -38,13 +38,13 @@ class TimedBackend:
     """A backend that notes how long its latest run took, and what it gave."""
 
     def __init__(self, backend: Backend) -> None:
-        self.name, self.kv_blocks, self.kv_block = backend.name, backend.kv_blocks, backend.kv_block
-        self.kv_bytes, self.tier, self.threads = backend.kv_bytes, backend.tier, backend.threads
-        self.pool, self.copy_blocks, self.run_backend = (
-            backend.pool,
+        self.name, self.tier, self.threads = backend.name, backend.tier, backend.threads
+        self.kv_blocks, self.kv, self.copy_blocks = (
+            backend.kv_blocks,
+            backend.kv,
             backend.copy_blocks,
-            backend.run,
         )
+        self.sample, self.read, self.run_backend = backend.sample, backend.read, backend.run
         self.seconds = 0.0
         self.rows = 0
         self.logits: Logits | None = None
@@ -149,5 +149,5 @@ def _sampling_seconds(
         for s in sequences
     ]
     started = perf_counter()
-    sample(logits, requests, pool=engine.backend.pool)
+    engine.backend.sample(logits, requests)
     return perf_counter() - started

@@ -1,34 +1,36 @@
 """The CPU backend: the graph compiled to one native plan; the default.
 
 Knows how weights get from a file into packed panels, and which instruction set and how
-many threads run them. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avx512, neon).
-Refuses to know sequences, requests and sampling.
+many threads compute and sample. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avx512, neon).
+Refuses to know sequences and requests.
 """
 
 import os
+from collections.abc import Sequence
 from itertools import groupby
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway import _native
-from cutaway.backends.base import KV_BLOCK, LANES, Batch, Logits, kv_bytes
+from cutaway import _native, sampling
+from cutaway.backends.base import Batch, KVGroup, KVLayout, Logits
 from cutaway.backends.cpu.compile import Compiler, Slice, Stack, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
+from cutaway.sampling import ReadRow, Request, Sampled, read_rows
 from cutaway.weights import ModelFile
 
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
-_AT_ONCE = 1 << 20  # bytes of a matrix for each of these
+_AT_ONCE = 1 << 20  # bytes of a matrix for each row of a panel, packed in one piece
+_LANES = 16  # rows of a panel
 
 
 class CpuBackend:
     """One plan, one pool of threads, one set of packed weights. See ``Backend``."""
 
     name = "cpu"
-    kv_block = KV_BLOCK
 
     def __init__(
         self,
@@ -40,7 +42,10 @@ class CpuBackend:
         threads: int | None = None,
         pool: _native.Pool | None = None,
     ) -> None:
-        """threads: None takes one for each processor that this process may use."""
+        """threads: None takes one for each processor that this process may use.
+
+        pool: threads to use instead, of a backend that never runs at the same time
+        """
         self.kv_blocks = kv_blocks
         self.pool = pool or _native.Pool(threads or len(os.sched_getaffinity(0)))
         self.threads = self.pool.threads
@@ -49,16 +54,28 @@ class CpuBackend:
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
-        self.kv_bytes = kv_bytes(graph)
         matrices = pack_matrices(graph, file, self.pool)
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         Emitter(Compiler(graph, *matrices, vectors), plan)
+        self.kv = _layout(graph, plan.kv_block_bytes)
         self._plan = plan
 
     def run(self, batch: Batch) -> Logits:
         """Logits (L, vocab), valid until the next run."""
         b = batch
-        return self._plan.run(b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows)
+        return self._plan.run(
+            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits
+        )
+
+    def sample(self, logits: Logits, draws: Sequence[Request]) -> list[Sampled | Exception]:
+        """A token for each row of logits, the rows shared out to the threads."""
+        return sampling.sample(logits, draws, tier=self.tier, pool=self.pool)
+
+    def read(
+        self, logits: Logits, next_ids: Sequence[int | None], top: int
+    ) -> list[ReadRow | Exception]:
+        """How likely each row found a known next token."""
+        return read_rows(logits, next_ids, top, tier=self.tier, pool=self.pool)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy the keys and values of whole KV blocks: (source, target) ids.
@@ -84,7 +101,7 @@ def pack_matrices(
     for name, parts in groupby(wanted, lambda part: part[0]):
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
-        step = max(_AT_ONCE // row, 1) * LANES  # rows
+        step = max(_AT_ONCE // row, 1) * _LANES  # rows
         for part in parts:
             _, first, last = part
             packed[part] = arena.reserve(format, *shapes[part])
@@ -121,9 +138,24 @@ def read_vector(file: ModelFile, name: str) -> NDArray[np.float32]:
     return vector
 
 
+def kv_layout(graph: Graph) -> KVLayout:
+    """How the keys and values of a graph's layers are kept, without its weights."""
+    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    return _layout(
+        graph, sum(_native.kv_block_bytes(a["kv_heads"], a["head_dim"]) for a in attends)
+    )
+
+
+def _layout(graph: Graph, block_bytes: int) -> KVLayout:
+    """All layers alike, in float16. block_bytes: of a KV block in all of them."""
+    layers = tuple(op.attrs["layer"] for op in graph.ops if op.kind == "attend")
+    group = KVGroup(layers, 0, "F16", block_bytes // _native.KV_BLOCK)
+    return KVLayout(_native.KV_BLOCK, (group,))
+
+
 def tiers() -> tuple[str, ...]:
     """The instruction-set tiers of this machine, best first."""
     return tuple(_native.tiers().split(","))
 
 
-__all__ = ["CpuBackend", "kv_bytes", "tiers"]
+__all__ = ["CpuBackend", "kv_layout", "tiers"]
