@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from support.asgi_client import call, request, scope_of
 
@@ -243,7 +243,7 @@ def test_a_body_that_does_not_come_is_408():
     asyncio.run(guard(scope_of("POST", headers={"content-length": "2"}), receive, send))
     assert (told[0]["status"], app.seen, done) == (408, [], [408])
     error = json.loads(told[1]["body"])["error"]
-    assert error["message"] == "the request was not here within 0.01 seconds; send it again, faster"
+    assert error["message"] == "the body did not arrive within 0.01 seconds; send it again, faster"
 
 
 def test_who_hangs_up_while_sending_never_reaches_the_app():
@@ -338,7 +338,7 @@ def test_a_failure_before_the_answer_is_500_in_the_usual_form(caplog):
     assert "KeyError: 'secret'" in caplog.text
 
 
-@pytest.mark.parametrize("failing", [KeyError("secret"), Refusal(409, "secret")])
+@pytest.mark.parametrize("failing", [KeyError("secret"), ApiError(409, "secret")])
 def test_a_failure_within_the_answer_leaves_it_incomplete(caplog, failing):
     done = Done()
     answer = call(Guard(Echo(failing, late=True), done=done), scope_of())
@@ -366,7 +366,7 @@ def test_a_failure_after_the_client_left_is_logged_unless_that_is_all_it_is(capl
 
 
 def test_a_refusal_of_the_app_is_answered():
-    answer = call(Guard(Echo(Refusal(409, "not now; later"))), scope_of())
+    answer = call(Guard(Echo(ApiError(409, "not now; later"))), scope_of())
     assert (answer.status, answer.error()["message"]) == (409, "not now; later")
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
 from cutaway.errors import CutawayError, FetchError, InputError, QueueFullError
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.http.strict_json import StrictRoute
@@ -248,7 +248,9 @@ def test_the_engines_refusals_name_the_field_they_begin_with(failing, param):
 
 
 def test_a_refusal_is_answered_as_it_is():
-    refusal = Refusal(418, "no tea; ask for coffee", param="n", code="tea", headers={"X-Tea": "no"})
+    refusal = ApiError(
+        418, "no tea; ask for coffee", param="n", code="tea", headers={"X-Tea": "no"}
+    )
     answer = post(make(refusal), GOOD, path="/v1/chat/completions")
     assert (answer.status, json.loads(answer.body)) == (418, refusal.document())
     assert answer.header("x-tea") == "no"
@@ -287,7 +289,10 @@ def test_an_unknown_path_says_which_there_are(app):
     assert answer.error()["message"] == told
     assert answer.error()["type"] == "not_found_error"
     told = call(app, scope_of(path="/x")).error()["message"]
-    assert told == "there is no path '/x'; there are /v1/chat/completions, /v1/models/{name}"
+    assert told == (
+        "there is no path '/x'; "
+        "the paths are /, /openapi.json, /v1/chat/completions, /v1/models/{name}"
+    )
 
 
 def test_an_endpoints_own_404_keeps_its_words(app):

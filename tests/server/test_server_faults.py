@@ -6,7 +6,7 @@ import socket
 import httpx
 import pytest
 
-from cutaway.server.http.process import bind
+from cutaway.server.http.sockets import bind
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -97,13 +97,62 @@ def test_the_schema_promised_that_a_refusal_could_be_read(client):
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "TRACE", "QUERY", "NONSENSE"])
-@pytest.mark.parametrize(("path", "takes"), [("/health", "GET"), (TEXT, "POST")])
+@pytest.mark.parametrize(("path", "takes"), [("/health", "GET, HEAD"), (TEXT, "POST")])
 def test_other_methods_are_told_which_there_is(client, method, path, takes):
+    if method in takes:
+        return
     answer = client.request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, takes)
     assert answer.headers["content-type"] == "application/json"
     if method != "HEAD":
         assert answer.json()["error"]["message"] == f"{path} takes {takes}, not {method}"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/health", "/v1/models", "/openapi.json", "/static/page.css"]
+)
+def test_head_was_405(client, path):
+    got, asked = client.get(path), client.head(path)
+    assert (asked.status_code, asked.content) == (got.status_code, b"")
+    for name in ("content-type", "content-length"):
+        assert asked.headers[name] == got.headers[name]
+    assert client.get("/health").status_code == 200  # on the same connection
+
+
+@pytest.mark.parametrize(
+    ("target", "status"), [("/health", 200), ("", 200), ("?a=1", 200), ("/v1/models", 200),
+                           ("/no such", 404)],
+)  # fmt: skip
+def test_an_absolute_request_target_was_404(tiny, target, status):
+    lines = [
+        f"GET {tiny.url}{target.replace(' ', '%20')} HTTP/1.1",
+        "Host: other",
+        "Connection: close",
+    ]
+    answer = raw(tiny, "\r\n".join([*lines, "", ""]))
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    if status == 404:
+        assert "there is no path '/no such'; the paths are /, /detokenize, " in answer
+        assert ", /openapi.json, " in answer, "both were missing in the list"
+
+
+def test_two_lengths_of_a_body_left_the_connection_open(tiny):
+    lines = [
+        f"POST {TEXT} HTTP/1.1", "Host: localhost", "Content-Length: 5",
+        "Transfer-Encoding: chunked", "", "0", "", "GET /health HTTP/1.1", "Host: h",
+    ]  # fmt: skip
+    answer = raw(tiny, "\r\n".join([*lines, "", ""]))
+    assert answer.startswith("HTTP/1.1 400 ")
+    assert "both Content-Length and Transfer-Encoding" in answer
+    assert answer.count("HTTP/1.1") == 1, "what follows may be smuggled"
+
+
+def raw(served, sent):
+    """All that a server answers until it closes the connection."""
+    host, _, port = served.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(sent.encode())
+        return b"".join(iter(lambda: client.recv(4096), b"")).decode()
 
 
 @pytest.mark.parametrize("stream", [False, True])

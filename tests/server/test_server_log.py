@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway.server.http import log
 
-NAMES = ("cutaway.server", "uvicorn.error", "uvicorn.access")
+NAMES = ("cutaway.server", "uvicorn.error", "uvicorn.access", "asyncio")
 REQUEST = {
     "id": "r1", "client": "127.0.0.1", "method": "POST", "path": "/v1/completions",
     "status": 200, "seconds": 0.123456,

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from cutaway.engine import FinishReason, StopParams
-from cutaway.server.http.metrics import Metrics, TextFigures
+from cutaway.server.http.metrics import Metrics, RequestStats
 from support.engine_mock import GREEDY, make_engine
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -24,13 +24,13 @@ def make_metrics(**policy) -> Metrics:
     return made
 
 
-def figures(**changed) -> TextFigures:
+def figures(**changed) -> RequestStats:
     usual = {
         "prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 5,
         "finish_reason": FinishReason.MAX_TOKENS, "queue_s": 0.02, "ttft_s": 0.3,
         "decode_s": 0.08, "duration_s": 0.4,
     }  # fmt: skip
-    return TextFigures(**usual | changed)
+    return RequestStats(**usual | changed)
 
 
 def read(metrics: Metrics) -> dict[tuple, float]:
@@ -56,11 +56,11 @@ def test_a_finished_text_is_counted_by_all_its_figures():
     assert page["cutaway_prefix_cache_hit_tokens_total",] == 4
     assert page["cutaway_speculation_proposed_tokens_total",] == 7
     assert page["cutaway_speculation_accepted_tokens_total",] == 3
-    assert page["cutaway_texts_total", "max_tokens"] == 1
+    assert page["cutaway_sequences_total", "max_tokens"] == 1
     assert page["cutaway_queue_seconds_sum",] == 0.02
     assert page["cutaway_time_to_first_token_seconds_sum",] == 0.3
     assert page["cutaway_time_per_output_token_seconds_sum",] == 0.02
-    assert page["cutaway_text_duration_seconds_sum",] == 0.4
+    assert page["cutaway_sequence_duration_seconds_sum",] == 0.4
     assert page["cutaway_requests_cancelled_total", "decode"] == 0
 
 
@@ -73,7 +73,7 @@ def test_a_text_that_never_began_has_no_tokens_and_no_times_but_its_whole():
     assert page["cutaway_prefix_cache_query_tokens_total",] == 0
     for name in ("queue", "time_to_first_token", "time_per_output_token"):
         assert page[f"cutaway_{name}_seconds_count",] == 0
-    assert page["cutaway_text_duration_seconds_count",] == 1
+    assert page["cutaway_sequence_duration_seconds_count",] == 1
     assert page["cutaway_requests_cancelled_total", "queue"] == 1
 
 
@@ -101,7 +101,7 @@ def test_one_token_has_no_time_per_token_after_the_first():
 def test_every_finish_reason_stands_there_before_it_happens():
     page = read(make_metrics())
     for reason in FinishReason:
-        assert page["cutaway_texts_total", reason] == 0
+        assert page["cutaway_sequences_total", reason] == 0
 
 
 def test_the_engine_is_read_when_the_page_is_made():
@@ -169,7 +169,7 @@ def test_a_client_cannot_make_new_series(requests):
 def test_a_finish_reason_that_is_none_is_other():
     metrics = make_metrics()
     metrics.finished(figures(finish_reason="bored"))
-    assert read(metrics)["cutaway_texts_total", "other"] == 1
+    assert read(metrics)["cutaway_sequences_total", "other"] == 1
 
 
 def test_build_and_process():
@@ -181,8 +181,8 @@ def test_build_and_process():
 def test_two_in_one_process_do_not_meet():
     one, other = make_metrics(), make_metrics()
     one.finished(figures())
-    assert read(one)["cutaway_texts_total", "max_tokens"] == 1
-    assert read(other)["cutaway_texts_total", "max_tokens"] == 0
+    assert read(one)["cutaway_sequences_total", "max_tokens"] == 1
+    assert read(other)["cutaway_sequences_total", "max_tokens"] == 0
 
 
 def test_openmetrics_where_it_is_asked_for():
@@ -191,7 +191,7 @@ def test_openmetrics_where_it_is_asked_for():
     page, content_type = metrics.page(OPENMETRICS)
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     families = {family.name: family for family in parse_openmetrics(page.decode())}
-    assert families["cutaway_texts"].type == families["cutaway_preemptions"].type == "counter"
+    assert families["cutaway_sequences"].type == families["cutaway_preemptions"].type == "counter"
     assert families["cutaway_queue_seconds"].type == "histogram"
 
 

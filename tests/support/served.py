@@ -10,8 +10,8 @@ import uvicorn
 
 from cutaway import LLM, AsyncLLM
 from cutaway.server.app import create_app
-from cutaway.server.http.process import bind
 from cutaway.server.http.settings import Settings
+from cutaway.server.http.sockets import bind
 
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"

@@ -76,6 +76,7 @@ def run(args: Namespace) -> int:
     try:
         from cutaway.server.app import create_app
         from cutaway.server.http import log, process
+        from cutaway.server.http.sockets import bind
     except ImportError as error:
         raise InputError(
             f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
@@ -84,7 +85,7 @@ def run(args: Namespace) -> int:
 
     host, port = args.host, args.port
     # Before a model is loaded for nothing.
-    sockets = process.bind(host, port, patience=settings.write_timeout)
+    sockets = bind(host, port, patience=settings.write_timeout)
     log.configure(args.log)
     llm = AsyncLLM(console.load(args), **options)
     app = create_app(llm, settings)

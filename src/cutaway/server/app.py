@@ -22,7 +22,7 @@ from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import Settings
 from cutaway.server.openai.document import Documented
-from cutaway.server.service import Service, Told
+from cutaway.server.service import AccessRecord, Service
 
 ROUTERS = (endpoints.router, tokens.router, status.router, page.router, practice.router)
 
@@ -78,27 +78,27 @@ def _done(service: Service) -> Callable[[Scope, int, float], None]:
     """What is counted and written when a request is over."""
 
     def done(scope: Scope, status: int, seconds: float) -> None:
-        route, told = scope.get("route"), scope["state"].get("told")
+        route, record = scope.get("route"), scope["state"].get("access")
         service.metrics.http(getattr(route, "path", None), scope["method"], status, seconds)
         client = scope.get("client")
         access(
             id=scope["state"]["request_id"], client=client and client[0], method=scope["method"],
-            path=scope["path"], status=status, seconds=seconds, **_of_texts(told),
+            path=scope["path"], status=status, seconds=seconds, **_of_texts(record),
         )  # fmt: skip
 
     return done
 
 
-def _of_texts(told: Told | None) -> dict[str, Any]:
-    if told is None:
+def _of_texts(access: AccessRecord | None) -> dict[str, Any]:
+    if access is None:
         return {}
-    texts = told.texts
+    texts = access.texts
     queued = [text.queue_s for text in texts if text.queue_s is not None]
     first = [text.ttft_s for text in texts if text.ttft_s is not None]
     return {
-        "model": told.model,
-        "user": told.user,
-        "prompt": told.prompt,
+        "model": access.model,
+        "user": access.user,
+        "prompt": access.prompt,
         "prompt_tokens": sum(text.prompt_tokens for text in texts),
         "cached_tokens": sum(text.cached_tokens or 0 for text in texts),
         "completion_tokens": sum(text.completion_tokens for text in texts),

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from cutaway.api.prompts import Prompt
 from cutaway.errors import CutawayError, InputError, TooLongError
 from cutaway.server.events import Events, EventStream, dumps
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
@@ -23,7 +23,7 @@ from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseEvent
 from cutaway.server.openai.responses import ResponsesAnswer, ResponsesRequest
 from cutaway.server.openai.schemas import ChatChunk, ChatCompletion, Completion, CompletionChunk
-from cutaway.server.service import Job, Service, Told, unless_gone
+from cutaway.server.service import AccessRecord, Job, Service, unless_gone
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
@@ -69,14 +69,14 @@ async def _answer(
 ) -> Response:
     """Queue a request's texts and answer with them; a client that leaves ends them."""
     service: Service = request.app.state.service
-    about = request.state.told = Told(service.named(body.model), body.user)
-    about.prompt = body.said() if service.log_prompts else None
+    access = request.state.access = AccessRecord(service.named(body.model), body.user)
+    access.prompt = body.said() if service.log_prompts else None
     options = body.options()
 
     async def start() -> Job:
         try:
             read = await prompts(service)
-            return await service.start(read, options, about, fill=body.FILL, trace=body.trace)
+            return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
         except InputError as error:
             raise _about(error, body) from error
 
@@ -87,8 +87,8 @@ async def _answer(
     with job:
         await unless_gone(request.receive, job.finish())
     # A long one may take a second, and other texts are written meanwhile.
-    told = await asyncio.to_thread(lambda: dumps(events.whole()))
-    return Response(told, media_type="application/json")
+    whole = await asyncio.to_thread(lambda: dumps(events.whole()))
+    return Response(whole, media_type="application/json")
 
 
 def _about(error: InputError, body: TextFields) -> CutawayError:
@@ -97,5 +97,5 @@ def _about(error: InputError, body: TextFields) -> CutawayError:
     name = {"prompt": body.PROMPT, **body.CALLED}.get(word, word)
     sentence = str(error) if name == word else f"{name}: {error}"
     if isinstance(error, TooLongError):
-        return Refusal(400, sentence, param=body.PROMPT, code="context_length_exceeded")
+        return ApiError(400, sentence, param=body.PROMPT, code="context_length_exceeded")
     return InputError(sentence)

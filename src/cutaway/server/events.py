@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from cutaway.engine import TokenStep
 from cutaway.errors import CutawayError
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Job, unless_gone
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies are not to wait
@@ -51,7 +51,7 @@ class Events:
         """When all texts have ended."""
         raise NotImplementedError
 
-    def failed(self, refusal: Refusal) -> Iterable[bytes]:
+    def failed(self, refusal: ApiError) -> Iterable[bytes]:
         """When something went wrong on the way."""
         yield event(refusal.document())
 
@@ -96,10 +96,10 @@ class EventStream(Response):
                 yield b"".join(self._of_steps(steps))
             yield b"".join(self._events.end())
         except CutawayError as error:
-            yield b"".join(self._events.failed(Refusal(500, str(error), code="text_failed")))
+            yield b"".join(self._events.failed(ApiError(500, str(error), code="text_failed")))
         except Exception:
-            told = "something went wrong in the server, and its log says what"
-            yield b"".join(self._events.failed(Refusal(500, told)))
+            message = "something went wrong in the server, and its log says what"
+            yield b"".join(self._events.failed(ApiError(500, message)))
             raise
 
     def _of_steps(self, steps: list[tuple[int, TokenStep]]) -> Iterator[bytes]:

@@ -43,7 +43,7 @@ async def about(request: Request) -> Response:
     """What is served, and what a request gets that says nothing."""
     service: Service = request.app.state.service
     params = service.llm.parse({}).settings(0)
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "model": service.names[0],
         "weights": service.llm.llm.machine().identity.weights,
         "version": __version__,
@@ -51,7 +51,7 @@ async def about(request: Request) -> Response:
         "presets": list(PRESETS),
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
-    return Response(dumps(told), media_type="application/json")
+    return Response(dumps(answer), media_type="application/json")
 
 
 class Static(StaticFiles):

@@ -82,22 +82,22 @@ class AnswerRequest(PracticeRequest):
 @router.post("/page/practice")
 async def practice(body: PracticeRequest) -> Response:
     """The exercises, without what gives them away."""
-    return await _told(lambda: _asked(body.made()))
+    return await _answer(lambda: _asked(body.made()))
 
 
 @router.post("/page/practice/answer")
 async def answer(body: AnswerRequest) -> Response:
     """Whether an answer is right; null where there is none, or it cannot be read."""
-    return await _told(lambda: _judged(body))
+    return await _answer(lambda: _judged(body))
 
 
 @router.post("/page/practice/comparison")
 async def compared(body: PracticeRequest) -> Response:
     """What each way to choose makes of the start: for the end, since it tells solutions."""
-    return await _told(lambda: _block(comparison(body.made())))
+    return await _answer(lambda: _block(comparison(body.made())))
 
 
-async def _told(make: Callable[[], Any]) -> Response:
+async def _answer(make: Callable[[], Any]) -> Response:
     """In a thread: a thousand draws take a moment, and other texts are written meanwhile."""
     return Response(dumps(await asyncio.to_thread(make)), media_type="application/json")
 
@@ -120,7 +120,7 @@ def _asked(start: Start) -> dict[str, Any]:
 
 
 def _question(exercise: Exercise) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topic": exercise.topic,
         "question": exercise.question,
         "given": _block(exercise.given),
@@ -128,8 +128,8 @@ def _question(exercise: Exercise) -> dict[str, Any]:
     }
     asked = exercise.answer
     if isinstance(asked, Numbers):
-        return told | {"kind": "numbers", "labels": asked.labels, "example": asked.unit.example}
-    return told | {"kind": "token", "names": asked.names}
+        return fields | {"kind": "numbers", "labels": asked.labels, "example": asked.unit.example}
+    return fields | {"kind": "token", "names": asked.names}
 
 
 def _judged(body: AnswerRequest) -> dict[str, Any]:

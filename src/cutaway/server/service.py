@@ -22,8 +22,8 @@ from cutaway.api.prompts import Prompt
 from cutaway.api.writing import Writing
 from cutaway.engine import TokenStep
 from cutaway.errors import InputError
-from cutaway.server.http.errors import Refusal
-from cutaway.server.http.metrics import Metrics, TextFigures
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.metrics import Metrics, RequestStats
 from cutaway.trace import TraceBuffer
 
 T = TypeVar("T")
@@ -35,13 +35,13 @@ MOST_BESIDE = 1 << 20
 
 
 @dataclass
-class Told:
+class AccessRecord:
     """What the log's line of a request says beside what HTTP knows."""
 
     model: str
     user: str | None = None
     prompt: Any = None
-    texts: list[TextFigures] = field(default_factory=list)
+    texts: list[RequestStats] = field(default_factory=list)
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Service:
     def _draft(self) -> str:
         speculate = str(self.llm.options.get("speculate", ""))
         if not speculate.startswith("draft:"):
-            raise Refusal(
+            raise ApiError(
                 400, "speculate: no draft model is loaded here; off and ngram can be had",
                 param="speculate",
             )  # fmt: skip
@@ -100,11 +100,11 @@ class Service:
         self.draining = True
 
     def named(self, name: str | None) -> str:
-        """The model that a request asks for; Refusal where it is not here."""
+        """The model that a request asks for; ApiError where it is not here."""
         if name is None or name in self.names:
             return name or self.names[0]
         known = ", ".join(self.names)
-        raise Refusal(
+        raise ApiError(
             404, f"model {name!r:.100} is not here; this server has {known}",
             param="model", code="model_not_found",
         )  # fmt: skip
@@ -113,17 +113,17 @@ class Service:
         self,
         prompts: Sequence[Prompt],
         options: dict[str, Any],
-        told: Told,
+        access: AccessRecord,
         *,
         fill: bool,
         trace: bool,
     ) -> "Job":
-        """Queue the texts of a request. InputError, QueueFullError or Refusal where it cannot be.
+        """Queue the texts of a request. InputError, QueueFullError or ApiError where it cannot be.
 
         fill: where nobody says how long it may be, it is as long as there is room
         """
         if self.draining:
-            raise Refusal(503, "the server is stopping: ask another", code="stopping")
+            raise ApiError(503, "the server is stopping: ask another", code="stopping")
         if options.get("speculate") == "draft":
             options["speculate"] = self._draft
         if fill and "max_tokens" not in self.llm.options:
@@ -136,7 +136,7 @@ class Service:
             return traces[-1]
 
         record = (lambda _: begin) if trace else None
-        return Job(self, await self.llm.texts(prompts, options, record=record), traces, told)
+        return Job(self, await self.llm.texts(prompts, options, record=record), traces, access)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory."""
@@ -168,11 +168,11 @@ class Job:
     """
 
     def __init__(
-        self, service: Service, texts: AsyncTexts, traces: list[TraceBuffer], told: Told
+        self, service: Service, texts: AsyncTexts, traces: list[TraceBuffer], access: AccessRecord
     ) -> None:
         self.texts: list[Writing] = texts.texts
         self.traces, self.asked = traces, self.texts[0].watch.start
-        self._service, self._reader, self._told = service, texts, told
+        self._service, self._reader, self._access = service, texts, access
         self._closed = False
         service.jobs.add(self)
 
@@ -204,7 +204,7 @@ class Job:
         figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
         for one in figures:
             self._service.metrics.finished(one)
-        self._told.texts = figures
+        self._access.texts = figures
 
     def __enter__(self) -> "Job":
         return self
@@ -212,12 +212,12 @@ class Job:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _figures(self, index: int, text: Writing) -> TextFigures:
+    def _figures(self, index: int, text: Writing) -> RequestStats:
         watch, usage, sequence = text.watch, text.usage(), text.sequence
         first, now = watch.first, perf_counter()
         last = text.steps[-1].finish_reason if text.steps else None
         failed = "error" if sequence.error else "aborted"
-        return TextFigures(
+        return RequestStats(
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=sequence.num_cached_tokens,
             completion_tokens=usage.completion_tokens,

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from cutaway.server.events import dumps
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.document import plain_replies, replies
 from cutaway.server.openai.plain_schemas import Health, Model, Models, Ready
 from cutaway.server.service import Service
@@ -24,8 +24,8 @@ _METRICS = plain_replies(
 async def models(request: Request) -> Response:
     """The names by which the model may be asked for."""
     service: Service = request.app.state.service
-    told = {"object": "list", "data": [_model(service, name) for name in service.names]}
-    return Response(dumps(told), media_type="application/json")
+    answer = {"object": "list", "data": [_model(service, name) for name in service.names]}
+    return Response(dumps(answer), media_type="application/json")
 
 
 @router.get("/v1/models/{name:path}", responses=replies(Model, 404))
@@ -51,7 +51,7 @@ async def health(request: Request) -> Response:
     """Whether the engine is alive."""
     service: Service = request.app.state.service
     if not service.llm.engine.alive:
-        raise Refusal(503, "the engine has ended: start the server again", code="engine_ended")
+        raise ApiError(503, "the engine has ended: start the server again", code="engine_ended")
     return Response(b'{"status":"ok"}', media_type="application/json")
 
 
@@ -60,7 +60,7 @@ async def ready(request: Request) -> Response:
     """Whether it takes requests."""
     service: Service = request.app.state.service
     if service.draining or not service.llm.engine.alive:
-        raise Refusal(503, "the server is stopping: ask another", code="stopping")
+        raise ApiError(503, "the server is stopping: ask another", code="stopping")
     return Response(b'{"status":"ready"}', media_type="application/json")
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.server.events import dumps
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import Message
 from cutaway.server.openai.document import FIELDS, replies
@@ -37,7 +37,7 @@ class TokenizeRequest(Body):
     )
     add_special_tokens: bool = Field(True, description="begin the text as the model wants it")
     special: bool = Field(False, description="read special tokens in the text as tokens")
-    return_token_strs: bool = Field(False, description="tell the tokens' names, too")
+    return_token_strs: bool = Field(False, description="include the tokens' names, too")
 
 
 class DetokenizeRequest(Body):
@@ -55,18 +55,18 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     service: Service = request.app.state.service
     service.named(body.model)
     thread = service.slow if len(body.prompt or "") > _LONG else None
-    asked = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
-    ids = await unless_gone(request.receive, asked)
-    told: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
+    reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
+    ids = await unless_gone(request.receive, reading)
+    answer: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:
-        told["token_strs"] = [service.llm.llm.tokenizer.token_name(i) for i in ids]
-    return Response(dumps(told), media_type="application/json")
+        answer["token_strs"] = [service.llm.llm.tokenizer.token_name(i) for i in ids]
+    return Response(dumps(answer), media_type="application/json")
 
 
 def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     llm = service.llm.llm
     if (body.prompt is None) == (body.messages is None):
-        raise Refusal(400, "give prompt or messages, one of them", param="prompt")
+        raise ApiError(400, "give prompt or messages, one of them", param="prompt")
     if body.messages is not None:
         return llm.chat_prompt([message.plain() for message in body.messages])
     add_bos = None if body.add_special_tokens else False

@@ -1,7 +1,4 @@
-"""What a client is told when it cannot have what it asked for, in the form that OpenAI gave it.
-
-Knows statuses and that form. Refuses to know requests.
-"""
+"""Errors that are answered to a client: an HTTP status and OpenAI's error object."""
 
 import json
 from collections.abc import Mapping
@@ -17,14 +14,14 @@ _TYPES = {
 }
 
 
-class Refusal(CutawayError):  # noqa: N818 - an answer
+class ApiError(CutawayError):
     """An answer that is an error.
 
     status   of HTTP, 400 to 599
     message  one sentence that names the field and the fix
     param    the field, where there is one
-    code     a word that programs compare
-    headers  that the answer carries beside its own
+    code     an identifier for programs
+    headers  additional headers of the response
     """
 
     def __init__(
@@ -44,9 +41,9 @@ class Refusal(CutawayError):  # noqa: N818 - an answer
         """OpenAI's error object: {"error": {"message", "type", "param", "code"}}."""
         usual = "invalid_request_error" if self.status < 500 else "server_error"
         kind = _TYPES.get(self.status, usual)
-        told = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return {"error": told}
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
     def body(self) -> bytes:
-        """The same as the bytes of JSON."""
+        """The document as JSON bytes."""
         return json.dumps(self.document(), ensure_ascii=False).encode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""One request and its answer, with limits on what may come and on how long anything may take.
+"""One HTTP request and its response, with limits on the body's size and on how long each may take.
 
-Knows ASGI's messages, sizes and clocks. Refuses to know who may ask, and what for.
+Knows ASGI's messages and timeouts. Refuses to know who may send requests, and what they ask for.
 """
 
 import asyncio
@@ -9,19 +9,19 @@ from contextlib import suppress
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 
-CLIENT_LEFT = 499  # nobody was answered; as other servers write it into their logs
+CLIENT_CLOSED = 499  # nginx's status for a client that closed the connection unanswered
 _DRAIN_BYTES, _DRAIN_SECONDS = 16 << 20, 2.0
 
 
-class Exchange:
-    """What passes between a client and the app.
+class HttpExchange:
+    """The messages between a client and the app.
 
-    id      of the request; the answer carries it as x-request-id
-    status  of HTTP; 0 while nobody knows, 499 where the client left first
-    began   whether the answer has
-    left    whether the client hung up, or has stopped reading
+    id      of the request; the response carries it as x-request-id
+    status  of HTTP; 0 until it is known, 499 where the client disconnected first
+    began   whether the response has begun
+    left    whether the client disconnected, or has stopped reading
     """
 
     def __init__(
@@ -30,26 +30,31 @@ class Exchange:
         self.id, self.status, self.began, self.left = id, 0, False, False
         self.headers: dict[bytes, bytes] = dict(reversed([*scope["headers"]]))  # the first counts
         self._receive, self._send, self._write_timeout = receive, send, write_timeout
-        self._more = True  # of the body is to come
+        self._more = True  # of the body may arrive
         self._body: bytes | None = None
         self._stalled = False
 
     # -- the request -------------------------------------------------------------------------
 
     async def read(self, limit: int, seconds: float) -> None:
-        """Take in the whole body, for the app to receive at once.
+        """Read the whole body, which the app then receives in one message.
 
-        Refusal if it is longer than ``limit`` bytes or takes longer than ``seconds``;
-        ClientDisconnect if the client hangs up.
+        ApiError if it is longer than ``limit`` bytes, takes longer than ``seconds``, or has two
+        lengths; ClientDisconnect if the client disconnects.
         """
+        if self.headers.keys() >= {b"content-length", b"transfer-encoding"}:
+            raise ApiError(
+                400, "the request has both Content-Length and Transfer-Encoding; send one of them",
+                headers={"connection": "close"},  # RFC 9112, 6.3: it may be a smuggled request
+            )  # fmt: skip
         if self._announced() > limit:
             raise _too_long(limit)
         try:
             async with asyncio.timeout(seconds):
                 self._body = await self._whole(limit)
         except TimeoutError:
-            told = f"the request was not here within {seconds:g} seconds; send it again, faster"
-            raise Refusal(408, told, code="request_timeout") from None
+            message = f"the body did not arrive within {seconds:g} seconds; send it again, faster"
+            raise ApiError(408, message, code="request_timeout") from None
 
     async def _whole(self, limit: int) -> bytes:
         body = bytearray()
@@ -69,12 +74,12 @@ class Exchange:
         return part
 
     def _announced(self) -> int:
-        """How many bytes the client says there are; 0 where it does not say."""
+        """Content-Length in bytes; 0 where there is none."""
         length = self.headers.get(b"content-length", b"")
         return int(length[:20]) if length.isdigit() else 0  # 20 digits are too many in any case
 
     async def receive(self) -> Message:
-        """For the app: its body in one message, then whatever the server has to tell."""
+        """For the app: the body in one message, then the server's messages."""
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
@@ -85,15 +90,15 @@ class Exchange:
 
     def _hang_up(self) -> None:
         self.left = True
-        self.status = self.status or CLIENT_LEFT
+        self.status = self.status or CLIENT_CLOSED
 
     # -- the answer --------------------------------------------------------------------------
 
     async def send(self, message: Message) -> None:
         """For the app. ConnectionAbortedError when the client has stopped reading.
 
-        The clock is that of one message: who reads so slowly that the server's buffer (64 KiB)
-        does not empty within it holds up a text for nobody, even if it reads a little.
+        The timeout is for one message: a client that does not empty the server's buffer (64 KiB)
+        in that time would keep a sequence running for nothing, even if it reads a little.
         """
         if message["type"] == "http.response.start":
             self.began, self.status = True, self.status or message["status"]
@@ -106,23 +111,21 @@ class Exchange:
         self._stalled = self.left = True
         raise ConnectionAbortedError(f"the client did not read for {self._write_timeout:g} seconds")
 
-    async def refuse(self, refusal: Refusal) -> None:
-        """Answer with an error, and read on for a moment if the client still sends.
+    async def refuse(self, error: ApiError) -> None:
+        """Respond with an error, and read on for a moment if the client still sends.
 
-        A connection that is closed while data arrive is reset, and the answer lost with it.
+        A connection that is closed while data arrive is reset, and the response lost with it.
         """
-        body, closing = refusal.body(), self._more and self._has_body()
+        body, closing = error.body(), self._more and self._has_body()
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),
-            **refusal.headers,
+            **error.headers,
             **({"connection": "close"} if closing else {}),
         }
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-        with suppress(ConnectionError, ClientDisconnect):  # nobody is left to be told
-            await self.send(
-                {"type": "http.response.start", "status": refusal.status, "headers": raw}
-            )
+        with suppress(ConnectionError, ClientDisconnect):  # the client has disconnected
+            await self.send({"type": "http.response.start", "status": error.status, "headers": raw})
             await self.send({"type": "http.response.body", "body": body, "more_body": closing})
             if closing:
                 await self._drain()
@@ -139,7 +142,7 @@ class Exchange:
                     read += len(await self._part())
 
 
-def _too_long(limit: int) -> Refusal:
-    told = f"the body is longer than {limit} bytes; shorten it"
-    told += ", or start the server with a larger --max-body"
-    return Refusal(413, told, code="body_too_large")
+def _too_long(limit: int) -> ApiError:
+    message = f"the body is longer than {limit} bytes; shorten it"
+    message += ", or start the server with a larger --max-body"
+    return ApiError(413, message, code="body_too_large")

@@ -1,7 +1,6 @@
-"""The door: what every request must pass before the app sees it, and what becomes of failures.
+"""Middleware around the whole application: who may send requests, limits, request ids, failures.
 
-Knows host names, the key, limits, and that every answer names its request. Refuses to know paths,
-beyond which of them need no key, and what is asked.
+Knows host names, the API key and limits. Refuses to know paths, except which of them need no key.
 """
 
 import hmac
@@ -9,36 +8,39 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from time import perf_counter
+from urllib.parse import quote
 from uuid import uuid4
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cutaway.server.http.errors import Refusal
-from cutaway.server.http.exchange import Exchange
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.exchange import HttpExchange
 from cutaway.server.http.settings import check_key
 
 OPEN_PATHS = ("/", "/health", "/ready")
 
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_ABSOLUTE = re.compile(r"https?://([^/]+)(/.*)?", re.IGNORECASE | re.DOTALL)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _log = logging.getLogger("cutaway.server")
 
 
 class Guard:
-    """An ASGI app around another; what is not HTTP passes untouched.
+    """An ASGI app around another; scopes other than HTTP pass unchanged.
 
-    api_key        the bearer key that all but the open paths need; None: nobody needs one
-    allow_hosts    names in the Host header that are welcome beside the local ones; None: all are
-    open_paths     need no key; one that ends in "/" stands for all below it, "/" for itself alone
-    max_body       bytes
-    read_timeout   seconds for the whole body
-    write_timeout  seconds for one message to a client that does not read
-    done           called once after each request with its scope, the status (499: the client left
-                   before an answer began) and the seconds that it took
+    api_key        bearer key that all paths but the open ones need; None: no key is needed
+    allow_hosts    names accepted in the Host header beside the local ones; None: any
+    open_paths     need no key; one that ends in "/" includes all below it, except "/" itself
+    max_body       largest request body, in bytes
+    read_timeout   seconds for the whole body to arrive
+    write_timeout  seconds for the client to read one message
+    done           called once after each request with its scope, the status (499: the client
+                   disconnected before a response began) and how long it took, in seconds
 
-    ``scope["state"]["request_id"]`` is the client's own x-request-id, or one made here.
-    InputError if the key is not one word.
+    HEAD is handled as GET, whose body the server does not send. An absolute request target
+    (RFC 9112, 3.2.2) is handled as its path, with its own host. ``scope["state"]["request_id"]`` is
+    the client's x-request-id, or a new one. InputError if the key is not one word.
     """
 
     def __init__(
@@ -63,21 +65,23 @@ class Guard:
         self._write_timeout = write_timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request pass, or refuse it."""
+        """Handle one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        began = perf_counter()
+        began, method = perf_counter(), scope["method"]
+        scope = _in_origin_form({**scope, "method": "GET" if method == "HEAD" else method})
         id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = id
-        exchange = Exchange(id, scope, receive, send, self._write_timeout)
+        exchange = HttpExchange(id, scope, receive, send, self._write_timeout)
         try:
             await self._pass(scope, exchange)
         finally:
             if self._done is not None:
-                self._done(scope, exchange.status or 500, perf_counter() - began)
+                done = {**scope, "method": method}
+                self._done(done, exchange.status or 500, perf_counter() - began)
         return None
 
-    async def _pass(self, scope: Scope, exchange: Exchange) -> None:
+    async def _pass(self, scope: Scope, exchange: HttpExchange) -> None:
         try:
             self._check(scope, exchange)
             await exchange.read(self._max_body, self._read_timeout)
@@ -85,20 +89,20 @@ class Guard:
             if not (exchange.began or exchange.left):
                 raise RuntimeError("the app ended without an answer")
         except Exception as error:
-            if isinstance(error, Refusal) and not exchange.began:
+            if isinstance(error, ApiError) and not exchange.began:
                 await exchange.refuse(error)
             else:
                 await _fail(exchange, error)
 
-    def _check(self, scope: Scope, exchange: Exchange) -> None:
+    def _check(self, scope: Scope, exchange: HttpExchange) -> None:
         host = _name(exchange.headers.get(b"host", b"").decode("latin-1"))
         if self._hosts is not None and host not in self._hosts:
-            told = f"host {host[:80]!r} is unknown here; start the server with --allow-host NAME"
-            raise Refusal(403, told, code="host_not_allowed")
+            message = f"host {host[:80]!r} is not allowed; start the server with --allow-host NAME"
+            raise ApiError(403, message, code="host_not_allowed")
         if self._key is not None and not self._is_open(scope, exchange):
             _check_key(exchange.headers.get(b"authorization", b""), self._key)
 
-    def _is_open(self, scope: Scope, exchange: Exchange) -> bool:
+    def _is_open(self, scope: Scope, exchange: HttpExchange) -> bool:
         path: str = scope["path"]
         preflight = {b"origin", b"access-control-request-method"} <= exchange.headers.keys()
         return (
@@ -108,13 +112,24 @@ class Guard:
         )
 
 
+def _in_origin_form(scope: Scope) -> Scope:
+    """The scope of an absolute request target with its path as path, and its host as Host."""
+    target = _ABSOLUTE.fullmatch(scope["path"])
+    if target is None:
+        return scope
+    host, path = target[1], target[2] or "/"
+    others = [header for header in scope["headers"] if header[0] != b"host"]
+    return {**scope, "path": path, "raw_path": quote(path).encode(),
+            "headers": [(b"host", host.encode()), *others]}  # fmt: skip
+
+
 def _request_id(scope: Scope) -> str:
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
     return given.decode() if _REQUEST_ID.fullmatch(given) else uuid4().hex
 
 
 def _name(host: str) -> str:
-    """A host without its port, in small letters."""
+    """A host without its port, in lower case."""
     return re.sub(r":\d*$", "", host.strip().lower())
 
 
@@ -122,26 +137,26 @@ def _check_key(authorization: bytes, key: bytes) -> None:
     scheme, _, given = authorization.partition(b" ")
     bearer = scheme.lower() == b"bearer"
     if not (hmac.compare_digest(given.strip(), key) and bearer):
-        told = "the key is wrong" if bearer else "a key is needed"
-        told += "; send the header 'Authorization: Bearer KEY' with the server's own"
+        message = "the API key is wrong" if bearer else "an API key is needed"
+        message += "; send the header 'Authorization: Bearer KEY' with the server's key"
         headers = {"WWW-Authenticate": "Bearer"}
-        raise Refusal(401, told, code="invalid_api_key", headers=headers)
+        raise ApiError(401, message, code="invalid_api_key", headers=headers)
 
 
-def broken(id: str) -> Refusal:
-    """What a client is told of a bug: where to find it, and nothing of what it was."""
-    told = f"the server failed; its log has the reason under request {id}"
-    return Refusal(500, told, code="internal_error")
+def internal_error(id: str) -> ApiError:
+    """The response to a bug: it names the log's entry, and says nothing of the error itself."""
+    message = f"the server failed; its log has the reason under request {id}"
+    return ApiError(500, message, code="internal_error")
 
 
-async def _fail(exchange: Exchange, error: Exception) -> None:
-    """Log what was no client's leaving, and answer if no answer began; else the server hangs up.
+async def _fail(exchange: HttpExchange, error: Exception) -> None:
+    """Log an error that is not a disconnect, and answer it unless a response has begun.
 
-    It is logged here and not raised again: the server would write the same traceback once more.
+    It is not raised again: uvicorn would log the same traceback once more.
     """
     _, other = ExceptionGroup("", [error]).split((OSError, ClientDisconnect))  # of a task group too
     if exchange.left and not other:
         return
     _log.error("request %s failed", exchange.id, exc_info=error)
     if not exchange.began:
-        await exchange.refuse(broken(exchange.id))
+        await exchange.refuse(internal_error(exchange.id))

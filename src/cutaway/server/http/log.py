@@ -1,7 +1,6 @@
-"""What the server writes about itself: a line for each event, for people or for programs.
+"""The server's log: one line an event, as text for people or as JSON for programs.
 
-Knows lines, levels and streams. Refuses to know what the events are, and a prompt's text where
-nobody gave it. Only the loggers "cutaway.server" and uvicorn's are touched, never the root.
+Only the loggers "cutaway.server", uvicorn's and asyncio's are configured, never the root.
 """
 
 import codecs
@@ -20,24 +19,26 @@ Mode = Literal["off", "human", "json"]
 
 _LOGGER = logging.getLogger("cutaway.server")
 _UVICORN = logging.getLogger("uvicorn.error")
+_ASYNCIO = logging.getLogger("asyncio")
 _ACCESS = logging.getLogger("uvicorn.access")
 
-# json leaves them as they are, though some programs break lines at them or obey them.
+# json.dumps does not escape these, though some programs treat them as line ends or commands.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029]")
 _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 
 
 def configure(mode: Mode, stream: TextIO | None = None) -> None:
-    """Write events to ``stream`` (standard error) from now on, instead of what was set before.
+    """Write events to ``stream`` (default: standard error), replacing an earlier configuration.
 
-    uvicorn's warnings and errors come the same way; its access lines do not come at all.
+    Warnings and errors of uvicorn and asyncio are written in the same form; uvicorn's access lines
+    are not written.
     """
     handler = _handler(mode, sys.stderr if stream is None else stream)
-    for logger, level in ((_LOGGER, logging.INFO), (_UVICORN, logging.WARNING)):
+    for logger in (_LOGGER, _UVICORN, _ASYNCIO):
         for old in [h for h in logger.handlers if isinstance(h, _Ours)]:
             logger.removeHandler(old)
         logger.addHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(logging.INFO if logger is _LOGGER else logging.WARNING)
         logger.propagate = False
     _ACCESS.propagate = False
 
@@ -50,7 +51,7 @@ def event(
     error: BaseException | None = None,
     **fields: object,
 ) -> None:
-    """Write that something happened; ``error`` comes with its traceback."""
+    """Write an event; ``error`` is written with its traceback."""
     _LOGGER.log(level, "%s", name, exc_info=error, extra={"event": name, "fields": fields})
 
 
@@ -72,10 +73,10 @@ def access(
     user: str | None = None,
     prompt: object = None,
 ) -> None:
-    """Write the line of a request that was answered; what is None is left out.
+    """Write the line of a request that was answered, without the fields that are None.
 
-    path    without its query, which may hold what is nobody's business
-    prompt  only where whoever runs the server wants texts in the log
+    path    without its query, which may hold secrets
+    prompt  only with --log-prompts
     """
     given = dict(locals())
     fields = {name: value for name, value in given.items() if value is not None}
@@ -90,7 +91,7 @@ def access(
 
 
 class _Ours:
-    """What ``configure`` added, and may take away."""
+    """Marks the handlers that ``configure`` added and may remove."""
 
 
 class _Silence(_Ours, logging.NullHandler):
@@ -99,7 +100,7 @@ class _Silence(_Ours, logging.NullHandler):
 
 class _Lines(_Ours, logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A stream that is full or closed loses the line; whoever wrote it goes on."""
+        """Drop the line where the stream is full or closed, instead of failing the request."""
         if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
             super().handleError(record)
 
@@ -116,7 +117,7 @@ def _handler(mode: Mode, stream: TextIO) -> logging.Handler:
 
 
 def _head(record: logging.LogRecord) -> dict[str, Any]:
-    """When, how bad and what: of our own events and of uvicorn's records."""
+    """Time, level and event name, of our own events and of other loggers' records."""
     when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     name = getattr(record, "event", record.name)
     return {
@@ -136,12 +137,12 @@ def _failure(record: logging.LogRecord) -> dict[str, str]:
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return {}
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return {"error": told, "traceback": "".join(format_exception(error))}
+    summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return {"error": summary, "traceback": "".join(format_exception(error))}
 
 
 class _Json(logging.Formatter):
-    """A line is a JSON object; it is ASCII where the stream is not UTF-8."""
+    """A JSON object a line, in ASCII where the stream's encoding is not UTF-8."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -155,7 +156,7 @@ class _Json(logging.Formatter):
 
 
 def _plain(value: object) -> object:
-    """The same in JSON's own types; a number that JSON has no word for becomes a string."""
+    """The value in JSON's own types; NaN and infinities become strings."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
@@ -168,7 +169,7 @@ def _plain(value: object) -> object:
 
 
 def _whole(text: str) -> str:
-    """The text without halves of characters, which UTF-8 cannot hold."""
+    """The text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -208,7 +209,7 @@ def _shown(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Nothing in it can begin a line or steer a terminal."""
+    """Escape control characters, so that the text cannot begin a line or steer a terminal."""
     return "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
 
 

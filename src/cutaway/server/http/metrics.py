@@ -29,7 +29,7 @@ _HTTP = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, *_WHOLE[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextFigures:
+class RequestStats:
     """One text that has ended in any way; each sample of n is one.
 
     prompt_tokens      all of the prompt
@@ -90,7 +90,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._add_build(version, model, engine.backend.name, engine.backend.tier)
 
-    def finished(self, text: TextFigures) -> None:
+    def finished(self, text: RequestStats) -> None:
         """Count a text that has ended. Call it once for each."""
         self._count_tokens(text)
         self._texts.labels(_known(text.finish_reason, _REASONS)).inc()
@@ -122,7 +122,7 @@ class Metrics:
 
     # -- what is counted ---------------------------------------------------------------------
 
-    def _count_tokens(self, text: TextFigures) -> None:
+    def _count_tokens(self, text: RequestStats) -> None:
         self._tokens.labels("completion").inc(text.completion_tokens)
         if text.cached_tokens is not None:
             self._tokens.labels("prompt").inc(text.prompt_tokens - text.cached_tokens)
@@ -156,7 +156,7 @@ class Metrics:
             values=("prompt", "cached", "completion"),
         )
         self._texts = self._counter(
-            "texts",
+            "sequences",
             "Texts that have ended, by finish reason. Each sample of n is one.",
             "finish_reason",
             values=_REASONS,
@@ -188,7 +188,7 @@ class Metrics:
             "time_per_output_token", "A text's mean for each token after the first.", _TOKEN
         )
         self._duration = self._histogram(
-            "text_duration", "From arrival until the text's end, whatever ended it.", _WHOLE
+            "sequence_duration", "From arrival until the text's end, whatever ended it.", _WHOLE
         )
         self._http_seconds = self._histogram(
             "http_request", "From a request until its answer's last byte.", _HTTP, "path", "method"

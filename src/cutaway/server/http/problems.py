@@ -1,7 +1,6 @@
-"""What is wrong with a request's fields, in one sentence about the first problem.
+"""What is wrong with a request's fields: one sentence about the first problem.
 
-Knows pydantic's errors and our words for them. Refuses to know which fields there are: the
-route's own model says.
+Knows pydantic's errors. Refuses to know which fields exist: the route's own model says.
 """
 
 import json
@@ -39,7 +38,7 @@ _MISSING = ("missing", "union_tag_not_found")
 
 
 def problem(errors: Sequence[_Error], body: Any, route: object) -> tuple[str, str | None]:
-    """The sentence, and the field that it is about.
+    """The sentence, and the name of the field that it is about.
 
     errors  as pydantic lists them, one at least
     body    the parsed request
@@ -48,19 +47,19 @@ def problem(errors: Sequence[_Error], body: Any, route: object) -> tuple[str, st
     path = _path(_first(errors), body)
     others = [(e, p) for e in errors[:_MANY] if (p := _path(e, body))[: len(path)] == path]
     deepest = max((p for _, p in others), key=len, default=path)  # a union's best fitting branch
-    told = [error for error, p in others if p == deepest] or [_first(errors)]
+    deep = [error for error, p in others if p == deepest] or [_first(errors)]
     field = _written(deepest)
-    return _sentence(told, deepest, field or "the body", route), field or None
+    return _sentence(deep, deepest, field or "the body", route), field or None
 
 
 def _first(errors: Sequence[_Error]) -> _Error:
-    """A field that is unknown is told before one that is missing: it may be the same, misspelt."""
+    """An unknown field comes before a missing one, of which it may be a misspelling."""
     unknown = (e for e in errors if e["type"] == "extra_forbidden" and len(e["loc"]) == 2)
     return next(unknown, errors[0])
 
 
 def _path(error: _Error, body: Any) -> _Path:
-    """Where the error is in the request: pydantic's place without the names of union members."""
+    """The field's path in the request: pydantic's location without the names of union members."""
     source, *parts = error["loc"]
     if source != "body":  # of a query or a header
         return tuple(parts)
@@ -85,7 +84,7 @@ def _leads(value: Any, part: str | int) -> bool:
 
 
 def _written(path: _Path) -> str:
-    """As a program would write it: messages[0].content"""
+    """The path as a program would write it: messages[0].content"""
     text = ""
     for part in path:
         if isinstance(part, str) and part.isidentifier():
@@ -111,7 +110,7 @@ def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> s
 
 
 def _reworded(error: _Error, field: str) -> str:
-    """What pydantic said, or one of our own validators, as a sentence about the field."""
+    """The message of pydantic or of one of our validators, as a sentence about the field."""
     context, said = error.get("ctx", {}), error["msg"].replace(" after validation", "")
     if cause := context.get("error"):
         return str(cause) if str(cause).startswith(field) else f"{field}: {cause}"
@@ -136,7 +135,7 @@ def _shown(value: Any) -> str:
 
 
 def fields_of(route: object, path: _Path = ()) -> set[str]:
-    """The names of the fields at ``path`` of a route's body; empty where nobody knows."""
+    """The names of the fields at ``path`` of a route's body; empty where that is not known."""
     body = getattr(getattr(route, "body_field", None), "field_info", None)
     models = _models(getattr(body, "annotation", None))
     for part in path:

@@ -1,11 +1,11 @@
-"""A process that serves: its sockets, its signals, and how it ends.
+"""A serving process: its signals, its end in stages, and what it does when connections run out.
 
-Knows addresses, signals and uvicorn. Refuses to know what is served: the application is told
-when it is ready, when to take no more, and when to let go of what it has.
+Knows signals and uvicorn. Refuses to know what is served: callbacks say when requests are answered,
+when no more are accepted, and when running answers must end.
 """
 
 import asyncio
-import errno
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -14,9 +14,12 @@ from time import monotonic
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cutaway.errors import CutawayError, InputError
-from cutaway.server.http.idle import Idle
+from cutaway.errors import CutawayError
+from cutaway.server.http.idle import IdleConnections
+from cutaway.server.http.log import event
+from cutaway.server.http.sockets import Listener
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,15 +30,15 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 CUT_AFTER_S = 3.0
 """How long answers may take to end once grace is over."""
 HEAD_WITHIN_S = 10.0
-"""How long a connection may be there without a request."""
+"""How long a connection may be idle before its request's head has arrived."""
 
+_WARN_EVERY_S = 10.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_TRIES = 16
 
 
 def run(
     app: App,
-    sockets: list[socket.socket],
+    sockets: list[Listener],
     *,
     grace: float,
     on_ready: Callable[[], object],
@@ -47,23 +50,25 @@ def run(
     sockets        as ``bind`` gave them; they are closed at the end
     grace          seconds that running answers have after the signal
     on_ready       called once requests are answered
-    on_stop        called at the signal, when nobody is let in any more
+    on_stop        called at the signal, when no more connections are accepted
     on_grace_over  called after ``grace``, or at a second signal, if answers still run: end them.
-                   What is not done CUT_AFTER_S later, or at a third signal, is cut; of one
-                   more signal the process dies
+                   What is not done CUT_AFTER_S later, or at a third signal, is cut; one more
+                   signal kills the process
 
-    A signal during the start ends it at once. Raises what the application's lifespan raised,
-    CutawayError where it only said that it failed. Call it on the main thread.
+    A signal during the start ends it at once. Raises what the application's lifespan raised, or
+    CutawayError where it only reported a failure. Call it on the main thread.
     """
     watched = _Watched(app)
     config = uvicorn.Config(
-        watched, loop="asyncio", ws="none", lifespan="on", workers=1,
+        watched, loop="asyncio", http=_Protocol, ws="none", lifespan="on", workers=1,
         log_config=None, access_log=False, server_header=False,
     )  # fmt: skip
     server = _Server(config, grace, on_ready, on_stop, on_grace_over)
+    for each in sockets:
+        each.make_room = server.make_room
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        asyncio.run(server.serve(sockets))
+        asyncio.run(server.serve([*sockets]))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -74,8 +79,15 @@ def run(
     return 130 if server.signal == signal.SIGINT else 0
 
 
+class _Protocol(H11Protocol):
+    """uvicorn's HTTP/1.1, without its advice to install a WebSocket library."""
+
+    def _should_upgrade(self) -> bool:
+        return False  # a server may ignore Upgrade (RFC 9110, 7.8) and answer in HTTP/1.1
+
+
 class _Server(uvicorn.Server):
-    """uvicorn's, which ends in stages; the next comes at its time, or with a signal.
+    """uvicorn's server, ending in stages: the next begins after its time, or with a signal.
 
     signal  the first that came
     """
@@ -96,13 +108,14 @@ class _Server(uvicorn.Server):
         )
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._idle = Idle()
+        self._idle = IdleConnections()
+        self._next_warning = 0.0
 
     # -- what uvicorn calls ------------------------------------------------------------------
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take signals ourselves: uvicorn would raise them again at the end, and die of them."""
+        """Handle signals here: uvicorn would raise them again at the end, and die of them."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
@@ -121,12 +134,12 @@ class _Server(uvicorn.Server):
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Hang up on who sends nothing: uvicorn would wait for ever, and connections run out."""
-        self._idle.hang_up(list(self.server_state.connections), monotonic(), HEAD_WITHIN_S)
+        """Close idle connections: uvicorn would keep them for ever, and descriptors run out."""
+        self._idle.close(list(self.server_state.connections), monotonic(), HEAD_WITHIN_S)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for answers, then end the lifespan, also where uvicorn would leave that out."""
+        """Wait for answers, then end the lifespan, also where uvicorn would skip that."""
         await super().shutdown(sockets)
         if self._timer:
             self._timer.cancel()
@@ -138,6 +151,16 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         except SystemExit:  # the lifespan failed, and ``run`` knows with what
             self.should_exit = True
+
+    def make_room(self) -> bool:
+        """Close the connection that is idle longest, as no descriptor is free for another one."""
+        now, connections = monotonic(), self.server_state.connections
+        if now >= self._next_warning:
+            self._next_warning = now + _WARN_EVERY_S
+            event("accept_failed", level=logging.WARNING, connections=len(connections),
+                  message="no file descriptor is free for another connection: idle ones are "
+                  "closed; raise `ulimit -n` for more")  # fmt: skip
+        return self._idle.close_longest(connections, now)
 
     # -- the end, stage by stage -------------------------------------------------------------
 
@@ -155,7 +178,7 @@ class _Server(uvicorn.Server):
             stage()
 
     def _stop(self) -> None:
-        """Let nobody in, and everybody out."""
+        """Accept no more connections; running answers go on."""
         self.should_exit = True
         if not self.started and self._starting:
             self._starting.cancel()
@@ -165,10 +188,10 @@ class _Server(uvicorn.Server):
         self._on_stop()
 
     def _cut(self) -> None:
-        """Hang up, and wait for nobody."""
+        """Abort what is left."""
         self.force_exit = True
         for connection in list(self.server_state.connections):
-            connection.transport.abort()  # since 3.12 asyncio's own server waits for each
+            connection.transport.abort()  # since 3.12 asyncio's server waits for each
         for task in self.server_state.tasks:
             task.cancel()
         _let_go_of_signals()
@@ -180,11 +203,11 @@ def _let_go_of_signals() -> None:
 
 
 class _Watched:
-    """The application, and what its lifespan failed with, which uvicorn writes and forgets."""
+    """The application, and the error of its lifespan, which uvicorn logs and forgets."""
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._told = ""
+        self._sent = ""
         self.error: BaseException | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -195,106 +218,17 @@ class _Watched:
 
     async def _live(self, scope: Message, receive: Receive, send: Send) -> None:
         async def tell(message: Message) -> None:
-            self._told = message["type"]
-            if self._told.endswith(".failed"):
+            self._sent = message["type"]
+            if self._sent.endswith(".failed"):
                 reason = message.get("message") or "it gave no reason"
-                self.error = CutawayError(f"the application sent {self._told}: {reason}")
-            await send({"type": self._told})
+                self.error = CutawayError(f"the application sent {self._sent}: {reason}")
+            await send({"type": self._sent})
 
         try:
             await self._app(scope, receive, tell)
         except BaseException as error:
             self.error = None if isinstance(error, asyncio.CancelledError) else error
-            if not self._told.endswith(".failed"):  # or uvicorn would write the traceback, too
-                stage = "shutdown" if self._told else "startup"
+            if not self._sent.endswith(".failed"):  # or uvicorn would write the traceback, too
+                stage = "shutdown" if self._sent else "startup"
                 await send({"type": f"lifespan.{stage}.failed"})
             raise
-
-
-# -- sockets -----------------------------------------------------------------------------------
-
-_Address = tuple[socket.AddressFamily, tuple[Any, ...]]
-"""As getaddrinfo has it: (host, port) or, of IPv6, (host, port, flow, scope)."""
-
-
-def bind(host: str, port: int, *, patience: float = 60.0) -> list[socket.socket]:
-    """Sockets that listen on every address of a host; a port of 0 is chosen, for all the same.
-
-    patience: seconds after which a client that takes no data is hung up on, where Linux does that
-    ``getsockname()[1]`` tells the port. Who connects waits until ``run`` answers. InputError or
-    CutawayError, naming --host or --port, where that cannot be.
-    """
-    if not 0 <= port <= 65535:
-        raise InputError(f"--port must be from 0 to 65535, not {port}")
-    addresses = _addresses(host)
-    for _ in range(_TRIES):
-        try:
-            return _bind_all(addresses, port, patience)
-        except OSError as error:
-            # A port that the first address chose may be taken on the second.
-            if port or error.errno != errno.EADDRINUSE:
-                raise _explained(error, host, port) from error
-    raise CutawayError(f"no port is free on all addresses of --host {host}: name a --port")
-
-
-def _addresses(host: str) -> list[_Address]:
-    """The addresses of a host, each once."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError, ValueError) as error:
-        raise InputError(f"--host {host!r} is no address and no known name: {error}") from error
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-
-
-def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[socket.socket]:
-    """One socket for each address that this machine has; OSError where it has none of them."""
-    sockets: list[socket.socket] = []
-    missing: OSError | None = None
-    try:
-        for address in addresses:
-            try:
-                sockets.append(_bind_one(address, port, patience))
-            except OSError as error:
-                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    raise
-                missing = error  # as ::1 of "localhost" where there is no IPv6
-            else:
-                port = sockets[0].getsockname()[1]
-    except OSError:
-        for each in sockets:
-            each.close()
-        raise
-    if missing and not sockets:
-        raise missing
-    return sockets
-
-
-def _bind_one(address: _Address, port: int, patience: float) -> socket.socket:
-    family, (name, _, *scope) = address
-    # Named as TCP, or asyncio does not see that it is, and lets packets wait for each other.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # an ASGI app cannot hang up by itself
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience * 1000))
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind((name, port, *scope))
-        made.listen()  # or another program that starts now could still take the port
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _explained(error: OSError, host: str, port: int) -> CutawayError:
-    """The same failure in one sentence."""
-    if error.errno == errno.EADDRINUSE:
-        return CutawayError(f"--port {port} of {host} is in use: choose another, or 0 for any")
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return CutawayError(f"--port {port} is not for this user: choose one from 1024 up")
-    if error.errno == errno.EADDRNOTAVAIL:
-        return CutawayError(
-            f"--host {host} is no address of this machine: choose one, or 0.0.0.0 for all"
-        )
-    return CutawayError(f"--host {host} --port {port} cannot be served: {error.strerror}")

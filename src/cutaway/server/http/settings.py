@@ -1,4 +1,4 @@
-"""How a server is set up; checked once."""
+"""The settings of a server, checked once."""
 
 import re
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What whoever starts a server decides.
+    """The settings of a server.
 
-    names          by which the model may be asked for; empty: the model's own
-    api_key        needed from every client; None: nobody needs one
-    allow_hosts    names in the Host header that are welcome beside the local ones; None: all are
-    cors           origins whose pages may ask, "*" for all; empty: none
-    max_body       bytes of a request
-    keep_alive     seconds of silence after which a stream says that it is there
-    read_timeout   seconds for a request's body
-    write_timeout  seconds for one message to a client that does not read
+    names          model names that requests may use; empty: the model's own name
+    api_key        key that every client must send; None: no key is needed
+    allow_hosts    names accepted in the Host header beside the local ones; None: any
+    cors           origins whose pages may send requests, "*" for all; empty: none
+    max_body       largest request body, in bytes
+    keep_alive     seconds without an event after which a stream sends a comment
+    read_timeout   seconds for a request's body to arrive
+    write_timeout  seconds for the client to read one message
     log_prompts    whether the log shows prompts
 
     Raises InputError naming the field.
@@ -48,11 +48,13 @@ class Settings:
         for origin in self.cors:
             if not _ORIGIN.fullmatch(origin):
                 raise InputError(
-                    f"cors: {origin!r} is no origin; write it as http://localhost:3000, or *"
+                    f"cors: {origin!r} is not an origin; write one as http://localhost:3000, or *"
                 )
 
 
 def check_key(key: str | None) -> None:
-    """InputError for a key that no client could send."""
+    """InputError for a key that a client could not send."""
     if key is not None and key.split() != [key]:
-        raise InputError("api_key must be one word; leave it out to let everyone in")
+        raise InputError(
+            "api_key must be one word without spaces; leave it out for a server without a key"
+        )

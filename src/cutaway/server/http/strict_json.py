@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cutaway.errors import InputError
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.strict_json import parse
 
 _LONG = 1 << 18  # bytes
@@ -23,12 +23,12 @@ class StrictRequest(Request):
     """A request whose body is read by ``cutaway.strict_json``."""
 
     async def json(self) -> Any:
-        """The body's value; Refusal (400) as parse, and 415 if it is not called JSON."""
+        """The body's value; ApiError (400) as parse, and 415 if its Content-Type is not JSON."""
         if not hasattr(self, "_json"):
             body = await self.body()
             if body.strip():
                 _check_type(self.headers.get("content-type", ""))
-            # A long one may take a second, and other texts are written meanwhile.
+            # A long one may take a second, while other requests go on.
             long = len(body) > _LONG
             self._json = await asyncio.to_thread(_parse, body) if long else _parse(body)
         return self._json
@@ -38,7 +38,7 @@ def _parse(body: bytes) -> Any:
     try:
         return parse(body)
     except InputError as error:
-        raise Refusal(400, str(error), code="invalid_json") from None
+        raise ApiError(400, str(error), code="invalid_json") from None
 
 
 class StrictRoute(APIRoute):
@@ -52,7 +52,7 @@ class StrictRoute(APIRoute):
 
         async def strict(request: Request) -> Response:
             request = StrictRequest(request.scope, request.receive)
-            await request.json()  # here: FastAPI makes its own error of whatever it meets there
+            await request.json()  # here, since FastAPI would turn any exception into its own error
             return await handle(request)
 
         return strict
@@ -63,5 +63,5 @@ def _check_type(content_type: str) -> None:
     if kind == "application/json" or re.fullmatch(r"application/[^/\s]+\+json", kind):
         return
     given = f"not {kind[:80]!r}" if kind else "which is missing"
-    told = f"the body must be JSON; send the header 'Content-Type: application/json', {given}"
-    raise Refusal(415, told, code="unsupported_media_type")
+    message = f"the body must be JSON; send the header 'Content-Type: application/json', {given}"
+    raise ApiError(415, message, code="unsupported_media_type")

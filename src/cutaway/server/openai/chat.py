@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices
 from cutaway.server.openai.logprobs import Entry, chat_form
-from cutaway.server.openai.request_models import Body, Inert, SampledFields, examples
+from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
 from cutaway.server.service import Job, Service
 
 _NO_TOOLS = "tools cannot be called here; leave it out"
@@ -23,7 +23,7 @@ class TextPart(Body):
 
     type: Literal["text", "input_text", "output_text"]
     text: str
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         "annotations": (([],), _ONLY_TEXT),
         "logprobs": (([],), _ONLY_TEXT),
     }
@@ -33,7 +33,7 @@ def _of_text(part: Any) -> Any:
     """Parts that are no text are refused by name."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in ("text", "input_text", "output_text"):
-        raise Refusal(
+        raise ApiError(
             400, f"content: a part of type {kind!r:.40} cannot be read; only text can",
             param="messages", code="unsupported_content",
         )  # fmt: skip
@@ -45,7 +45,7 @@ class Message(Body):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Annotated[TextPart, BeforeValidator(_of_text)]]
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         "refusal": ((), _ONLY_TEXT),
         "audio": ((), _ONLY_TEXT),
         "annotations": (([],), _ONLY_TEXT),
@@ -62,7 +62,7 @@ class Message(Body):
         return {"role": role, "content": text}
 
 
-TOOLS: Inert = {
+TOOLS: Unsupported = {
     "tools": (([],), _NO_TOOLS),
     "tool_choice": (("none", "auto"), _NO_TOOLS),
     "parallel_tool_calls": ((True, False), _NO_TOOLS),
@@ -99,7 +99,7 @@ class ChatRequest(SampledFields):
     max_tokens: int | None = Field(None, description="the older name of max_completion_tokens")
     logprobs: bool | None = Field(None, description="tell how likely each token was")
     top_logprobs: int | None = Field(None, description="and the likeliest beside it, 0 to 1000")
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         **TOOLS,
         "functions": (([],), _NO_TOOLS),
         "function_call": (("none", "auto"), _NO_TOOLS),
@@ -115,17 +115,17 @@ class ChatRequest(SampledFields):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        told = super().options()
+        options = super().options()
         most = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(most) > 1:
-            raise Refusal(400, "max_tokens is max_completion_tokens: give one", param="max_tokens")
+            raise ApiError(400, "max_tokens is max_completion_tokens: give one", param="max_tokens")
         if most:
-            told["max_tokens"] = most.pop()
+            options["max_tokens"] = most.pop()
         if self.top_logprobs is not None and not self.logprobs:
-            raise Refusal(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+            raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
         if self.logprobs:
-            told["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
-        return told
+            options["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
+        return options
 
 
 class ChatChoices(Choices):

@@ -16,7 +16,7 @@ from cutaway.server.openai.logprobs import Entries, Entry
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Job, Service
 
-Told = tuple[str, list[Entry]]
+Delta = tuple[str, list[Entry]]
 """Text, and its tokens' log-probabilities where they are wanted."""
 
 
@@ -59,18 +59,18 @@ class Choices(Events):
         """A choice's fields in its first event, which is sent before any token is there."""
         raise NotImplementedError
 
-    def opening(self, index: int) -> Told:  # noqa: ARG002 - others need it
-        """What is told before the first token, when that is there."""
+    def opening(self, index: int) -> Delta:  # noqa: ARG002 - others need it
+        """What is shown before the first token, when that is there."""
         return "", []
 
-    def shown(self, index: int, step: TokenStep) -> Told:
+    def shown(self, index: int, step: TokenStep) -> Delta:
         """What a step adds."""
         if self.top is None:
             return step.text, []
         return step.text, self._entries[index].after(step)
 
     def ids(self, step: TokenStep) -> list[int]:
-        """The tokens of a step that are told."""
+        """The tokens of a step that are shown."""
         return [step.token_id]
 
     def reason(self, step: TokenStep) -> str:
@@ -94,10 +94,10 @@ class Choices(Events):
         parts = [self.opening(index), *[self.shown(index, step) for step in steps]]
         text = "".join(shown for shown, _ in parts)
         entries = [entry for _, more in parts for entry in more]
-        told = {"index": index, **self.message(text, entries), **self._ending(index, steps[-1])}
+        choice = {"index": index, **self.message(text, entries), **self._ending(index, steps[-1])}
         if self._body.return_token_ids:
-            told["token_ids"] = [i for step in steps for i in self.ids(step)]
-        return told
+            choice["token_ids"] = [i for step in steps for i in self.ids(step)]
+        return choice
 
     # -- streamed ------------------------------------------------------------------------------
 
@@ -114,13 +114,13 @@ class Choices(Events):
         if step.index == 0:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
-        told: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
         if self._body.return_token_ids:
-            told["token_ids"] = self.ids(step)
+            extra["token_ids"] = self.ids(step)
         if self._body.trace and (records := answers.trace(self.job, index)):
-            told["cutaway"] = {"trace": records}
-        if text or entries or told:
-            yield self._event({"index": index, **self.part(text, entries), **told})
+            extra["cutaway"] = {"trace": records}
+        if text or entries or extra:
+            yield self._event({"index": index, **self.part(text, entries), **extra})
         if step.finish_reason:
             yield self._event({"index": index, **self.part("", []), **self._ending(index, step)})
 
@@ -149,10 +149,10 @@ class Choices(Events):
         return answers.settings(self.job.texts, self._body)
 
     def _ending(self, index: int, last: TokenStep) -> dict[str, Any]:
-        told = answers.ending(self.job, index)
+        ours = answers.ending(self.job, index)
         if self._body.trace:
-            told["trace"] = answers.trace(self.job, index)
-        ending: dict[str, Any] = {"finish_reason": self.reason(last), "cutaway": told}
+            ours["trace"] = answers.trace(self.job, index)
+        ending: dict[str, Any] = {"finish_reason": self.reason(last), "cutaway": ours}
         if self._body.return_token_ids:
             ids = self.job.texts[index].sequence.prompt_token_ids
             ending["prompt_token_ids"] = list(ids)

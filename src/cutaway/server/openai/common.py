@@ -28,10 +28,10 @@ def finish_reason(reason: object) -> str:
 
 def usage(texts: Sequence[Writing], samples: int) -> dict[str, Any]:
     """Of all texts; each prompt counts once, with what was found of it for its first sample."""
-    told = [text.usage() for text in texts]
-    firsts = told[::samples]
+    each = [text.usage() for text in texts]
+    firsts = each[::samples]
     prompt = sum(one.prompt_tokens for one in firsts)
-    completion = sum(one.completion_tokens for one in told)
+    completion = sum(one.completion_tokens for one in each)
     accepted = sum(text.sequence.speculation.accepted for text in texts)
     proposed = sum(text.sequence.speculation.proposed for text in texts)
     return {

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from cutaway.engine import TokenStep
-from cutaway.server.http.errors import Refusal
-from cutaway.server.openai.choices import Choices, Told
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
-from cutaway.server.openai.request_models import Inert, SampledFields, examples
+from cutaway.server.openai.request_models import SampledFields, Unsupported, examples
 from cutaway.server.service import Job, Service
 
 _NO_SUFFIX = (
@@ -28,7 +28,7 @@ def _prompts(value: Any) -> Any:
         for p in prompts
     )
     if not good or not prompts:
-        raise Refusal(
+        raise ApiError(
             400, "prompt must be a string, a list of token ids, or a list of either",
             param="prompt",
         )  # fmt: skip
@@ -55,26 +55,26 @@ class CompletionRequest(SampledFields):
     special: bool | None = Field(
         None, description="ours: read special tokens such as <|im_start|> in the prompt as tokens"
     )
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         "suffix": (("",), _NO_SUFFIX),
-        "best_of": ((1,), "every sample is told; ask for n of them"),
+        "best_of": ((1,), "every sample is answered; ask for n of them"),
     }
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        told = super().options()
+        options = super().options()
         if self.max_tokens == 0 and not self.echo:
-            raise Refusal(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
+            raise ApiError(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
         if self.max_tokens is not None:
-            told["max_tokens"] = self.max_tokens or 1  # the one is not told
+            options["max_tokens"] = self.max_tokens or 1  # the one is not answered
         if self.special is not None:
-            told["special"] = self.special
+            options["special"] = self.special
         if self.logprobs is not None:
             # At least one, where the row itself must be looked at.
-            told["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
+            options["logprobs"] = self.logprobs or int(self.logprobs_when == "after")
             if self.echo:
-                told["prompt_logprobs"] = self.logprobs or 1
-        return told
+                options["prompt_logprobs"] = self.logprobs or 1
+        return options
 
 
 class CompletionChoices(Choices):
@@ -89,8 +89,8 @@ class CompletionChoices(Choices):
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
         """Text and log-probabilities, side by side."""
-        told = None if self.top is None else completion_form(self.tokenizer, entries)
-        return {"text": text, "logprobs": told}
+        logprobs = None if self.top is None else completion_form(self.tokenizer, entries)
+        return {"text": text, "logprobs": logprobs}
 
     message = part
 
@@ -98,7 +98,7 @@ class CompletionChoices(Choices):
         """No text yet."""
         return {"text": "", "logprobs": None}
 
-    def opening(self, index: int) -> Told:
+    def opening(self, index: int) -> Delta:
         """The prompt, where it is echoed."""
         if not self._echo:
             return "", []
@@ -110,7 +110,7 @@ class CompletionChoices(Choices):
         ids, read = sequence.prompt_token_ids, sequence.prompt_logprobs
         return text, of_prompt(self.tokenizer, ids, read, self.top, text)
 
-    def shown(self, index: int, step: TokenStep) -> Told:
+    def shown(self, index: int, step: TokenStep) -> Delta:
         """Nothing, where only the prompt was to be read."""
         return ("", []) if self._silent else super().shown(index, step)
 
@@ -124,7 +124,7 @@ class CompletionChoices(Choices):
 
     def usage(self) -> dict[str, Any]:
         """Tokens in and out."""
-        told = super().usage()
+        usage = super().usage()
         if self._silent:
-            told |= {"completion_tokens": 0, "total_tokens": told["prompt_tokens"]}
-        return told
+            usage |= {"completion_tokens": 0, "total_tokens": usage["prompt_tokens"]}
+        return usage

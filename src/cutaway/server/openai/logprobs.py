@@ -34,7 +34,7 @@ class Entries:
     """Those of one text, each let out when the text that it begins is.
 
     A token of which a byte may belong to a stop string is held back as the text is, and not
-    told at all where the stop string is completed; nor is the token that ends the text.
+    shown at all where the stop string is completed; nor is the token that ends the text.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class Entries:
         self._matcher, self._bytes, self._released = StopMatcher(stops), 0, 0
 
     def after(self, step: TokenStep) -> list[Entry]:
-        """What can be told after this step."""
+        """What can be shown after this step."""
         if step.finish_reason not in (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN):
             self._take(step)
         self._shown += len(step.text)
         if step.finish_reason:
             self._released += len(self._matcher.flush())
-        told: list[Entry] = []
-        while self._waiting and self._can_tell(*self._waiting[0], ended=bool(step.finish_reason)):
-            told.append(self._waiting.popleft()[1])
-        return told
+        ready: list[Entry] = []
+        while self._waiting and self._is_ready(*self._waiting[0], ended=bool(step.finish_reason)):
+            ready.append(self._waiting.popleft()[1])
+        return ready
 
     def _take(self, step: TokenStep) -> None:
         data = self._tokenizer.token_bytes(step.token_id)
@@ -65,7 +65,7 @@ class Entries:
         self._decoded += len(self._decoder.push(data))
         self._released += len(self._matcher.push(data))
 
-    def _can_tell(self, end: int, entry: Entry, *, ended: bool) -> bool:
+    def _is_ready(self, end: int, entry: Entry, *, ended: bool) -> bool:
         """end: how many bytes of the text there are with this token."""
         return end <= self._released and (ended or entry.offset < self._shown)
 
@@ -129,10 +129,10 @@ def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> dict[str, Any
 
 
 def _by_name(tokenizer: Tokenizer, top: Iterable[tuple[int, float]]) -> dict[str, float]:
-    told: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for token_id, logprob in top:
-        told.setdefault(_name(tokenizer, token_id), logprob)
-    return told
+        by_name.setdefault(_name(tokenizer, token_id), logprob)
+    return by_name
 
 
 def _name(tokenizer: Tokenizer, token_id: int) -> str:

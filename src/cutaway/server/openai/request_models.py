@@ -17,11 +17,11 @@ from pydantic import (
     model_validator,
 )
 
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 
 When = Literal["before", "after"]
 
-Inert = Mapping[str, tuple[tuple[Any, ...], str]]
+Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
 """A field that others have -> the values that ask for nothing, and what is said to other values."""
 
 MOST_STOPS = 64
@@ -42,11 +42,11 @@ def _stops(value: Any) -> Any:
     """One string or a list of them, as a list."""
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise Refusal(400, "stop must be a string or a list of strings", param="stop")
+        raise ApiError(400, "stop must be a string or a list of strings", param="stop")
     if len(stops) > MOST_STOPS:
-        raise Refusal(400, f"stop has {len(stops)} strings; at most {MOST_STOPS}", param="stop")
+        raise ApiError(400, f"stop has {len(stops)} strings; at most {MOST_STOPS}", param="stop")
     if (length := sum(map(len, stops))) > MOST_OF_STOPS:
-        raise Refusal(
+        raise ApiError(
             400, f"stop has {length} characters; at most {MOST_OF_STOPS} in all", param="stop"
         )
     return stops
@@ -63,17 +63,17 @@ class Body(BaseModel):
     """A request: null is as good as left out, and nothing unknown is passed over."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    inert: ClassVar[Inert] = {}
+    unsupported: ClassVar[Unsupported] = {}
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_inert(cls, data: Any) -> Any:
+    def _drop_unsupported(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        for name, (harmless, why) in cls.inert.items():
+        for name, (harmless, why) in cls.unsupported.items():
             if name in data and not _among(data[name], (None, *harmless)):
-                raise Refusal(400, f"{name}: {why}", param=name, code="unsupported_parameter")
-        return {k: v for k, v in data.items() if v is not None and k not in cls.inert}
+                raise ApiError(400, f"{name}: {why}", param=name, code="unsupported_parameter")
+        return {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
@@ -85,11 +85,11 @@ class Body(BaseModel):
             name: _described(field, null=name not in needed)
             for name, field in schema["properties"].items()
         }
-        inert = {
+        unsupported = {
             name: {"enum": [None, *harmless], "description": why}
-            for name, (harmless, why) in cls.inert.items()
+            for name, (harmless, why) in cls.unsupported.items()
         }
-        schema |= {"properties": {**fields, **inert}, "additionalProperties": _NULL}
+        schema |= {"properties": {**fields, **unsupported}, "additionalProperties": _NULL}
         return made
 
 
@@ -116,9 +116,9 @@ class StreamOptions(Body):
     """What a stream tells beside the text."""
 
     include_usage: bool = Field(False, description="the usage, in a last event of its own")
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         "include_obfuscation": ((False,), "nothing is padded here; leave it out"),
-        "continuous_usage_stats": ((False,), "the usage is told once, at the end"),
+        "continuous_usage_stats": ((False,), "the usage is sent once, at the end"),
     }
 
 
@@ -170,11 +170,11 @@ class TextFields(Body):
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
         if not self.trace and (self.candidates is not None or self.watch is not None):
-            raise Refusal(
+            raise ApiError(
                 400, "candidates and watch say what a trace keeps: add trace", param="trace"
             )
-        told = {name: getattr(self, name) for name in self.SAME}
-        return {name: value for name, value in told.items() if value is not None}
+        given = {name: getattr(self, name) for name in self.SAME}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class SampledFields(TextFields):
@@ -200,12 +200,12 @@ class SampledFields(TextFields):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        told = super().options()
+        options = super().options()
         if self.logit_bias is not None:
-            told["logit_bias"] = _bias(self.logit_bias)
+            options["logit_bias"] = _bias(self.logit_bias)
         if self.stream_options is not None and not self.stream:
-            raise Refusal(400, "stream_options is for streams: add stream", param="stream_options")
-        return told
+            raise ApiError(400, "stream_options is for streams: add stream", param="stream_options")
+        return options
 
     @property
     def include_usage(self) -> bool:
@@ -217,7 +217,7 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
     """Token ids are strings in JSON."""
     for name in given:
         if not _TOKEN_ID.fullmatch(name):
-            raise Refusal(
+            raise ApiError(
                 400, f"logit_bias: {name!r:.40} is no token id; /tokenize tells them",
                 param="logit_bias",
             )  # fmt: skip

@@ -15,11 +15,11 @@ from pydantic import Field, model_validator
 from cutaway.engine import TokenStep
 from cutaway.engine.params import MOST_LOGPROBS
 from cutaway.server.events import Events, event
-from cutaway.server.http.errors import Refusal
+from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.chat import TOOLS
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
-from cutaway.server.openai.request_models import Inert, TextFields
+from cutaway.server.openai.request_models import TextFields, Unsupported
 from cutaway.server.openai.responses_input import Items
 from cutaway.server.service import Job, Service
 
@@ -69,7 +69,7 @@ class ResponsesRequest(TextFields):
     prompt_cache_key: str | None = Field(
         None, description="is answered as it is, and needless: texts themselves are compared"
     )
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         **TOOLS,
         "max_tool_calls": ((), _NO_TOOLS),
         "store": ((False,), "nothing is stored here; leave it out"),
@@ -99,7 +99,7 @@ class ResponsesRequest(TextFields):
     def _one_user(self) -> "ResponsesRequest":
         if self.safety_identifier is not None:
             if self.user is not None:
-                raise Refusal(
+                raise ApiError(
                     400, "safety_identifier is the newer name of user: give one",
                     param="safety_identifier",
                 )  # fmt: skip
@@ -108,17 +108,17 @@ class ResponsesRequest(TextFields):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        told = super().options() | {"n": 1}  # there is one answer, whatever the server's default
+        options = super().options() | {"n": 1}  # there is one answer, whatever the server's default
         if self.max_output_tokens is not None:
-            told["max_tokens"] = self.max_output_tokens
+            options["max_tokens"] = self.max_output_tokens
         if self.include:
-            told["logprobs"] = self.top_logprobs or 0
+            options["logprobs"] = self.top_logprobs or 0
         elif self.top_logprobs:
-            raise Refusal(
+            raise ApiError(
                 400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
                 param="top_logprobs",
             )  # fmt: skip
-        return told
+        return options
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation as templates know it."""
@@ -153,17 +153,17 @@ class ResponsesAnswer(Events):
         stopped = answers.finish_reason(steps[-1].finish_reason) == "stop"
         status = "completed" if stopped else "incomplete"
         ours = {**self._settings, **answers.ending(self._job, 0)}
-        told: dict[str, Any] = {"output": [self._message(status)], "usage": self._usage()}
+        fields: dict[str, Any] = {"output": [self._message(status)], "usage": self._usage()}
         if stopped:
-            told["completed_at"] = int(time())
+            fields["completed_at"] = int(time())
         else:
-            told["incomplete_details"] = {"reason": "max_output_tokens"}
+            fields["incomplete_details"] = {"reason": "max_output_tokens"}
         if self._body.trace:
             ours["trace"] = answers.trace(self._job, 0)
         if self._body.return_token_ids:
-            told["prompt_token_ids"] = list(self._text.sequence.prompt_token_ids)
-            told["token_ids"] = [step.token_id for step in steps]
-        return self._response(status, **told, cutaway=ours)
+            fields["prompt_token_ids"] = list(self._text.sequence.prompt_token_ids)
+            fields["token_ids"] = [step.token_id for step in steps]
+        return self._response(status, **fields, cutaway=ours)
 
     # -- streamed ------------------------------------------------------------------------------
 
@@ -178,15 +178,15 @@ class ResponsesAnswer(Events):
 
     def step(self, index: int, step: TokenStep) -> Iterator[bytes]:  # noqa: ARG002 - others need it
         """The text that a token brought, with the trace so far where it is wanted."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self._body.return_token_ids:
-            told["token_ids"] = [step.token_id]
+            fields["token_ids"] = [step.token_id]
         if self._body.trace and (records := answers.trace(self._job, 0)):
-            told["cutaway"] = {"trace": records}
-        entries = self._told(self._shown.after(step)) if self._body.include else []
-        if step.text or entries or told:
-            told |= {"delta": step.text, "logprobs": entries}
-            yield self._event("response.output_text.delta", **self._place, **told)
+            fields["cutaway"] = {"trace": records}
+        entries = self._logprobs(self._shown.after(step)) if self._body.include else []
+        if step.text or entries or fields:
+            fields |= {"delta": step.text, "logprobs": entries}
+            yield self._event("response.output_text.delta", **self._place, **fields)
 
     def end(self) -> Iterator[bytes]:
         """That each of them has ended, and the whole answer."""
@@ -199,22 +199,22 @@ class ResponsesAnswer(Events):
         yield self._event("response.output_item.done", output_index=0, item=item)
         yield self._event(f"response.{response['status']}", response=response)
 
-    def failed(self, refusal: Refusal) -> Iterable[bytes]:
+    def failed(self, refusal: ApiError) -> Iterable[bytes]:
         """What there is of the answer; then the error, for which OpenAI's clients raise."""
         error = {"code": "server_error", "message": refusal.message}
-        told = {"output": [self._message("incomplete")], "cutaway": self._settings}
-        response = self._response("failed", **told, error=error)
+        fields = {"output": [self._message("incomplete")], "cutaway": self._settings}
+        response = self._response("failed", **fields, error=error)
         yield self._event("response.failed", response=response)
         document = refusal.document()
         flat = {name: document["error"][name] for name in ("code", "message", "param")}
         yield self._event("error", **flat, **document)
 
-    def _event(self, kind: str, **told: Any) -> bytes:
-        return event({"type": kind, "sequence_number": next(self._numbers), **told}, kind)
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        return event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _response(self, status: str, **told: Any) -> dict[str, Any]:
+    def _response(self, status: str, **fields: Any) -> dict[str, Any]:
         """The response object with these fields."""
         body, params = self._body, self._settings["params"]
         return {
@@ -235,7 +235,7 @@ class ResponsesAnswer(Events):
             "safety_identifier": body.safety_identifier,
             "prompt_cache_key": body.prompt_cache_key,
             **_FIXED,
-            **told,
+            **fields,
         }
 
     def _message(self, status: str) -> dict[str, Any]:
@@ -248,19 +248,19 @@ class ResponsesAnswer(Events):
         shown, entries = self._new_entries(), list[Entry]()
         if self._body.include:
             entries = [entry for step in steps for entry in shown.after(step)]
-        text, told = "".join(step.text for step in steps), self._told(entries)
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": told}
+        text, logprobs = "".join(step.text for step in steps), self._logprobs(entries)
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def _new_entries(self) -> Entries:
         stops = self._text.options.stops.stop
         return Entries(self._tokenizer, self._body.top_logprobs or 0, "before", stops)
 
-    def _told(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    def _logprobs(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
         """As chat completions have them; a token that adds no text has no bytes."""
-        told = chat_form(self._tokenizer, entries)
-        for one in [token for entry in told for token in (entry, *entry["top_logprobs"])]:
+        tokens = chat_form(self._tokenizer, entries)
+        for one in [token for entry in tokens for token in (entry, *entry["top_logprobs"])]:
             one["bytes"] = one["bytes"] or []
-        return told
+        return tokens
 
     def _usage(self) -> dict[str, Any]:
         """Tokens in and out; whatever was not found in the cache is written into it."""

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.server.http.errors import Refusal
-from cutaway.server.openai.request_models import Body, Inert
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.request_models import Body, Unsupported
 
 
 class InputText(Body):
@@ -25,7 +25,7 @@ class OutputText(Body):
     type: Literal["output_text"]
     text: str
     logprobs: list[Any] | None = Field(None, description="as it was answered; is not read again")
-    inert: ClassVar[Inert] = {
+    unsupported: ClassVar[Unsupported] = {
         "annotations": (([],), "only text is read and written here; leave it out"),
     }
 
@@ -34,7 +34,7 @@ def _of_text(part: Any) -> Any:
     """Parts that are no text are refused by name."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in ("input_text", "output_text"):
-        raise Refusal(
+        raise ApiError(
             400, f"content: a part of type {kind!r:.40} cannot be read; only text can",
             param="input", code="unsupported_content",
         )  # fmt: skip
@@ -54,7 +54,9 @@ class InputMessage(Body):
     status: Literal["in_progress", "completed", "incomplete"] | None = Field(
         None, description="as it was answered; a message that was cut off is read as it is"
     )
-    inert: ClassVar[Inert] = {"phase": ((), "templates have no place for it; leave it out")}
+    unsupported: ClassVar[Unsupported] = {
+        "phase": ((), "templates have no place for it; leave it out")
+    }
 
     def plain(self) -> dict[str, str]:
         """As templates know it."""
@@ -69,11 +71,11 @@ def _items(value: Any) -> Any:
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     if not isinstance(value, list):
-        raise Refusal(400, "input must be a string or a list of messages", param="input")
+        raise ApiError(400, "input must be a string or a list of messages", param="input")
     for i, item in enumerate(value):
         kind = item.get("type") if isinstance(item, dict) else None
         if kind not in (None, "message"):
-            raise Refusal(
+            raise ApiError(
                 400, f"input[{i}]: an item of type {kind!r:.40} cannot be read; only messages can",
                 param="input", code="unsupported_item",
             )  # fmt: skip
