@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import InputError
-from cutaway.rerun import branch, diff, open_branch, replay, token_of
+from cutaway.rerun import branch, diff_models, open_branch, replay, token_of
 from cutaway.trace import Parent, Trace
 
 
@@ -32,7 +32,7 @@ def test_the_fork_names_its_parent_and_replays(tiny, trace, tmp_path):
     assert {step.source for step in fork.steps[:10]} == {"forced"}
     assert {step.source for step in fork.steps[10:]} == {"sampled"}
     assert [s.row for s in fork.steps[:10]] == [s.row for s in trace.steps[:10]]
-    assert replay(tiny, fork, progress=False).same
+    assert replay(tiny, fork).same
 
 
 def test_the_luck_of_each_position_is_kept(tiny, trace, tmp_path):
@@ -109,7 +109,7 @@ def probabilities(llm, ids):
 
 
 def test_diff_is_what_full_logits_say(tiny, trace, fork):
-    done = diff(tiny, trace, fork)
+    done = diff_models(tiny, trace, fork)
     assert (done.at, done.token_id, done.instead_of) == (9, 261, trace.output_token_ids[9])
     assert (len(done.forced), len(done.cost), len(done.free)) == (14, 14, 10)
     prompt, a = list(trace.head.prompt_token_ids), list(trace.output_token_ids)
@@ -132,16 +132,16 @@ def test_diff_is_what_full_logits_say(tiny, trace, fork):
 def test_a_fork_at_the_last_step_has_no_curves(tiny, trace):
     last = replace(trace, steps=trace.steps[:10], end=None)
     wrong = replace(trace.steps[9], token_id=261)
-    done = diff(tiny, last, replace(last, steps=(*last.steps[:9], wrong)))
+    done = diff_models(tiny, last, replace(last, steps=(*last.steps[:9], wrong)))
     assert (done.at, len(done.forced), len(done.cost), len(done.free)) == (9, 0, 0, 0)
 
 
 def test_texts_that_do_not_part_have_no_fork(tiny, trace):
-    assert diff(tiny, trace, trace) is None
-    assert diff(tiny, trace, replace(trace, steps=trace.steps[:5])) is None
+    assert diff_models(tiny, trace, trace) is None
+    assert diff_models(tiny, trace, replace(trace, steps=trace.steps[:5])) is None
 
 
 def test_other_prompts_cannot_be_compared(tiny, trace):
     head = replace(trace.head, prompt_token_ids=(1, 260))
     with pytest.raises(InputError, match="different prompts"):
-        diff(tiny, trace, replace(trace, head=head))
+        diff_models(tiny, trace, replace(trace, head=head))

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from xml.etree import ElementTree
 
 import pytest
 
+from cutaway.cli.main import main
 from cutaway.trace import Trace
 
 PYTHON = [sys.executable, "-m", "cutaway"]
@@ -20,15 +22,23 @@ def model(tiny, folder):
     return "-m", str(folder / "tiny.gguf")
 
 
-def run(*args, encoding="utf-8", **more):
-    env = os.environ | {"PYTHONIOENCODING": encoding}
-    done = subprocess.run(
-        [*PYTHON, *map(str, args)], capture_output=True, env=env, timeout=120, check=False, **more
-    )
-    return done.returncode, done.stdout.decode(encoding), done.stderr.decode("utf-8")
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """The command in this process: its exit code, standard output and standard error."""
+
+    def run(*args, input=""):
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(input.encode()), encoding="utf-8"))
+        capsys.readouterr()
+        try:
+            code = main([str(arg) for arg in args])
+        except SystemExit as leaving:
+            code = leaving.code
+        return code, *capsys.readouterr()
+
+    return run
 
 
-def test_replay_says_that_nothing_differs(model, trace):
+def test_replay_says_that_nothing_differs(run, model, trace):
     code, out, err = run("trace", "replay", trace.path, *model, "--threads", "1")
     assert (code, err) == (0, "")
     assert out == (
@@ -37,7 +47,7 @@ def test_replay_says_that_nothing_differs(model, trace):
     )
 
 
-def test_replay_says_what_differs_and_where(model, trace, tmp_path):
+def test_replay_says_what_differs_and_where(run, model, trace, tmp_path):
     told = trace.steps[7].fingerprint
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text(trace.path.read_text().replace(told, "0" * 16))
@@ -52,7 +62,7 @@ def test_replay_says_what_differs_and_where(model, trace, tmp_path):
     assert (code, document["same"], document["difference"]["step"]) == (1, False, 7)
 
 
-def test_replay_with_other_weights_is_refused_in_a_sentence(other, folder, trace):
+def test_replay_with_other_weights_is_refused_in_a_sentence(run, other, folder, trace):
     code, out, err = run("trace", "replay", trace.path, "-m", folder / "other.gguf")
     assert (code, out) == (2, "")
     assert err.startswith("cutaway: error: this is not what the trace was written with (weights: ")
@@ -60,7 +70,7 @@ def test_replay_with_other_weights_is_refused_in_a_sentence(other, folder, trace
     assert run("trace", "replay", trace.path, "-m", folder / "other.gguf", "--anyway")[0] == 1
 
 
-def test_branch_writes_the_text_and_a_trace(model, trace, tmp_path):
+def test_branch_writes_the_text_and_a_trace(run, model, trace, tmp_path):
     fork = tmp_path / "fork.jsonl"
     args = ("trace", "branch", trace.path, *model, "--at", "9")
     code, out, err = run(*args, "--token", "b", "--trace", fork)
@@ -76,13 +86,13 @@ def test_branch_writes_the_text_and_a_trace(model, trace, tmp_path):
     assert Trace.read(fork).sha256 == written.sha256
 
 
-def test_a_token_that_is_none_shows_what_it_is(model, trace):
+def test_a_token_that_is_none_shows_what_it_is(run, model, trace):
     code, out, err = run("trace", "branch", trace.path, *model, "--at", "9", "--token", "abb")
     assert (code, out) == (2, "")
     assert "'abb' is not one token but 3" in err
 
 
-def test_rescore_has_a_line_per_token(model, trace, tmp_path):
+def test_rescore_has_a_line_per_token(run, model, trace, tmp_path):
     again = tmp_path / "again.jsonl"
     code, out, err = run("trace", "rescore", trace.path, *model, "--top-k", "1", "--trace", again)
     lines = out.splitlines()
@@ -95,7 +105,7 @@ def test_rescore_has_a_line_per_token(model, trace, tmp_path):
     assert document["agreement"] == pytest.approx(22 / 24, abs=2 / 24)
 
 
-def test_diff_with_a_model_adds_the_curves(model, trace, tmp_path):
+def test_diff_with_a_model_adds_the_curves(run, model, trace, tmp_path):
     fork = tmp_path / "fork.jsonl"
     run("trace", "branch", trace.path, *model, "--at", "9", "--token", "b", "--trace", fork)
     alone = run("trace", "diff", trace.path, fork)[1]
@@ -110,7 +120,7 @@ def test_diff_with_a_model_adds_the_curves(model, trace, tmp_path):
     assert "fork" not in json.loads(run("trace", "diff", trace.path, fork, "--json")[1])
 
 
-def test_no_curves_where_the_original_ends_at_the_mistake(model, trace, tmp_path):
+def test_no_curves_where_the_original_ends_at_the_mistake(run, model, trace, tmp_path):
     short = tmp_path / "short.jsonl"
     last = ("--at", "9", "--token", "b", "--max-tokens", "10")
     run("trace", "branch", trace.path, *model, *last, "--trace", short)
@@ -118,7 +128,7 @@ def test_no_curves_where_the_original_ends_at_the_mistake(model, trace, tmp_path
     assert run(*files, *model) == run(*files)
 
 
-def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
+def test_snowball_prints_each_mistake_and_the_curve(run, model, tmp_path):
     common = ("snowball", "ab", *model, "--max-tokens", "20", "--seed", "5")
     args = (*common, "--errors", "3")
     code, out, err = run(*args, "--svg", tmp_path / "s.svg")
@@ -129,8 +139,9 @@ def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
     assert "█" in out
     picture = ElementTree.parse(tmp_path / "s.svg").getroot()
     assert len(picture.findall(".//{*}polyline")) == 2
-    plain = run(*args, encoding="ascii")[1]
-    assert "#" in plain
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    plain = subprocess.run([*PYTHON, *args], capture_output=True, env=env, timeout=120, check=True)
+    assert b"#" in plain.stdout
     document = json.loads(run(*args, "--json")[1])
     assert [fork["at"] for fork in document["forks"]] == [0, 3, 6]
     assert len(document["mean"]["forced"]) == 13
@@ -138,7 +149,7 @@ def test_snowball_prints_each_mistake_and_the_curve(model, tmp_path):
     assert named["forks"] == document["forks"][1:]
 
 
-def test_exposure_prints_a_line_per_stretch(model, tmp_path):
+def test_exposure_prints_a_line_per_stretch(run, model, tmp_path):
     (tmp_path / "human.txt").write_text(HUMAN)
     options = ("--before", "9", "--tokens", "12", "--points", "4", *model)
     args = ("exposure", tmp_path / "human.txt", *options)
@@ -148,7 +159,7 @@ def test_exposure_prints_a_line_per_stretch(model, tmp_path):
     assert lines[0] == "4 cuts, 9 tokens before and 12 after each"
     assert [line.split()[0] for line in lines[2:]] == ["after", "1", "2", "3-4", "5-8", "9-12"]
     assert len(ElementTree.parse(tmp_path / "e.svg").getroot().findall(".//{*}polyline")) == 3
-    assert run("exposure", "-", *options, input=HUMAN.encode())[1] == out
+    assert run("exposure", "-", *options, input=HUMAN)[1] == out
     document = json.loads(run(*args, "--json")[1])
     assert len(document["curves"]["gap"]) == 4
     assert document["positions"] == [[1, 1], [2, 2], [3, 4], [5, 8], [9, 12]]
@@ -167,7 +178,7 @@ def test_exposure_prints_a_line_per_stretch(model, tmp_path):
         (("exposure", "-", "--svg", "/"), "--svg: / cannot be written"),
     ],
 )
-def test_bad_input_is_one_sentence(model, args, sentence):
+def test_bad_input_is_one_sentence(run, model, args, sentence):
     code, out, err = run(*args, *model)
     assert (code, out) == (2, "")
     assert sentence in err

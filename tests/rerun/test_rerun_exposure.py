@@ -9,7 +9,7 @@ from cutaway.sampling import derive_seed
 from support.random_llama import write_tiny_llama
 
 TEXT = "a harbour, an old ship and a bad map; " * 4
-OPTIONS = {"before": 9, "tokens": 12, "points": 4, "seed": 3, "progress": False}
+OPTIONS = {"before": 9, "tokens": 12, "points": 4, "seed": 3}
 
 
 @pytest.fixture(scope="module")

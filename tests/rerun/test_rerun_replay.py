@@ -14,7 +14,7 @@ from support.random_llama import write_tiny_llama
 
 
 def again(llm, trace, **how):
-    return replay(llm, trace, progress=False, **how)
+    return replay(llm, trace, **how)
 
 
 @pytest.mark.parametrize("how", [{}, {"speculate": "ngram"}, {"kv_cache": False}])
@@ -50,36 +50,36 @@ def test_a_digit_of_any_record_stops_the_replay_at_its_step(tiny, trace, data):
     changed = _with_step(trace, at, **{name: wrong})
     done = again(tiny, changed)
     assert not done.same
-    assert (done.steps, done.difference.step) == (at + 1, at)
-    assert done.difference.what == {name: (wrong, told)}
+    assert (done.steps, done.mismatch.step) == (at + 1, at)
+    assert done.mismatch.what == {name: (wrong, told)}
 
 
 def test_another_token_on_record_is_a_difference(tiny, trace):
     done = again(tiny, _with_step(trace, 5, token_id=(trace.steps[5].token_id + 1) % 264))
-    assert done.difference.step == 5
-    assert done.difference.what == {
+    assert done.mismatch.step == 5
+    assert done.mismatch.what == {
         "token": ((trace.steps[5].token_id + 1) % 264, trace.steps[5].token_id)
     }
 
 
 def test_another_end_on_record_is_a_difference(tiny, trace):
     done = again(tiny, replace(trace, end=replace(trace.end, reason="end_token", matched=2)))
-    assert done.difference.step == 23
-    assert done.difference.what == {"end": (("end_token", 2), ("max_tokens", None))}
+    assert done.mismatch.step == 23
+    assert done.mismatch.what == {"end": (("end_token", 2), ("max_tokens", None))}
 
 
 def test_steps_taken_off_the_end_are_missed(tiny, trace):
     done = again(tiny, replace(trace, steps=trace.steps[:-1]))
-    assert done.difference.step == 22
+    assert done.mismatch.step == 22
     told = (trace.end.fingerprint, trace.steps[-2].fingerprint)
-    assert done.difference.what == {"fingerprint": told}
+    assert done.mismatch.what == {"fingerprint": told}
 
 
 def test_another_draw_on_record_is_a_difference(tiny, trace):
     """Where tokens were given, nothing else tells what luck and chain would have taken."""
     wrong = (trace.steps[1].own + 1) % 264
     done = again(tiny, _with_step(trace, 1, own=wrong))
-    assert done.difference.what == {"own": (wrong, trace.steps[1].own)}
+    assert done.mismatch.what == {"own": (wrong, trace.steps[1].own)}
 
 
 @pytest.mark.parametrize("reason", ["aborted", "context_full", "error"])
@@ -107,8 +107,8 @@ def test_other_weights_are_refused_by_name_and_differ_at_the_first_step(other, t
         again(other, trace)
     done = again(other, trace, anyway=True)
     assert [each.field for each in done.disagreements] == ["weights", "model"]
-    assert done.difference.step == 0
-    assert "row" in done.difference.what
+    assert done.mismatch.step == 0
+    assert "row" in done.mismatch.what
 
 
 @pytest.mark.parametrize("verb", [again, rescore])

@@ -10,7 +10,7 @@ import pytest
 
 from cutaway import LLM, _native
 from cutaway.measure.verify import instruction_set
-from cutaway.rerun import branch, diff, exposure, replay, snowball
+from cutaway.rerun import branch, diff_models, exposure, replay, snowball
 from cutaway.trace import Trace
 
 pytestmark = pytest.mark.model
@@ -33,7 +33,7 @@ def run(llm, tmp_path_factory):
 
 
 def again(llm, trace, **how):
-    done = replay(llm, trace, progress=False, **how)
+    done = replay(llm, trace, **how)
     assert done.same
     assert done.steps == len(trace.steps)
     assert done.fingerprint == trace.steps[-1].fingerprint
@@ -92,11 +92,9 @@ def test_one_digit_of_a_fingerprint_stops_it_at_that_step(llm, run, at):
     wrong = f"{int(told, 16) ^ 1 << 20:016x}"
     raw = run.path.read_bytes()
     where = raw.index(told.encode())
-    done = replay(
-        llm, Trace.parse(raw[:where] + wrong.encode() + raw[where + 16 :]), progress=False
-    )
-    assert (done.steps, done.difference.step) == (at + 1, at)
-    assert done.difference.what == {"fingerprint": (wrong, told)}
+    done = replay(llm, Trace.parse(raw[:where] + wrong.encode() + raw[where + 16 :]))
+    assert (done.steps, done.mismatch.step) == (at + 1, at)
+    assert done.mismatch.what == {"fingerprint": (wrong, told)}
 
 
 def test_a_fork_replays_and_is_measured(llm, run, tmp_path):
@@ -105,22 +103,20 @@ def test_a_fork_replays_and_is_measured(llm, run, tmp_path):
     assert fork.head.parent.trace == run.sha256
     assert fork.name_of(fork.steps[12].token_id) == " never"
     again(llm, fork)
-    done = diff(llm, run, fork)
+    done = diff_models(llm, run, fork)
     assert done.at == 12
     assert done.forced[0] == done.free[0] > 10 * done.forced[20:].mean()
 
 
 def test_a_mistake_fades_in_the_same_words_and_not_in_its_own(llm):
-    done = snowball(llm, PROMPT, errors=4, max_tokens=40, seed=7, progress=False)
+    done = snowball(llm, PROMPT, errors=4, max_tokens=40, seed=7)
     forced, free = done.mean("forced"), done.mean("free")
     assert forced[0] == free[0]
     assert forced[8:].mean() < forced[0] / 10 < free[8:].mean()
 
 
 def test_exposure_to_a_human_text(llm):
-    done = exposure(
-        llm, RIVER_BANK.read_text(), before=32, tokens=16, temperature=0, progress=False
-    )
+    done = exposure(llm, RIVER_BANK.read_text(), before=32, tokens=16, temperature=0)
     assert len(done.windows) >= 20
     assert max(estimate.high for estimate in done.by_position("gap")[2:]) < 0
     assert not done.drift[:, 0].any()

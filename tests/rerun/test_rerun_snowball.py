@@ -5,11 +5,11 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.rerun import snowball
-from cutaway.rerun.forks import Meeting, meeting
-from cutaway.trace.differences import MEETING
+from cutaway.rerun.forks import Reconvergence, reconvergence
+from cutaway.trace.differences import SHORTEST_RUN
 from support.random_llama import write_tiny_llama
 
-OPTIONS = {"errors": 3, "max_tokens": 20, "seed": 5, "temperature": 0.8, "progress": False}
+OPTIONS = {"errors": 3, "max_tokens": 20, "seed": 5, "temperature": 0.8}
 
 
 @pytest.fixture(scope="module")
@@ -114,17 +114,17 @@ def test_right_after_the_mistake_both_curves_are_one(done):
 @pytest.mark.parametrize(
     ("fork", "original", "found"),
     [
-        (range(20), range(20), Meeting(1, 0)),
-        ([99, *range(1, 20)], range(20), Meeting(2, 0)),
-        ([98, 99, *range(20)], range(20), Meeting(3, -2)),
-        (range(3, 20), range(20), Meeting(1, 3)),
-        (range(MEETING - 1), range(20), None),
-        ([7] * 30, [*range(5), *[7] * 20], Meeting(1, 5)),
+        (range(20), range(20), Reconvergence(1, 0)),
+        ([99, *range(1, 20)], range(20), Reconvergence(2, 0)),
+        ([98, 99, *range(20)], range(20), Reconvergence(3, -2)),
+        (range(3, 20), range(20), Reconvergence(1, 3)),
+        (range(SHORTEST_RUN - 1), range(20), None),
+        ([7] * 30, [*range(5), *[7] * 20], Reconvergence(1, 5)),
         ([], [], None),
     ],
 )
 def test_texts_meet_where_a_run_of_tokens_is_the_same(fork, original, found):
-    assert meeting(list(fork), list(original)) == found
+    assert reconvergence(list(fork), list(original)) == found
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_texts_meet_where_a_run_of_tokens_is_the_same(fork, original, found):
         ({"errors": 11}, "errors must be between 1 and 10"),
         ({"max_tokens": 3}, "max_tokens must be 4 or more"),
         ({"max_tokens": 400}, "max_tokens: the context has room for 125"),
-        ({"errors": None, "at": []}, "at must name a step"),
+        ({"errors": None, "at": []}, "at must name at least one step"),
         ({"errors": None, "at": [19]}, "at must be between 0 and 18"),
         ({"at": [4]}, "give one of the two"),
         ({"rank": 0}, "rank must be between 1 and 100"),
@@ -144,3 +144,15 @@ def test_texts_meet_where_a_run_of_tokens_is_the_same(fork, original, found):
 def test_what_cannot_be_is_refused(llm, wrong, sentence):
     with pytest.raises(InputError, match=sentence):
         snowball(llm, "ab", **OPTIONS | wrong)
+
+
+def test_progress_counts_tokens_to_the_last(llm):
+    heard = []
+    done = snowball(llm, "ab", **OPTIONS, progress=lambda *each: heard.append(each))
+    for what, total in (
+        ("writing", 20 + sum(f.at + 1 + done.horizon for f in done.forks)),
+        ("measuring", 3 * done.horizon),
+    ):
+        counts = [count for name, count, of in heard if name == what and of == total]
+        assert counts == sorted(counts)
+        assert counts[-1] == total

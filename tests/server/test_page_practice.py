@@ -12,8 +12,8 @@ from cutaway import LLM
 from cutaway.practice import SAMPLE, comparison, exercises, from_trace
 from cutaway.server.http.refusals import install
 from cutaway.server.practice import router
+from cutaway.text.printable import printable
 from cutaway.trace import Trace
-from cutaway.trace.figures import printable
 from support.asgi_client import post
 from support.random_llama import write_tiny_llama
 

@@ -11,21 +11,20 @@ anew.
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from cutaway.trace import Trace, diff
-from cutaway.trace.differences import _meetings
+from cutaway.trace import Trace, diff_texts
+from cutaway.trace.differences import _common_runs
 
 DATA = Path(__file__).parents[1] / "web" / "data"
 
 
 def difference() -> dict[str, Any]:
     """``diff.json``."""
-    found = diff(*(Trace.read(DATA / "page" / name) for name in ("first.jsonl", "six.jsonl")))
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(found)))
+    found = diff_texts(*(Trace.read(DATA / "page" / name) for name in ("first.jsonl", "six.jsonl")))
+    plain: dict[str, Any] = json.loads(json.dumps(found.to_dict()))
     return plain
 
 
@@ -44,7 +43,7 @@ def meetings() -> list[dict[str, Any]]:
             "a": a,
             "b": b,
             "start": start,
-            "meetings": [[m.a, m.b, m.length] for m in _meetings(a, b, start)],
+            "meetings": [[m.a, m.b, m.length] for m in _common_runs(a, b, start)],
         }
         for a, b, start in cases
     ]

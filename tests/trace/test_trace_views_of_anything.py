@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import asdict
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway.cli.terminal.drawing import Style, width
 from cutaway.cli.trace import play_lines
 from cutaway.cli.trace.play_screen import Player, frame
-from cutaway.trace import Trace, diff, step_view, to_csv, to_html, to_openai, why
+from cutaway.trace import Trace, diff_texts, step_view, to_csv, to_html, to_openai, why
 from support.made_traces import embedded, runs, write
 
 
@@ -21,8 +20,8 @@ def test_every_view_of_anything(tmp_path_factory, run, unicode):
     write(path, run)
     trace, style = Trace.read(path), Style(ansi=False, colour=False, unicode=unicode)
     # Figures at the end of float64 may add up to infinity; those of a run never do.
-    json.dumps([asdict(step_view(trace, s)) for s in trace.steps])
-    json.dumps([asdict(why(trace)), asdict(diff(trace, trace))])
+    json.dumps([step_view(trace, s).to_dict() for s in trace.steps])
+    json.dumps([why(trace).to_dict(), diff_texts(trace, trace).to_dict()])
     json.dumps([to_openai(trace), to_openai(trace, "after")])
     assert len(list(csv.reader(io.StringIO(to_csv(trace))))) == 1 + len(trace.steps)
     assert embedded(to_html(trace)).steps == trace.steps

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.trace import End, why
-from cutaway.trace.endings import moment_sentence
+from cutaway.trace.endings import status_sentence
 from support.trace_by_hand import (
     END,
     NAMES,
@@ -35,7 +35,7 @@ def test_the_end_token_that_was_drawn():
 
 def test_the_stage_that_removed_it():
     (moment,) = why(made_trace([made_step(0, 1)])).moments
-    assert (moment.outcome, moment.rank, moment.survived, moment.behind) == (
+    assert (moment.outcome, moment.rank, moment.survived, moment.margin_nats) == (
         "top-k 2",
         5,
         False,
@@ -50,18 +50,18 @@ def test_a_lost_draw_tells_by_how_much():
     trace = made_trace([step])
     (moment,) = why(trace).moments
     assert moment.outcome == "lost"
-    assert moment.behind == pytest.approx((2.0 + 0.75) - (1.8 - 0.5))
+    assert moment.margin_nats == pytest.approx((2.0 + 0.75) - (1.8 - 0.5))
     share = np.exp(1.8) / (np.exp(1.8) + np.exp(2.0))
     assert moment.final_probability == pytest.approx(share)
-    assert "2nd likeliest" in moment_sentence(trace, moment)
-    assert "lost the draw by 1.45" in moment_sentence(trace, moment)
+    assert "2nd likeliest" in status_sentence(trace, moment)
+    assert "lost the draw by 1.45" in status_sentence(trace, moment)
 
 
 def test_greedy_takes_the_likeliest():
     trace = made_trace([made_step(0, 1, ALIVE, source="greedy")])
     (moment,) = why(trace).moments
-    assert moment.behind == pytest.approx(0.2)
-    assert "the likeliest is taken, and it was 0.20 behind" in moment_sentence(trace, moment)
+    assert moment.margin_nats == pytest.approx(0.2)
+    assert "the likeliest is taken, and it was 0.20 behind" in status_sentence(trace, moment)
 
 
 @pytest.mark.parametrize(("own", "said"), [(1, "was given, not drawn"), (END, "would have been")])
@@ -69,12 +69,12 @@ def test_a_given_token_asks_nobody(own, said):
     trace = made_trace([made_step(0, 1, ALIVE, source="forced", own=own)])
     (moment,) = why(trace).moments
     assert moment.outcome == "forced"
-    assert said in moment_sentence(trace, moment)
+    assert said in status_sentence(trace, moment)
 
 
 def test_penalties_are_named():
     trace = made_trace([made_step(0, 1, delta=-1.5)])
-    assert "bias and penalties added -1.50" in moment_sentence(trace, why(trace).moments[0])
+    assert "bias and penalties added -1.50" in status_sentence(trace, why(trace).moments[0])
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def llm(smollm2_path):
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "error.jsonl.gz"])
 def test_it_replays_to_the_bit(name, llm):
     trace = Trace.read(FOLDER / name)
-    done = replay(llm, trace, progress=False)
+    done = replay(llm, trace)
     assert done.same
     assert done.fingerprint == trace.steps[-1].fingerprint
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 from jsonschema import Draft202012Validator
 
-from cutaway.trace import Parent, Trace, diff
+from cutaway.trace import Parent, Trace, diff_texts
 from support.web_data import DATA, difference, meetings
 
 NAMES = ("first.jsonl", "six.jsonl")
@@ -34,9 +34,9 @@ def test_every_line_is_of_the_schema(name):
 
 def test_a_fork_that_the_page_saved_names_its_parent():
     first, six = (Trace.read(DATA / "page" / name) for name in NAMES)
-    assert diff(first, six).is_fork
+    assert diff_texts(first, six).is_fork
     assert six.head.parent == Parent(first.sha256, 2, six.steps[2].token_id)
-    assert not diff(six, first).is_fork
+    assert not diff_texts(six, first).is_fork
 
 
 def test_what_the_page_is_held_against_is_what_python_finds():

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from cutaway import LLM
-from cutaway.trace import Trace, diff
+from cutaway.trace import Trace, diff_texts
 from support.served import serve
 
 pytestmark = pytest.mark.model
@@ -101,7 +101,7 @@ def test_a_fork_has_the_same_luck(page, alone, tmp_path):
     fork = saved(page, tmp_path / "fork.jsonl")
     token = fork.output_token_ids[2]
     assert token in [c.id for c in first.steps[2].candidates]
-    assert diff(first, fork).is_fork
+    assert diff_texts(first, fork).is_fork
     forced = (*first.output_token_ids[:2], token)
     done = alone.generate(PROMPT, forced=forced, **LUCKY)
     assert fork.output_token_ids == done.token_ids
@@ -155,7 +155,7 @@ def test_a_tree_is_saved_as_traces_that_name_their_parents(page, tmp_path):
         traces.append(Trace.read(tmp_path / f"{i}.jsonl"))
     root, fork = traces
     assert root.head.parent is None
-    assert diff(root, fork).is_fork
+    assert diff_texts(root, fork).is_fork
 
 
 def test_a_trace_may_be_dropped(page, alone, tmp_path):

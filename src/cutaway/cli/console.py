@@ -6,19 +6,20 @@ Knows terminals and signals. Refuses to know how text is made.
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cutaway.cli.arguments import model_options
 from cutaway.cli.terminal.streams import tell
+from cutaway.progress import Bar, tokens_done
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM, Stream
 
-__all__ = ["load", "stoppable", "tell", "tell_of_traces", "write", "write_stream"]
+__all__ = ["load", "progress", "stoppable", "tell", "tell_of_traces", "write", "write_stream"]
 
 
 class _Stoppable(Protocol):
@@ -33,6 +34,21 @@ def load(args: Namespace) -> "LLM":
         from cutaway.api.llm import LLM
 
         return LLM(**model_options(args), progress=not args.quiet)
+
+
+@contextmanager
+def progress(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each thing that is being done, in tokens: what ``cutaway.rerun`` reports to."""
+    with ExitStack() as stack:
+        bars: dict[str, Bar] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                stack.close()  # the one before is done
+                bars[what] = stack.enter_context(Bar(what, total, show=show, figures=tokens_done))
+            bars[what].update(done)
+
+        yield report
 
 
 @contextmanager

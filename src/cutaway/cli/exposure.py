@@ -53,7 +53,8 @@ def run(args: Namespace) -> int:
     from cutaway.rerun import exposure
 
     options |= {"points": args.points, "before": args.before, "tokens": args.tokens}
-    done = exposure(llm, text, progress=not args.quiet, **options)
+    with console.progress(show=not args.quiet) as progress:
+        done = exposure(llm, text, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
     if args.json:

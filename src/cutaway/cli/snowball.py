@@ -59,7 +59,8 @@ def run(args: Namespace) -> int:
     from cutaway.rerun import snowball
 
     options |= {"errors": args.errors, "at": args.at, "rank": args.rank}
-    done = snowball(llm, prompt, progress=not args.quiet, **options)
+    with console.progress(show=not args.quiet) as progress:
+        done = snowball(llm, prompt, progress=progress, **options)
     if args.svg:
         _draw(args.svg, done)
     if args.json:
@@ -79,7 +80,7 @@ def _report(done: "Snowball", to_text: "Callable[[Sequence[int]], str]", style: 
         (
             f"{fork.at:3d}", repr(to_text([fork.instead_of])), f"{fork.instead_bits:4.1f}",
             repr(to_text([fork.token_id])), f"{fork.bits:4.1f}",
-            clip(repr(to_text(fork.token_ids)), _TEXT), _meeting(fork),
+            clip(repr(to_text(fork.token_ids)), _TEXT), _reconvergence(fork),
         )
         for fork in done.forks
     ]  # fmt: skip
@@ -88,11 +89,11 @@ def _report(done: "Snowball", to_text: "Callable[[Sequence[int]], str]", style: 
     return [*lines, *table([head, *rows]), "", *curves]
 
 
-def _meeting(fork: "Fork") -> str:
-    if fork.meeting is None:
+def _reconvergence(fork: "Fork") -> str:
+    if fork.reconvergence is None:
         return "-"
-    shift = f", {fork.meeting.shift:+d}" if fork.meeting.shift else ""
-    return f"after {fork.meeting.distance}{shift}"
+    shift = f", {fork.reconvergence.shift:+d}" if fork.reconvergence.shift else ""
+    return f"after {fork.reconvergence.distance}{shift}"
 
 
 def _draw(path: str, done: "Snowball") -> None:

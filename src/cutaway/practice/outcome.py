@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from cutaway.practice.start import Start
 from cutaway.sampling import History, SamplingParams, apply, build_chain, derive_seed
 from cutaway.sampling.chain import Candidates, StageReport, choose
-from cutaway.sampling.fixed_math import entropy, ordered_sum, scalar_log
+from cutaway.sampling.fixed_math import entropy, ordered_sum
 from cutaway.sampling.params import Row
+from cutaway.trace.figures import in_bits
 
 K, P, COLD, HOT = 2, 0.9, 0.5, 2.0
 
@@ -28,8 +29,6 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     f"temperature {HOT:g}": {"temperature": HOT},
 }
 """What each way to choose is called -> the keywords of SamplingParams."""
-
-_BIT = scalar_log(2.0)  # in nats
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,10 @@ def outcome(start: Start, **settings: Any) -> Outcome:
         by_row(logits),
         by_row(weights),
         by_row(weights / total),
-        by_row((told[-1].log_sum_exp - logits) / _BIT),
+        by_row(in_bits(told[-1].log_sum_exp - logits)),
         by_row(logits + [luck[row] for row in rows]),
         total,
-        entropy(logits) / _BIT,
+        in_bits(entropy(logits)),
         sum(report.removed_mass for report in told[1:]),  # the first is the processor of ours
         start.token_ids.index(choose(c, params, start.seed, start.position)),
     )

@@ -14,8 +14,9 @@ from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.params import MAX_SEED
+from cutaway.text.printable import printable
 from cutaway.trace import Step, Trace
-from cutaway.trace.figures import printable, stage_label
+from cutaway.trace.figures import stage_label
 
 TOKENS = 6  # as many as one works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12

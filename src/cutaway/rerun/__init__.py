@@ -1,4 +1,4 @@
-"""What needs a model again: replay, rescore, branch and diff of traces; the experiments.
+"""What needs a trace and a model: replay, rescore, branch, diff_models; the experiments.
 
 Knows how a record becomes a request, and how runs are compared. Refuses to know the form of
 the file (``cutaway.trace``) and terminals.
@@ -6,30 +6,30 @@ the file (``cutaway.trace``) and terminals.
 
 from cutaway.rerun.branch import branch, open_branch, token_of
 from cutaway.rerun.exposure import Exposure, Window, exposure
-from cutaway.rerun.figures import Curve, Estimate, bands, estimate, span
-from cutaway.rerun.forks import Fork, Meeting, diff
+from cutaway.rerun.forks import Fork, Reconvergence, diff_models
 from cutaway.rerun.logits import logits
-from cutaway.rerun.replay import Difference, Replayed, replay
+from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
 from cutaway.rerun.snowball import Snowball, snowball
+from cutaway.rerun.statistics import Curve, Estimate, bands, estimate, span
 
 __all__ = [
     "Curve",
-    "Difference",
     "Disagreement",
     "Estimate",
     "Exposure",
     "Fork",
-    "Meeting",
     "Reading",
+    "Reconvergence",
+    "ReplayMismatch",
     "Replayed",
     "Rescored",
     "Snowball",
     "Window",
     "bands",
     "branch",
-    "diff",
+    "diff_models",
     "estimate",
     "exposure",
     "logits",

@@ -1,7 +1,4 @@
-"""Branch: another token at one step of a recorded run, and what the model makes of it.
-
-Knows where the text forks and which luck it goes on with. Refuses to know terminals.
-"""
+"""Branch: another token at one step of a recorded run, and how the text goes on from there."""
 
 from os import PathLike
 from typing import Any, Literal
@@ -49,18 +46,18 @@ def open_branch(
     trace: str | PathLike[str] | None = None,
     **more: Any,
 ) -> Stream:
-    """Write the text again with another token at step ``at``, and let it go on.
+    """Write the text again with another token at step ``at``, and go on from there.
 
-    token       its text, exactly one token, or its id
-    luck        "same": the recorded seed, so that each position has the luck it had;
+    token       its text, which must be exactly one token, or its id
+    luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
                 "fresh": ``seed``, or one that is chosen and reported
-    max_tokens  of the whole answer, the part before the fork included; None takes the recorded
-    trace       the file for a trace of the fork, which names the recorded one as its parent
+    max_tokens  of the whole answer, the part before the fork included; None: as recorded
+    trace       the file for a trace of the fork, whose parent is the recorded one
     more        options of LLM.stream that change no token, such as speculate and candidates
 
     The tokens before the fork are given, not drawn; the model reads them again, since the
     fingerprint is of every step's logits. Forks of one prompt share its keys and values.
-    Raises InputError for a step or a token that is not there, or another vocabulary.
+    Raises InputError for a step or a token that does not exist, or another vocabulary.
     """
     head, prompt = recorded.head, list(recorded.head.prompt_token_ids)
     check_vocabulary(llm, recorded)

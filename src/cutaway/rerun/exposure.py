@@ -1,13 +1,11 @@
 """Exposure: what changes when a model reads its own text instead of a human's.
 
-Knows windows of a human text, the two ways of going on from each, and what is measured on the
-way; docs/experiments.md explains the terms and their sources. Refuses to know files and
-terminals. All figures are in bits.
+From each of several cuts of a human text, the model reads on, and writes on instead.
+docs/experiments.md explains the terms and their sources. All figures are in bits.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import log
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,10 @@ from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
 from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.progress import Bar, tokens_done
-from cutaway.rerun.figures import Estimate, bands, estimate
-from cutaway.rerun.request import UNSTOPPED, run_together
+from cutaway.rerun.request import UNSTOPPED, Progress, run_together, silent
+from cutaway.rerun.statistics import Estimate, bands, estimate
 from cutaway.sampling import derive_seed
+from cutaway.trace.figures import in_bits
 
 Curves = NDArray[np.float64]
 """One row per window, one column per position after the cut: (windows, horizon)."""
@@ -30,8 +28,8 @@ CURVES = ("reads", "writes", "gap", "expects_human", "expects_own", "drift")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of the human text: token ids of the context before the cut, of what the human
-    wrote after it, and of what the model did."""
+    """A part of the human text, as token ids: the context before the cut, what the human wrote
+    after it, and what the model wrote instead."""
 
     start: int
     context: tuple[int, ...]
@@ -68,7 +66,7 @@ class Exposure:
         return self.expects_own - self.expects_human
 
     def by_position(self, name: str) -> list[Estimate]:
-        """One of ``CURVES``, its mean over windows in each of ``figures.bands``."""
+        """One of ``CURVES``, its mean over windows in each of ``statistics.bands``."""
         curves: Curves = getattr(self, name)
         return [estimate(curves[:, band].mean(axis=1)) for band in bands(curves.shape[1])]
 
@@ -91,7 +89,7 @@ def exposure(
     tokens: int = 64,
     points: int = 32,
     seed: int = 0,
-    progress: bool = True,
+    progress: Progress = silent,
     **options: Any,
 ) -> Exposure:
     """Cut a human text at several points; from each, read on, and write on instead.
@@ -101,8 +99,9 @@ def exposure(
     tokens   how far to go after it; no stop condition ends a text
     points   at most so many cuts, spread evenly; what follows one never overlaps another's
     seed     the i-th window's luck comes from (seed, i)
+    progress is called with ("reading and writing", tokens done, of how many)
     options  of LLM.generate. By default the model's own distribution is drawn from, unsharpened
-             (temperature 1, top_p 1); otherwise ``writes`` tells of the settings, too
+             (temperature 1, top_p 1); with others, ``writes`` depends on them too
 
     Raises InputError for a value out of range and a text that is too short.
     """
@@ -114,8 +113,7 @@ def exposure(
         prompt, own = [*_begin(llm), *cut.context], common | {"seed": derive_seed(seed, i)}
         requests += [(prompt, own | {"forced": cut.human}), (prompt, own)]
     total = tokens * len(requests)
-    with Bar("reading and writing", total, show=progress, figures=tokens_done) as bar:
-        done = run_together(llm, requests, bar.update)
+    done = run_together(llm, requests, lambda n: progress("reading and writing", n, total))
     read, written = done[::2], done[1::2]
     windows = [replace(c, own=w.token_ids) for c, w in zip(cuts, written, strict=True)]
     return Exposure(
@@ -147,15 +145,15 @@ def _cuts(
 
 
 def _begin(llm: LLM) -> list[int]:
-    """What the model wants in front of every text."""
+    """The BOS token, for a model that wants one before every text."""
     bos = llm.tokenizer.bos_id
     return [bos] if llm.tokenizer.add_bos and bos is not None else []
 
 
 def _surprise(done: list[Completion]) -> Curves:
-    return np.array([[-step.logprob / log(2) for step in each.steps] for each in done])
+    return in_bits(-np.array([[step.logprob for step in each.steps] for each in done]))
 
 
 def _entropy(done: list[Completion]) -> Curves:
     observed = [[step.observed for step in each.steps] for each in done]
-    return np.array([[o.entropy / log(2) for o in each if o is not None] for each in observed])
+    return in_bits(np.array([[o.entropy for o in each if o is not None] for each in observed]))

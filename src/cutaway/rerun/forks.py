@@ -1,11 +1,11 @@
-"""Two texts that part at one token: what the mistake costs, and how far it leads.
+"""Two texts that differ from one token on: what the mistake costs, and for how long.
 
-Knows the curves by distance from the mistake; docs/experiments.md defines them. Refuses to know
-how the texts came about, files and terminals.
+The curves are by distance from the mistake; docs/experiments.md defines them. Refuses to know how
+the texts came about.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,18 @@ import numpy as np
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import InputError
-from cutaway.rerun.figures import Curve, divergence, surprise
 from cutaway.rerun.request import check_vocabulary
+from cutaway.rerun.statistics import Curve, divergence, surprise
 from cutaway.trace import Trace
-from cutaway.trace.differences import MEETING
+from cutaway.trace.differences import SHORTEST_RUN
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the fork first says what the original says, for at least ``MEETING`` tokens.
+class Reconvergence:
+    """The fork's first ``SHORTEST_RUN`` tokens that are also in the original, after the mistake.
 
     distance  of the first of them from the mistake
-    shift     how many tokens later the original says it; 0 at the same position
+    shift     how many tokens later they are in the original; 0 at the same position
     """
 
     distance: int
@@ -35,12 +35,12 @@ class Meeting:
 class Fork:
     """A text with one mistake in it, beside the original. Curves are by distance: 1, 2, …
 
-    at, token_id, instead_of  the step, the mistake, and what stood there
-    bits       surprise of the mistake; that of what stood there is ``instead_bits``
-    token_ids  what was written after it
+    at, token_id, instead_of  the step, the mistake, and the original's token
+    bits       surprise of the mistake; ``instead_bits`` is that of the original's token
+    token_ids  what was written after the mistake
     forced     KL in bits of the next token's distribution, original ‖ with the mistake, both
                followed by the original's tokens
-    cost       bits that the original's token costs more after the mistake than it did
+    cost       by how many bits the original's token is more surprising after the mistake
     free       KL in bits, original ‖ fork, each followed by its own tokens
     """
 
@@ -53,18 +53,18 @@ class Fork:
     forced: Curve
     cost: Curve
     free: Curve
-    meeting: Meeting | None
+    reconvergence: Reconvergence | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, ready for JSON."""
+        """Ready for JSON, where ``reconvergence`` is meeting."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-        met = self.meeting
-        return plain | {"meeting": met and {"distance": met.distance, "shift": met.shift}}
+        found = plain.pop("reconvergence")
+        return plain | {"meeting": found and asdict(found)}
 
 
 class Original:
-    """A text that forks are held against. logits: of each of its steps, (steps, vocab)."""
+    """A text that forks are compared with. logits: of each of its steps, (steps, vocab)."""
 
     def __init__(self, llm: LLM, prompt: Sequence[int], token_ids: Sequence[int]) -> None:
         self._llm, self.prompt, self.token_ids = llm, list(prompt), tuple(token_ids)
@@ -90,7 +90,7 @@ class Original:
             forced=divergence(plain, forced),
             cost=surprise(forced, meant) - surprise(plain, meant),
             free=divergence(plain[:both], free[:both]),
-            meeting=meeting(written, meant),
+            reconvergence=reconvergence(written, meant),
         )
 
     def _bits(self, at: int, token_id: int) -> float:
@@ -102,29 +102,29 @@ class Original:
         return rows[: len(following)]
 
 
-def diff(llm: LLM, a: Trace, b: Trace) -> Fork | None:
-    """Trace ``b`` as a fork of ``a``, measured by a model: where they part, what ``a``'s tokens
-    cost after ``b``'s mistake, and the divergence at every step after it.
+def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
+    """Trace ``b`` as a fork of ``a``, measured by a model: where they differ first, what ``a``'s
+    tokens cost after ``b``'s mistake, and the divergence at every step after it.
 
-    None where one text is the beginning of the other. Raises InputError where the prompts are
-    not the same, or the model has other tokens.
+    None where one text is the beginning of the other. Raises InputError where the prompts differ,
+    or the model has another vocabulary.
     """
     check_vocabulary(llm, a)
     check_vocabulary(llm, b)
     if a.head.prompt_token_ids != b.head.prompt_token_ids:
-        raise InputError("the two traces begin with different prompts: their steps have no pairs")
+        raise InputError("the two traces have different prompts: their steps cannot be compared")
     original, fork = a.output_token_ids, b.output_token_ids
     pairs = enumerate(zip(original, fork, strict=False))
     at = next((i for i, (one, other) in pairs if one != other), None)
     return None if at is None else Original(llm, a.head.prompt_token_ids, original).fork(at, fork)
 
 
-def meeting(fork: Sequence[int], original: Sequence[int]) -> Meeting | None:
-    """Where two texts after a mistake say the same again; None where they never do."""
+def reconvergence(fork: Sequence[int], original: Sequence[int]) -> Reconvergence | None:
+    """Of two texts after a mistake; None where they share no such run."""
     runs: dict[tuple[int, ...], list[int]] = {}
-    for i in range(len(original) - MEETING + 1):
-        runs.setdefault(tuple(original[i : i + MEETING]), []).append(i)
-    for i in range(len(fork) - MEETING + 1):
-        if found := runs.get(tuple(fork[i : i + MEETING])):
-            return Meeting(i + 1, min((j - i for j in found), key=abs))
+    for i in range(len(original) - SHORTEST_RUN + 1):
+        runs.setdefault(tuple(original[i : i + SHORTEST_RUN]), []).append(i)
+    for i in range(len(fork) - SHORTEST_RUN + 1):
+        if found := runs.get(tuple(fork[i : i + SHORTEST_RUN])):
+            return Reconvergence(i + 1, min((j - i for j in found), key=abs))
     return None

@@ -1,7 +1,4 @@
-"""The full logits of a run on record: they follow from its tokens, and are computed again.
-
-Knows that the hash on record proves them. Refuses to know files and terminals.
-"""
+"""The full logits of a run on record: computed again from its tokens, and proven by its hashes."""
 
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
@@ -14,8 +11,8 @@ from cutaway.trace import Trace
 def logits(llm: LLM, trace: Trace) -> Logits:
     """What every step drew from, bit for bit: float32 (steps, vocab), before the chain.
 
-    Raises InputError where the trace has no steps, or its tokens are other tokens of this model
-    or more than the context holds; CutawayError where a row's hash is not the one on record.
+    Raises InputError where the trace has no steps, the model has another vocabulary or too small a
+    context; CutawayError where a row's hash is not the one on record.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there are no logits")
@@ -28,6 +25,6 @@ def logits(llm: LLM, trace: Trace) -> Logits:
         if f"{row_hash(row):016x}" != step.row:
             raise CutawayError(
                 f"the logits of step {step.index} are not those on record: "
-                "'cutaway trace replay' tells what differs"
+                "'cutaway trace replay' says what differs"
             )
     return rows

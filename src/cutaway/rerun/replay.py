@@ -1,7 +1,4 @@
-"""Replay: the recorded request once more, held against the record step by step.
-
-Knows what must be equal. Refuses to know files and terminals.
-"""
+"""Replay: the recorded request once more, compared with the record step by step."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,22 +7,23 @@ from typing import Any
 from cutaway.api.llm import LLM
 from cutaway.engine import TokenStep
 from cutaway.errors import InputError
-from cutaway.progress import Bar, tokens_done
 from cutaway.rerun.request import (
     Disagreement,
+    Progress,
     check_room,
     check_vocabulary,
     disagreements,
     settings_of,
+    silent,
 )
 from cutaway.trace import Step, Trace
 
 _OUTER = ("context_full", "aborted", "error")
-"""Ends that do not follow from the tokens."""
+"""Reasons to end that do not follow from the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayMismatch:
     """The first step that is not as it was recorded: name -> (on record, now)."""
 
     step: int
@@ -34,29 +32,31 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay.
+    """The result of a replay.
 
     steps          how many were compared, the one that differs included
     recorded       how many the trace has
     fingerprint    of the steps compared, in hex
-    disagreements  fields of the trace's head that this run does not share
-    difference     the first; None where every step is the same to the last bit
+    disagreements  fields of the trace's head that differ in this run
+    mismatch       None where every step is the same to the last bit
     """
 
     steps: int
     recorded: int
     fingerprint: str
     disagreements: tuple[Disagreement, ...]
-    difference: Difference | None
+    mismatch: ReplayMismatch | None
 
     @property
     def same(self) -> bool:
         """Whether nothing differs."""
-        return self.difference is None
+        return self.mismatch is None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, ready for JSON, and whether it is the same."""
-        return {"same": self.same, **asdict(self)}
+        """Ready for JSON, where ``mismatch`` is difference, and whether all is the same."""
+        plain = {"same": self.same, **asdict(self)}
+        plain["difference"] = plain.pop("mismatch")
+        return plain
 
 
 def replay(
@@ -66,17 +66,18 @@ def replay(
     anyway: bool = False,
     speculate: str = "off",
     kv_cache: bool = True,
-    progress: bool = True,
+    progress: Progress = silent,
 ) -> Replayed:
     """Run the recorded request again and stop at the first step that differs.
 
     Compared are each step's token, what the sampler drew, the hash of its logits and the chained
     fingerprint; then why the text ended and the last fingerprint, where the end follows from the
-    tokens. Threads, instruction set, company in the batch, ``speculate`` and ``kv_cache`` change
-    none of them.
+    tokens. Threads, instruction set, other sequences in the batch, ``speculate`` and ``kv_cache``
+    change none of them. ``progress`` is called with ("replaying", tokens done, of how many).
+
     Raises InputError where the weights, the tokenizer, the backend or the chain are not those
-    on record, unless ``anyway``; where the tokens are other tokens, or more than the context
-    holds; where the trace has no steps; where the run had processors.
+    on record, unless ``anyway``; where the vocabulary is another, or the context too small;
+    where the trace has no steps; where the run had processors.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to replay")
@@ -84,35 +85,31 @@ def replay(
     check_room(llm, trace)
     total = len(trace.steps)
     options = settings_of(trace.head) | {"max_tokens": total}
-    count, last, difference = 0, None, None
-    with (
-        llm.stream(
-            trace.head.prompt_token_ids, **options, speculate=speculate, kv_cache=kv_cache
-        ) as stream,
-        Bar("replaying", total, show=progress, figures=tokens_done) as bar,
-    ):
+    options |= {"speculate": speculate, "kv_cache": kv_cache}
+    count, last, mismatch = 0, None, None
+    with llm.stream(trace.head.prompt_token_ids, **options) as stream:
         found = disagreements(trace.head, llm, stream)
         if not anyway:
             _refuse(found, trace.head.model)
         for count, (recorded, last) in enumerate(zip(trace.steps, stream, strict=False), 1):
-            bar.update(count)
-            if difference := _difference(recorded, last):
+            progress("replaying", count, total)
+            if mismatch := _mismatch(recorded, last):
                 break
         else:
-            difference = _at_the_end(trace, count, last)
+            mismatch = _at_the_end(trace, count, last)
     fingerprint = f"{last.fingerprint:016x}" if last else ""
-    return Replayed(count, total, fingerprint, found, difference)
+    return Replayed(count, total, fingerprint, found, mismatch)
 
 
 def _refuse(found: tuple[Disagreement, ...], model: str) -> None:
     if decisive := [str(each) for each in found if each.is_decisive]:
         raise InputError(
             f"this is not what the trace was written with ({'; '.join(decisive)}): "
-            f"take what it names, as of the model {model!r:.80}, or replay anyway"
+            f"use the recorded one, of the model {model!r:.80}, or replay anyway"
         )
 
 
-def _difference(recorded: Step, now: TokenStep) -> Difference | None:
+def _mismatch(recorded: Step, now: TokenStep) -> ReplayMismatch | None:
     return _unequal(
         recorded.index,
         token=(recorded.token_id, now.token_id),
@@ -122,10 +119,10 @@ def _difference(recorded: Step, now: TokenStep) -> Difference | None:
     )
 
 
-def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> Difference | None:
-    """The texts agree as far as both go; whether they end alike."""
+def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> ReplayMismatch | None:
+    """The steps agree as far as both go: whether the ends do."""
     if last is None or count < len(trace.steps):
-        return Difference(count, {"end": (None, last and str(last.finish_reason))})
+        return ReplayMismatch(count, {"end": (None, last and str(last.finish_reason))})
     end = trace.end
     if end is None or end.reason in _OUTER:
         return None
@@ -136,6 +133,6 @@ def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> Difference 
     )
 
 
-def _unequal(step: int, **pairs: tuple[Any, Any]) -> Difference | None:
+def _unequal(step: int, **pairs: tuple[Any, Any]) -> ReplayMismatch | None:
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    return Difference(step, differing) if differing else None
+    return ReplayMismatch(step, differing) if differing else None

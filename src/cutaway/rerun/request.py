@@ -1,7 +1,4 @@
-"""From a trace's head back to a request, and what of the head this run does not share.
-
-Knows the names of settings and of a head's fields. Refuses to know what is done with the run.
-"""
+"""From a trace's head back to a request, and which fields of the head differ in this run."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -21,14 +18,21 @@ from cutaway.trace.figures import chain_label
 
 _SETTINGS = tuple(f.name for f in (*fields(SamplingParams), *fields(StopParams)))
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
-"""Settings under which a text goes on to its last token, whatever is in it."""
+"""Settings under which a text goes on to max_tokens, whatever is in it."""
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, how much of it is done, and of how much."""
 
 _DECISIVE = ("weights", "tokenizer", "backend", "chain")
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A field of the head that this run does not have as it was recorded."""
+    """A field of the head that differs in this run."""
 
     field: str
     recorded: Any
@@ -40,8 +44,8 @@ class Disagreement:
         return self.field in _DECISIVE
 
     def __str__(self) -> str:
-        told = chain_label if self.field == "chain" else _short
-        return f"{self.field}: {told(self.recorded)} on record, {told(self.now)} now"
+        shown = chain_label if self.field == "chain" else _short
+        return f"{self.field}: {shown(self.recorded)} on record, {shown(self.now)} now"
 
 
 def settings_of(head: Head) -> dict[str, Any]:
@@ -53,7 +57,7 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
-    """What is not as it was, in this run of the recorded request; what decides comes first."""
+    """What differs in this run of the recorded request; decisive fields first."""
     machine = llm.machine()
     now = {
         "weights": machine.identity.weights,
@@ -70,7 +74,7 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
 
 
 def check_vocabulary(llm: LLM, trace: Trace) -> None:
-    """InputError unless the tokens on record mean the same to this model."""
+    """InputError unless every token on record is the same token of this model."""
     size = llm.tokenizer.vocab_size
     if size != trace.head.vocab_size:
         raise InputError(
@@ -97,9 +101,11 @@ def check_room(llm: LLM, trace: Trace) -> None:
 
 
 def run_together(
-    llm: LLM, requests: Iterable[tuple[list[int], Mapping[str, Any]]], tell: Callable[[int], object]
+    llm: LLM,
+    requests: Iterable[tuple[list[int], Mapping[str, Any]]],
+    report: Callable[[int], object],
 ) -> list[Completion]:
-    """All of (prompt ids, options) in one batch; ``tell`` how many tokens are written."""
+    """All of (prompt ids, options) in one batch; ``report`` how many tokens are written."""
     done = 0
     with ExitStack() as stack:
         streams = [stack.enter_context(llm.stream(ids, **options)) for ids, options in requests]
@@ -107,12 +113,12 @@ def run_together(
         while writing:
             writing = [stream for stream in writing if next(stream, None)]
             done += len(writing)
-            tell(done)
+            report(done)
         return [stream.completion() for stream in streams]
 
 
 def _plain(value: Any) -> str:
-    """As a trace holds it: a tuple is a list there, and every key is a text."""
+    """As JSON, where a tuple is a list and every key a string."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -1,11 +1,7 @@
-"""Rescore: the recorded tokens under another model of the same vocabulary, or other settings.
-
-Knows what a token cost then and what it costs now. Refuses to know files and terminals.
-"""
+"""Rescore: the recorded tokens under another model of the same vocabulary, or other settings."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from math import log
 from typing import Any
 
 from cutaway.api.completion import Completion
@@ -14,11 +10,12 @@ from cutaway.engine import TokenStep
 from cutaway.errors import InputError
 from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
 from cutaway.trace import Step, Trace
+from cutaway.trace.figures import bits
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one model under one chain made of a token.
+    """A token's figures under one model and one chain.
 
     bits        its surprise, -log2 p under the model's own logits
     rank        under them; 1 is the likeliest
@@ -62,29 +59,30 @@ class Rescored:
         return {**names, "agreement": self.agreement, **readings}
 
 
-def perplexity(bits: Iterable[float]) -> float:
+def perplexity(surprises: Iterable[float]) -> float:
     """Two to the mean of the surprises, which are in bits."""
-    every = list(bits)
+    every = list(surprises)
     return float(2.0 ** (sum(every) / len(every)))
 
 
 def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     """Read the recorded tokens again, each after those before it.
 
-    changes: options of LLM.generate that are to differ, such as temperature, top_p or seed;
-    trace=PATH writes the new reading as a trace, which keeps as many candidates as the old one.
-    No stop condition ends the text early.
-    Raises InputError where the model has other tokens, or too little room, or the
-    trace has no steps.
+    changes  options of LLM.generate that are to differ, such as temperature, top_p or seed;
+             trace=PATH writes the new reading as a trace, with as many candidates as the old one
+
+    No stop condition ends the text early. Raises InputError where the model has another
+    vocabulary or too small a context, or the trace has no steps.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
     check_vocabulary(llm, trace)
     check_room(llm, trace)
-    ids, kept = trace.output_token_ids, {n: getattr(trace.head, n) for n in ("candidates", "watch")}
-    options: dict[str, Any] = settings_of(trace.head) | kept | changes
+    ids, head = trace.output_token_ids, trace.head
+    observe = {"candidates": head.candidates, "watch": head.watch}
+    options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
-    done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
+    done = llm.stream(list(head.prompt_token_ids), **options).finish()
     return Rescored(
         ids, tuple(map(_recorded, trace.steps)), tuple(map(_observed, done.steps)), done
     )
@@ -101,8 +99,4 @@ def _observed(step: TokenStep) -> Reading:
 
 
 def _reading(logprob: float, rank: int, final: float | None, own: int) -> Reading:
-    return Reading(_bits(logprob), rank, None if final is None else _bits(final), own)
-
-
-def _bits(logprob: float) -> float:
-    return max(0.0, -logprob / log(2))  # a rounded sum may make the certain more than certain
+    return Reading(bits(logprob), rank, None if final is None else bits(final), own)

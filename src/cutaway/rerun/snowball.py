@@ -1,7 +1,6 @@
 """Snowball: how one mistake grows in the text that follows it.
 
-Knows where mistakes are made and what they are. Refuses to know what is measured after them
-(forks.py), files and terminals.
+Knows where mistakes are made and what they are; forks.py measures what follows.
 """
 
 from collections.abc import Sequence
@@ -15,10 +14,9 @@ from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.progress import Bar, texts_done, tokens_done
-from cutaway.rerun.figures import Curve, Estimate, bands, estimate
 from cutaway.rerun.forks import Fork, Original
-from cutaway.rerun.request import UNSTOPPED, run_together
+from cutaway.rerun.request import UNSTOPPED, Progress, run_together, silent
+from cutaway.rerun.statistics import Curve, Estimate, bands, estimate
 
 CURVES = ("forced", "cost", "free")
 
@@ -43,7 +41,7 @@ class Snowball:
         return np.asarray(every.mean(axis=0))
 
     def by_position(self, name: str) -> list[Estimate]:
-        """The same in each of ``figures.bands``, and how sure it is."""
+        """The same in each of ``statistics.bands``, and how sure it is."""
         every: Curve = np.array([getattr(fork, name) for fork in self.forks])
         return [estimate(every[:, band].mean(axis=1)) for band in bands(self.horizon)]
 
@@ -72,18 +70,19 @@ def snowball(
     at: Sequence[int] | None = None,
     max_tokens: int = 64,
     rank: int = 1,
-    progress: bool = True,
+    progress: Progress = silent,
     **options: Any,
 ) -> Snowball:
-    """Write a text, make a mistake at each of several steps, and see what becomes of it.
+    """Write a text, make a mistake at each of several steps, and measure what follows.
 
-    errors      so many mistakes, each in a text of its own, spread evenly over the first half;
-                8 of them unless told otherwise, or as many as find room
-    at          the steps, instead
+    errors      how many mistakes, each in a text of its own, spread evenly over the first half;
+                by default 8, or as many as fit
+    at          the steps, instead of ``errors``
     max_tokens  of the text; no stop condition ends it. Every fork is measured for as many tokens as
                 follow the last of the mistakes
     rank        the mistake is the likeliest of the other tokens, or the ``rank``-th likeliest;
                 never an end token
+    progress    called with ("writing" or "measuring", tokens done, of how many)
     options     of LLM.generate, such as temperature and seed
 
     Raises InputError for a value out of range.
@@ -93,20 +92,19 @@ def snowball(
     ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
     options |= {"max_tokens": max_tokens, **UNSTOPPED}
     total = max_tokens + sum(place + 1 + horizon for place in places)
-    with Bar("writing", total, show=progress, figures=tokens_done) as bar:
-        (text,) = run_together(llm, [(ids, options)], bar.update)
-        if len(text.token_ids) < max_tokens:
-            raise InputError(f"max_tokens: the context has room for {len(text.token_ids)} only")
-        original = Original(llm, ids, text.token_ids)
-        avoid = [*llm.tokenizer.end_ids]
-        begun = [_with_mistake(original, place, rank, avoid) for place in places]
-        requests = [(ids, options | _fork(text.seed, given, horizon)) for given in begun]
-        written = run_together(llm, requests, lambda done: bar.update(max_tokens + done))
-    with Bar("measuring", len(places), show=progress, figures=texts_done) as bar:
-        forks: list[Fork] = []
-        for place, fork in zip(places, written, strict=True):
-            forks.append(original.fork(place, fork.token_ids, horizon))
-            bar.update(len(forks))
+    (text,) = run_together(llm, [(ids, options)], lambda done: progress("writing", done, total))
+    if len(text.token_ids) < max_tokens:
+        raise InputError(f"max_tokens: the context has room for {len(text.token_ids)} only")
+    original, avoid = Original(llm, ids, text.token_ids), [*llm.tokenizer.end_ids]
+    begun = [_with_mistake(original, place, rank, avoid) for place in places]
+    requests = [(ids, options | _fork(text.seed, given, horizon)) for given in begun]
+    written = run_together(
+        llm, requests, lambda done: progress("writing", max_tokens + done, total)
+    )
+    forks: list[Fork] = []
+    for place, fork in zip(places, written, strict=True):
+        forks.append(original.fork(place, fork.token_ids, horizon))
+        progress("measuring", horizon * len(forks), horizon * len(places))
     return Snowball(text, tuple(forks))
 
 
@@ -119,12 +117,12 @@ def _places(max_tokens: int, errors: int | None, at: Sequence[int] | None) -> li
     if errors is not None:
         raise InputError("errors says how many mistakes, at where they are: give one of the two")
     if not at:
-        raise InputError("at must name a step or more")
+        raise InputError("at must name at least one step")
     return sorted({check_int("at", place, 0, max_tokens - 2) for place in at})
 
 
 def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> tuple[int, ...]:
-    """The text up to a mistake at this step: the rank-th likeliest token but for its own."""
+    """The text up to a mistake at this step: the rank-th likeliest token other than its own."""
     row: Logits = original.logits[at].copy()
     row[[original.token_ids[at], *avoid]] = -np.inf
     wrong = int(np.argsort(-row, kind="stable")[rank - 1])
@@ -132,5 +130,5 @@ def _with_mistake(original: Original, at: int, rank: int, avoid: list[int]) -> t
 
 
 def _fork(seed: int, given: tuple[int, ...], horizon: int) -> dict[str, Any]:
-    """What makes it another request: its beginning is given, the luck is the same."""
+    """Options of a fork: its beginning is given, the luck is the same."""
     return {"seed": seed, "forced": given, "max_tokens": len(given) + horizon}

@@ -5,8 +5,16 @@ works: it observes ``TokenStep``s. What runs a model again is in ``cutaway.rerun
 """
 
 from cutaway.sampling import Candidate
-from cutaway.trace.differences import Change, Cost, Difference, Meeting, Parting, Way, diff
-from cutaway.trace.endings import EndMoment, Why, why
+from cutaway.trace.differences import (
+    Change,
+    CommonRun,
+    Continuation,
+    Cost,
+    Divergence,
+    TraceDiff,
+    diff_texts,
+)
+from cutaway.trace.endings import EndTokenStatus, Why, why
 from cutaway.trace.exports import to_csv, to_openai
 from cutaway.trace.lines import TraceBuffer, TraceSink
 from cutaway.trace.page import to_html
@@ -19,14 +27,14 @@ __all__ = [
     "Candidate",
     "CandidateView",
     "Change",
+    "CommonRun",
+    "Continuation",
     "Cost",
-    "Difference",
+    "Divergence",
     "End",
-    "EndMoment",
+    "EndTokenStatus",
     "Head",
-    "Meeting",
     "Parent",
-    "Parting",
     "StageRecord",
     "StageView",
     "Step",
@@ -34,11 +42,11 @@ __all__ = [
     "Token",
     "Trace",
     "TraceBuffer",
+    "TraceDiff",
     "TraceSink",
     "TraceWriter",
-    "Way",
     "Why",
-    "diff",
+    "diff_texts",
     "step_view",
     "to_csv",
     "to_html",

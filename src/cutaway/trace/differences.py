@@ -1,11 +1,10 @@
-"""Two traces side by side: where they part, whether they meet again, what each text cost.
+"""Two traces side by side: where they diverge, what they share after that, what each text cost.
 
-Knows the files alone: what one text costs under the other's model is for ``cutaway.rerun``.
-Refuses to know terminals.
+Knows the files alone; what one text costs under the other's model is for ``cutaway.rerun``.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -13,8 +12,8 @@ from cutaway.trace.figures import bits, probability
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Head, Step
 
-MEETING = 8
-"""Equal tokens in a row that make a meeting: two texts on one subject share shorter runs."""
+SHORTEST_RUN = 8
+"""Tokens of a common run: two texts on one subject share shorter ones by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +26,9 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The token with which one text goes on, and its probability under the models' own logits
-    of both runs; None where it is not on record there."""
+class Continuation:
+    """The token with which one text goes on, and its probability under the model's own logits in
+    run a and in run b; None where it is not on record there."""
 
     token_id: int
     token: str
@@ -38,17 +37,17 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """The first step whose tokens differ. A way is None where that text had ended."""
+class Divergence:
+    """The first step whose tokens differ. a, b: None where that text had ended."""
 
     index: int
-    a: Way | None
-    b: Way | None
+    a: Continuation | None
+    b: Continuation | None
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """``length`` equal tokens, which begin at these steps of the two texts."""
+class CommonRun:
+    """``length`` equal tokens, from step ``a`` of one text and step ``b`` of the other."""
 
     a: int
     b: int
@@ -57,7 +56,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stretch of text cost its own model: tokens, and bits in total."""
+    """Length and total surprise of a stretch of text, under the model that wrote it."""
 
     tokens: int
     bits: float
@@ -69,20 +68,20 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What two traces have in common, and what not.
+class TraceDiff:
+    """What two traces share, and where they differ.
 
     changes            the fields and settings that differ, by name
     same_prompt        whether the prompts are equal, token by token
-    is_fork            whether the second says that it goes back to the first
+    is_fork            whether the second names the first as its parent
     common             how many tokens are equal from the beginning
-    logits_differ_at   the first step, of those up to the parting, whose logits are not equal bit
-                       for bit; None where all are
-    parting            None where the texts are equal
-    meetings           stretches of ``MEETING`` tokens or more that are equal after the parting,
-                       in the order of both texts
+    logits_differ_at   the first step, up to the divergence, whose logits are not equal bit for
+                       bit; None where all are
+    divergence         None where the texts are equal
+    common_runs        runs of ``SHORTEST_RUN`` tokens or more that are equal after the
+                       divergence, in the order of both texts
     a, b               the cost of each whole text
-    a_after, b_after   of each from the parting on
+    a_after, b_after   the cost of each from the divergence on
     """
 
     changes: tuple[Change, ...]
@@ -90,25 +89,30 @@ class Difference:
     is_fork: bool
     common: int
     logits_differ_at: int | None
-    parting: Parting | None
-    meetings: tuple[Meeting, ...]
+    divergence: Divergence | None
+    common_runs: tuple[CommonRun, ...]
     a: Cost
     b: Cost
     a_after: Cost
     b_after: Cost
 
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, where ``divergence`` and ``common_runs`` are parting and meetings."""
+        names = {"divergence": "parting", "common_runs": "meetings"}
+        return {names.get(name, name): value for name, value in asdict(self).items()}
 
-def diff(a: Trace, b: Trace) -> Difference:
+
+def diff_texts(a: Trace, b: Trace) -> TraceDiff:
     """Compare two traces, step by step."""
     common = _common(a.output_token_ids, b.output_token_ids)
-    return Difference(
+    return TraceDiff(
         changes=tuple(_changes(a.head, b.head)),
         same_prompt=a.head.prompt_token_ids == b.head.prompt_token_ids,
         is_fork=b.head.parent is not None and b.head.parent.trace == a.sha256,
         common=common,
         logits_differ_at=_logits_differ_at(a, b, common),
-        parting=_parting(a, b, common),
-        meetings=tuple(_meetings(a.output_token_ids, b.output_token_ids, common)),
+        divergence=_divergence(a, b, common),
+        common_runs=tuple(_common_runs(a.output_token_ids, b.output_token_ids, common)),
         a=_cost(a.steps),
         b=_cost(b.steps),
         a_after=_cost(a.steps[common:]),
@@ -129,28 +133,29 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 
 def _flat(head: Head) -> dict[str, Any]:
-    """The fields and the settings by name: where both tell one thing, they tell the same."""
+    """The fields and the settings by name; a setting that is also a field has the same value."""
     own = {f.name: getattr(head, f.name) for f in fields(head) if f.name != "params"}
     return own | {name: value for name, value in head.params.items() if name not in own}
 
 
 def _logits_differ_at(a: Trace, b: Trace, common: int) -> int | None:
-    """The step at which they part still follows equal tokens."""
+    """The step of the divergence still follows equal tokens."""
     pairs = zip(a.steps[: common + 1], b.steps[: common + 1], strict=False)
     return next((x.index for x, y in pairs if x.row != y.row), None)
 
 
-def _parting(a: Trace, b: Trace, index: int) -> Parting | None:
+def _divergence(a: Trace, b: Trace, index: int) -> Divergence | None:
     steps = [t.steps[index] if index < len(t.steps) else None for t in (a, b)]
     if steps == [None, None]:
         return None
-    ways = [_way(t, step, *steps) if step else None for t, step in zip((a, b), steps, strict=True)]
-    return Parting(index, *ways)
+    pairs = zip((a, b), steps, strict=True)
+    return Divergence(index, *(_continuation(t, s, *steps) if s else None for t, s in pairs))
 
 
-def _way(trace: Trace, step: Step, in_a: Step | None, in_b: Step | None) -> Way:
+def _continuation(trace: Trace, step: Step, in_a: Step | None, in_b: Step | None) -> Continuation:
     token_id = step.token_id
-    return Way(token_id, trace.name_of(token_id), _share(in_a, token_id), _share(in_b, token_id))
+    name, under_a, under_b = trace.name_of(token_id), *(_share(s, token_id) for s in (in_a, in_b))
+    return Continuation(token_id, name, under_a, under_b)
 
 
 def _share(step: Step | None, token_id: int) -> float | None:
@@ -158,11 +163,11 @@ def _share(step: Step | None, token_id: int) -> float | None:
     return probability(found[0].logit - step.log_sum_exp) if step and found else None
 
 
-def _meetings(a: Sequence[int], b: Sequence[int], start: int) -> Iterator[Meeting]:
+def _common_runs(a: Sequence[int], b: Sequence[int], start: int) -> Iterator[CommonRun]:
     matcher = SequenceMatcher(None, a[start:], b[start:], autojunk=False)
     for block in matcher.get_matching_blocks():
-        if block.size >= MEETING:
-            yield Meeting(start + block.a, start + block.b, block.size)
+        if block.size >= SHORTEST_RUN:
+            yield CommonRun(start + block.a, start + block.b, block.size)
 
 
 def _cost(steps: Sequence[Step]) -> Cost:

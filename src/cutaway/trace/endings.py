@@ -1,11 +1,9 @@
-"""Why a text ended, and why not before: how likely the end token was, and what stood in its way.
-
-Knows the end tokens that each step has on record. Refuses to know terminals and models.
-"""
+"""Why a text ended, and why not before: how likely the end token was, and what excluded it."""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from cutaway.trace.figures import chosen, ordinal, percent, probability, stage_label
 from cutaway.trace.read import Trace
@@ -18,17 +16,17 @@ _GIVEN = "; the token of this step was given, not drawn"
 
 
 @dataclass(frozen=True, slots=True)
-class EndMoment:
+class EndTokenStatus:
     """How close one step came to ending the text.
 
-    token_id           of the likeliest end token on record; the figures are its own, but for
+    token_id           the likeliest end token on record, of which are rank, delta and margin
     probability        of all end tokens on record together, under the model's own logits
     final_probability  the same among the survivors; 0 where none survived
     rank               under the model's own logits, 1 is the likeliest
-    delta              what bias, penalties and processors made of its logit
+    delta              what bias, penalties and processors added to its logit
     outcome            "drawn", "forced" (another token was given), "lost" (it survived and lost
-                       the draw), or what removed it, such as "top-k 40"
-    behind             where it lost, by how much: in nats of log-probability plus luck
+                       the draw), or the stage that removed it, such as "top-k 40"
+    margin_nats        where it lost the draw, by how much: log-probability plus luck, in nats
     """
 
     index: int
@@ -38,12 +36,18 @@ class EndMoment:
     rank: int
     delta: float
     outcome: str
-    behind: float | None
+    margin_nats: float | None
 
     @property
     def survived(self) -> bool:
         """Whether it could have been drawn."""
         return self.final_probability > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, where ``margin_nats`` is behind."""
+        plain = asdict(self)
+        plain["behind"] = plain.pop("margin_nats")
+        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +59,25 @@ class Why:
     sentence  the same for a person
     moments   one per step that has an end token on record
     closest   the likeliest of those at which the text went on, best first
-    outcomes  how many moments had each outcome
+    outcomes  how many of the moments had each outcome
     """
 
     reason: str
     matched: str | int | None
     sentence: str
-    moments: tuple[EndMoment, ...]
-    closest: tuple[EndMoment, ...]
+    moments: tuple[EndTokenStatus, ...]
+    closest: tuple[EndTokenStatus, ...]
     outcomes: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        lists = {"moments": self.moments, "closest": self.closest}
+        return asdict(self) | {name: [m.to_dict() for m in each] for name, each in lists.items()}
 
 
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
     """Answer from the record alone."""
-    moments = tuple(m for step in trace.steps if (m := end_moment(trace, step)))
+    moments = tuple(m for step in trace.steps if (m := end_token_status(trace, step)))
     before = [m for m in moments if m.index < len(trace.steps) - ended_by_token(trace)]
     return Why(
         reason=trace.end.reason if trace.end else "unfinished",
@@ -85,16 +94,16 @@ def ended_by_token(trace: Trace) -> bool:
     return trace.end is not None and trace.end.reason in ("end_token", "stop_token")
 
 
-def end_moment(trace: Trace, step: Step) -> EndMoment | None:
-    """The end tokens at one step; None where it has none on record."""
+def end_token_status(trace: Trace, step: Step) -> EndTokenStatus | None:
+    """Of one step; None where it has no end token on record."""
     ends = [c for c in step.candidates if c.id in trace.head.end_ids]
     if not ends:
         return None
     best = max(ends, key=lambda c: c.logit)
     final = sum(probability(c.final_logprob) for c in ends if c.final_logprob is not None)
-    outcome, behind = _outcome(trace, step, ends)
+    outcome, margin = _outcome(trace, step, ends)
     mass = sum(probability(c.logit - step.log_sum_exp) for c in ends)
-    return EndMoment(step.index, best.id, mass, final, best.rank, best.delta, outcome, behind)
+    return EndTokenStatus(step.index, best.id, mass, final, best.rank, best.delta, outcome, margin)
 
 
 def _outcome(trace: Trace, step: Step, ends: list[Candidate]) -> tuple[str, float | None]:
@@ -110,7 +119,7 @@ def _outcome(trace: Trace, step: Step, ends: list[Candidate]) -> tuple[str, floa
 
 
 def _score(c: Candidate) -> float:
-    """What the draw compares, less what is the same for all."""
+    """What the draw compares, up to a constant."""
     return (c.final_logprob or 0.0) + (c.luck or 0.0)
 
 
@@ -124,7 +133,7 @@ def outcome_phrase(outcome: str) -> str:
     return known.get(outcome, f"was removed by {outcome}")
 
 
-def moment_sentence(trace: Trace, moment: EndMoment) -> str:
+def status_sentence(trace: Trace, moment: EndTokenStatus) -> str:
     """One moment for a person."""
     likeliest = "likeliest" if moment.rank == 1 else f"{ordinal(moment.rank)} likeliest"
     step = trace.steps[moment.index]
@@ -135,7 +144,7 @@ def moment_sentence(trace: Trace, moment: EndMoment) -> str:
     )
 
 
-def _what_became(trace: Trace, step: Step, moment: EndMoment) -> str:
+def _what_became(trace: Trace, step: Step, moment: EndTokenStatus) -> str:
     if moment.outcome == "drawn":
         on = step is not trace.steps[-1]
         return ", and was drawn" + ("; the text went on past it" if on else "")
@@ -146,8 +155,8 @@ def _what_became(trace: Trace, step: Step, moment: EndMoment) -> str:
         return f"; {moment.outcome} removed it"
     survived = f", and survived the chain with {percent(moment.final_probability)}"
     if chosen(step).luck is None:
-        return f"{survived}; the likeliest is taken, and it was {moment.behind:.2f} behind"
-    return f"{survived}; it lost the draw by {moment.behind:.2f}"
+        return f"{survived}; the likeliest is taken, and it was {moment.margin_nats:.2f} behind"
+    return f"{survived}; it lost the draw by {moment.margin_nats:.2f}"
 
 
 def _sentence(trace: Trace) -> str:

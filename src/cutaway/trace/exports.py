@@ -1,21 +1,16 @@
-"""A trace in other programs' forms: OpenAI's ``logprobs`` object, and CSV.
-
-Knows those forms. Refuses to know where they go.
-"""
+"""A trace in other programs' forms: OpenAI's ``logprobs`` object, and CSV."""
 
 import csv
 import io
 from typing import Any, Literal
 
-from cutaway.trace.endings import end_moment, ended_by_token
-from cutaway.trace.figures import LN2, bits
+from cutaway.text.openai_token import REMOVED, openai_token
+from cutaway.trace.endings import end_token_status, ended_by_token
+from cutaway.trace.figures import bits, in_bits
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Candidate, Json, Step
 
 When = Literal["before", "after"]
-
-REMOVED = -9999.0
-"""What OpenAI writes where a token's probability is not known to be above zero."""
 
 
 def to_openai(trace: Trace, when: When = "before") -> Json:
@@ -31,7 +26,7 @@ def to_openai(trace: Trace, when: When = "before") -> Json:
 def _entry(trace: Trace, step: Step, when: When) -> Json:
     own = step.logprob if when == "before" else step.final_logprob
     shares = [(c, by) for c in step.candidates if (by := _logprob(step, c, when)) is not None]
-    if when == "before":  # beside the likeliest, a step keeps the chosen and the watched tokens
+    if when == "before":  # only the likeliest; a step also has the chosen and the watched
         shares = [(c, by) for c, by in shares if c.rank <= trace.head.candidates]
     best = sorted(shares, key=lambda share: -share[1])
     top = [_token(trace, c.id, by) for c, by in best]
@@ -44,12 +39,6 @@ def _logprob(step: Step, c: Candidate, when: When) -> float | None:
 
 def _token(trace: Trace, token_id: int, logprob: float) -> Json:
     return openai_token(trace.bytes_of(token_id), trace.name_of(token_id), logprob)
-
-
-def openai_token(data: bytes, name: str, logprob: float | None) -> Json:
-    """A token with its true bytes; one that adds nothing to the text has its name."""
-    text = data.decode("utf-8", "replace") if data else name
-    return {"token": text, "logprob": logprob, "bytes": list(data) or None}
 
 
 def to_csv(trace: Trace) -> str:
@@ -74,7 +63,7 @@ _COLUMNS = (
 
 
 def _row(trace: Trace, step: Step) -> dict[str, Any]:
-    end = end_moment(trace, step)
+    end = end_token_status(trace, step)
     return {
         "step": step.index,
         "position": step.position,
@@ -85,7 +74,7 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "logprob": step.logprob,
         "bits": bits(step.logprob),
         "rank": step.rank,
-        "entropy_bits": step.entropy / LN2,
+        "entropy_bits": in_bits(step.entropy),
         "final_logprob": step.final_logprob,
         "final_rank": step.final_rank,
         "survivors": step.stages[-1].survivors if step.stages else trace.head.vocab_size,

@@ -1,15 +1,15 @@
-"""The few figures that every reading of a trace shares, and how they are written for people.
-
-Knows natural logarithms, bits, percentages, and what the stages of a chain are called.
-Refuses to know what is done with them.
-"""
+"""The few figures that every reading of a trace shares, and how they are written for people."""
 
 from collections.abc import Iterable
 from math import exp, isnan, log, log10
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cutaway.trace.record import Candidate, Json, Step
 
-LN2 = log(2)
+_Nats = TypeVar("_Nats", float, NDArray[np.float64])
 
 _LETTERS = {
     "logit_bias": "B",
@@ -28,9 +28,14 @@ def probability(logprob: float) -> float:
     return exp(min(logprob, 0.0))
 
 
+def in_bits(nats: _Nats) -> _Nats:
+    """Nats, one or an array of them, in bits: 1 nat is 1.4427 bits."""
+    return nats / log(2)
+
+
 def bits(logprob: float) -> float:
-    """Surprise: minus the logarithm to base 2."""
-    return max(-logprob, 0.0) / LN2
+    """Surprise: minus the logarithm to base 2; 0 where rounding left it a hair above zero."""
+    return in_bits(max(-logprob, 0.0))
 
 
 def chosen(step: Step) -> Candidate:
@@ -58,11 +63,6 @@ def ordinal(rank: int) -> str:
     """1st, 2nd, 3rd, 4th, … 11th, … 21st."""
     ending = "th" if rank // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
     return f"{rank}{ending}"
-
-
-def printable(text: str) -> str:
-    """Characters that cannot be seen, steer a terminal or turn the line around, as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def stage_letter(stage: Json) -> str:

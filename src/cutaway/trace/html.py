@@ -1,7 +1,6 @@
 """Text whose tokens show how surprising they were, as HTML without scripts.
 
-Knows markup, escaping and the style sheet; whatever stands in a page passes ``tag`` or ``text``.
-Refuses to know what a trace is.
+Whatever is in a page passed ``tag`` or ``text``, which escape it. Refuses to know what a trace is.
 """
 
 from collections.abc import Iterable
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from cutaway.text.printable import printable
 from cutaway.trace.colours import cividis
-from cutaway.trace.figures import printable
 
 _LEVELS = 16  # from 0 to 8 bits, half a bit each
 MOST_BITS = 8.0

@@ -1,15 +1,15 @@
 """One step of a trace in the figures that a person looks at: probabilities, bits, names of stages.
 
-Knows what follows from a step's record. Refuses to know terminals: whoever shows the names of
-tokens escapes them.
+Names of tokens are raw: whoever shows them escapes them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log
+from typing import Any
 
-from cutaway.trace.endings import EndMoment, end_moment
-from cutaway.trace.figures import LN2, bits, probability, stage_label, stage_letter
+from cutaway.trace.endings import EndTokenStatus, end_token_status
+from cutaway.trace.figures import bits, in_bits, probability, stage_label, stage_letter
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Candidate, Step
 
@@ -52,9 +52,10 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One step. Bits are minus logarithms to base 2, ``entropy`` too.
+    """One step. ``bits``, its surprise, and ``entropy`` are in bits.
 
     end   how close it came to ending the text; None where no end token is on record
+    ms    milliseconds of the engine's step, by phase
     """
 
     index: int
@@ -67,12 +68,16 @@ class StepView:
     entropy: float
     probability: float
     final_probability: float | None
-    end: EndMoment | None
+    end: EndTokenStatus | None
     candidates: tuple[CandidateView, ...]
     stages: tuple[StageView, ...]
     kv_tokens: int
     kv_bytes: int
     ms: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"end": self.end and self.end.to_dict()}
 
 
 def step_view(trace: Trace, step: Step) -> StepView:
@@ -85,10 +90,10 @@ def step_view(trace: Trace, step: Step) -> StepView:
         source=step.source,
         rank=step.rank,
         bits=bits(step.logprob),
-        entropy=step.entropy / LN2,
+        entropy=in_bits(step.entropy),
         probability=probability(step.logprob),
         final_probability=_final(step.final_logprob),
-        end=end_moment(trace, step),
+        end=end_token_status(trace, step),
         candidates=tuple(_candidate(trace, step, c) for c in step.candidates),
         stages=_stages(trace, step),
         kv_tokens=step.kv_tokens,

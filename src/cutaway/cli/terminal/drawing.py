@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from cutaway.text.printable import printable
 from cutaway.trace.colours import cividis
-from cutaway.trace.figures import printable
 
 _SPARKS, _ASCII_SPARKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

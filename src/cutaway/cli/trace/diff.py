@@ -3,15 +3,14 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, fork_curves
 from cutaway.cli.fork_curves import EXPLAINED
 from cutaway.cli.terminal.drawing import Style, clip
 from cutaway.cli.terminal.streams import print_json
-from cutaway.trace import Change, Cost, Difference, Meeting, Trace, Way, diff
-from cutaway.trace.differences import MEETING
+from cutaway.trace import Change, CommonRun, Continuation, Cost, Trace, TraceDiff, diff_texts
+from cutaway.trace.differences import SHORTEST_RUN
 from cutaway.trace.figures import chain_label, percent
 
 if TYPE_CHECKING:
@@ -45,9 +44,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Compare and print."""
     a, b = Trace.read(args.a), Trace.read(args.b)
-    found, fork = diff(a, b), _measured(args, a, b) if hasattr(args, "model") else None
+    found, fork = diff_texts(a, b), _measured(args, a, b) if hasattr(args, "model") else None
     if args.json:
-        print_json(asdict(found) | ({"fork": fork.to_dict()} if fork else {}))
+        print_json(found.to_dict() | ({"fork": fork.to_dict()} if fork else {}))
         return 0
     style = Style.of(sys.stdout)
     print("\n".join(style.text(line) for line in _lines(a, b, found)))
@@ -61,21 +60,21 @@ def _measured(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
     llm = console.load(args)
     from cutaway import rerun
 
-    return rerun.diff(llm, a, b)
+    return rerun.diff_models(llm, a, b)
 
 
-def _lines(a: Trace, b: Trace, found: Difference) -> Iterator[str]:
+def _lines(a: Trace, b: Trace, found: TraceDiff) -> Iterator[str]:
     yield f"A  {a.path}: {_cost(found.a)}"
     yield f"B  {b.path}: {_cost(found.b)}{', a fork of A' if found.is_fork else ''}"
     yield from ("", "What differs in the settings:" if found.changes else "The settings are equal.")
     yield from (_change(c) for c in found.changes if not (c.name == "parent" and found.is_fork))
     yield from ("", _common(found))
-    if found.parting is None:
+    if found.divergence is None:
         return
-    yield f"They part at step {found.parting.index}:"
-    yield from (_way("A", found.parting.a), _way("B", found.parting.b))
+    yield f"They part at step {found.divergence.index}:"
+    yield from (_continuation("A", found.divergence.a), _continuation("B", found.divergence.b))
     yield f"From there on, A is {_cost(found.a_after)}, B is {_cost(found.b_after)}."
-    yield from _meetings(a, found.meetings)
+    yield from _common_runs(a, found.common_runs)
 
 
 def _cost(cost: Cost) -> str:
@@ -89,36 +88,36 @@ def _change(change: Change) -> str:
     return f"  {change.name:<20} {a:<{_VALUE}}  {b}".rstrip()
 
 
-def _common(found: Difference) -> str:
+def _common(found: TraceDiff) -> str:
     prompts = "The prompts are equal" if found.same_prompt else "The prompts differ"
     at = found.logits_differ_at
     logits = "the logits up to there are equal, bit for bit" if at is None else _differing(at)
     return f"{prompts}. {_equal(found)}; {logits}."
 
 
-def _equal(found: Difference) -> str:
+def _equal(found: TraceDiff) -> str:
     if found.common < 2:
         return "The first token is equal" if found.common else "No token is equal"
-    return f"{'The first' if found.parting else 'All'} {found.common} tokens are equal"
+    return f"{'The first' if found.divergence else 'All'} {found.common} tokens are equal"
 
 
 def _differing(step: int) -> str:
     return f"the logits differ from step {step} on"
 
 
-def _way(name: str, way: Way | None) -> str:
-    if way is None:
+def _continuation(name: str, to: Continuation | None) -> str:
+    if to is None:
         return f"  {name} has ended"
-    shares = f"{percent(way.under_a)} in A, {percent(way.under_b)} in B"
-    return f"  {name} goes on with '{way.token}': {shares}"
+    shares = f"{percent(to.under_a)} in A, {percent(to.under_b)} in B"
+    return f"  {name} goes on with '{to.token}': {shares}"
 
 
-def _meetings(a: Trace, meetings: tuple[Meeting, ...]) -> Iterator[str]:
-    if not meetings:
-        yield f"They never meet again in as much as {MEETING} tokens."
+def _common_runs(a: Trace, runs: tuple[CommonRun, ...]) -> Iterator[str]:
+    if not runs:
+        yield f"They never meet again in as much as {SHORTEST_RUN} tokens."
         return
     yield "They meet again at"
-    for meeting in meetings:
-        steps = a.steps[meeting.a : meeting.a + meeting.length]
+    for run in runs:
+        steps = a.steps[run.a : run.a + run.length]
         text = clip("".join(a.name_of(step.token_id) for step in steps), _TEXT)
-        yield f"  A {meeting.a}, B {meeting.b}: {meeting.length} tokens, '{text}'"
+        yield f"  A {run.a}, B {run.b}: {run.length} tokens, '{text}'"

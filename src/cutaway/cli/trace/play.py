@@ -8,7 +8,6 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from cutaway.cli.terminal.drawing import Style
@@ -83,7 +82,7 @@ def _print(args: Namespace, trace: Trace) -> None:
     style, steps = Style.of(sys.stdout), trace.steps
     if args.json:
         for step in steps if args.step is None else [steps[args.step]]:
-            print_json(asdict(step_view(trace, step)))
+            print_json(step_view(trace, step).to_dict())
     elif args.step is not None:
         columns = shutil.get_terminal_size((120, 24)).columns
         view = step_view(trace, steps[args.step])

@@ -6,7 +6,7 @@ Knows columns and words. Refuses to know keys and files.
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
 from cutaway.progress import megabytes
 from cutaway.trace import Step, Trace
-from cutaway.trace.endings import end_moment
+from cutaway.trace.endings import end_token_status
 from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.views import CandidateView, StepView
 
@@ -52,7 +52,7 @@ def _matched(trace: Trace) -> str:
 
 def step_line(style: Style, trace: Trace, step: Step) -> str:
     """One step in one line."""
-    moment, final = end_moment(trace, step), step.final_logprob
+    moment, final = end_token_status(trace, step), step.final_logprob
     shares = (
         percent(probability(step.logprob)),
         percent(None if final is None else probability(final)),

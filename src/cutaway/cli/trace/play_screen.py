@@ -10,7 +10,7 @@ from functools import cached_property
 from cutaway.cli.terminal.drawing import DIM, PLAIN, REVERSE, Line, Style, clip, width, window
 from cutaway.cli.trace import play_lines
 from cutaway.trace import Step, Trace
-from cutaway.trace.endings import EndMoment, end_moment
+from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, height, percent
 from cutaway.trace.views import is_uncertain, step_view
 
@@ -65,9 +65,9 @@ class Player:
         return len(self.trace.steps) - 1
 
     @cached_property
-    def moments(self) -> list[EndMoment | None]:
+    def moments(self) -> list[EndTokenStatus | None]:
         """How close each step came to the end."""
-        return [end_moment(self.trace, step) for step in self.trace.steps]
+        return [end_token_status(self.trace, step) for step in self.trace.steps]
 
     def press(self, key: str) -> None:
         """Do what a key asks; unknown keys do nothing."""

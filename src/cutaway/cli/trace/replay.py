@@ -43,7 +43,8 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     from cutaway.rerun import replay
 
-    done = replay(llm, trace, anyway=args.anyway, progress=not args.quiet, **how)
+    with console.progress(show=not args.quiet) as progress:
+        done = replay(llm, trace, anyway=args.anyway, progress=progress, **how)
     if args.json:
         streams.print_json(done.to_dict())
     else:
@@ -53,9 +54,9 @@ def run(args: Namespace) -> int:
 
 def _report(done: "Replayed") -> list[str]:
     lines = [str(each) for each in done.disagreements]
-    if done.difference is None:
+    if done.mismatch is None:
         whole = f"{done.steps} steps" if done.steps > 1 else "1 step"
         return [*lines, f"{whole}, no bit differs; fingerprint {done.fingerprint}"]
-    lines.append(f"step {done.difference.step} of {done.recorded} differs (the first is 0):")
-    pairs = done.difference.what.items()
+    lines.append(f"step {done.mismatch.step} of {done.recorded} differs (the first is 0):")
+    pairs = done.mismatch.what.items()
     return [*lines, *(f"  {name:<12} {old} on record, {new} now" for name, (old, new) in pairs)]

@@ -2,13 +2,12 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 
 from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
 from cutaway.trace import Trace, why
-from cutaway.trace.endings import CLOSEST, Why, moment_sentence, outcome_phrase
+from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
 
 _EPILOG = """
 examples:
@@ -36,7 +35,7 @@ def run(args: Namespace) -> int:
     trace = Trace.read(args.file)
     answer = why(trace, args.closest)
     if args.json:
-        print_json(asdict(answer))
+        print_json(answer.to_dict())
     else:
         style = Style.of(sys.stdout)
         print("\n".join(style.text(line) for line in _lines(trace, answer)))
@@ -55,4 +54,4 @@ def _lines(trace: Trace, answer: Why) -> list[str]:
 
 
 def _closest(trace: Trace, answer: Why) -> list[str]:
-    return [f"  {moment_sentence(trace, moment)}" for moment in answer.closest]
+    return [f"  {status_sentence(trace, moment)}" for moment in answer.closest]

@@ -14,7 +14,7 @@ from cutaway.engine.stops import StopMatcher
 from cutaway.sampling import ReadRow
 from cutaway.server.openai.request_models import When
 from cutaway.text import TextStream, Tokenizer
-from cutaway.trace.exports import REMOVED, openai_token
+from cutaway.text.openai_token import REMOVED, openai_token
 
 
 @dataclass(frozen=True, slots=True)

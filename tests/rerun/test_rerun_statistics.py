@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.rerun.figures import bands, divergence, estimate, surprise
+from cutaway.rerun.statistics import bands, divergence, estimate, surprise
 
 ROWS = st.integers(0, 2**32 - 1).map(
     lambda seed: np.random.default_rng(seed).normal(size=(2, 3, 7)).astype(np.float32) * 5

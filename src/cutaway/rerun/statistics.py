@@ -1,6 +1,6 @@
-"""Figures of the experiments: divergence of two rows, a band's mean, how sure a mean is.
+"""Statistics of the experiments: divergence of two rows, means by band, confidence intervals.
 
-Knows NumPy. Refuses to know models and texts. All in bits.
+All in bits. Refuses to know models and texts.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.backends import Logits
+from cutaway.trace.figures import in_bits
 
 Curve = NDArray[np.float64]
 
@@ -20,7 +21,7 @@ _SEED = 0  # fixed, so that one experiment has one answer
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean and the interval that holds it with 95 % confidence."""
+    """A mean and its 95 % confidence interval."""
 
     mean: float
     low: float
@@ -35,25 +36,23 @@ def log2_softmax(logits: Logits) -> Curve:
     wide = logits.astype(np.float64)
     wide -= wide.max(axis=1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
-    wide /= np.log(2)
-    return wide
+    return in_bits(wide)
 
 
 def divergence(of: Logits, under: Logits) -> Curve:
-    """KL(of ‖ under) in bits of each pair of rows (n, vocab): what it costs to take one for
-    the other. (n,)"""
+    """KL(of ‖ under) in bits of each pair of rows (n, vocab). (n,)"""
     pairs = zip(of, under, strict=True)
     return np.array([_divergence(log2_softmax(a[None]), log2_softmax(b[None])) for a, b in pairs])
 
 
 def surprise(logits: Logits, token_ids: Sequence[int]) -> Curve:
-    """-log2 p of the token that each row (n, vocab) was to predict. (n,)"""
+    """-log2 p of the token that follows each row (n, vocab). (n,)"""
     rows = [float(-log2_softmax(row[None])[0, i]) for row, i in zip(logits, token_ids, strict=True)]
     return np.array(rows)
 
 
 def bands(length: int) -> list[slice]:
-    """0, 1, 2–3, 4–7, …: what happens soon is seen alone, what happens late on average."""
+    """Positions 0, 1, 2–3, 4–7, …: early ones alone, late ones averaged."""
     edges = [0]
     while edges[-1] < length:
         edges.append(min(max(2 * edges[-1], 1), length))
@@ -61,7 +60,7 @@ def bands(length: int) -> list[slice]:
 
 
 def span(band: slice) -> str:
-    """How positions counted from 0 are told to people: "1", "5-8"."""
+    """A band for people, who count from 1: "1", "5-8"."""
     first, last = band.start + 1, band.stop
     return str(first) if first == last else f"{first}-{last}"
 
