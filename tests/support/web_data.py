@@ -6,8 +6,8 @@
       --seed 18446744073709551615 --candidates 2 --trace first.jsonl
     cutaway trace branch first.jsonl --at 2 --token " six" --max-tokens 30 --trace six.jsonl
 
-``page/`` has both as the page saves them. ``python tests/support/web_data.py`` writes the rest
-anew.
+``chains/`` has the first steps of runs with other chains. The JSON files are written anew by
+``python tests/support/web_data.py``.
 """
 
 import json
@@ -23,7 +23,7 @@ DATA = Path(__file__).parents[1] / "web" / "data"
 
 def difference() -> dict[str, Any]:
     """``diff.json``."""
-    found = diff_texts(*(Trace.read(DATA / "page" / name) for name in ("first.jsonl", "six.jsonl")))
+    found = diff_texts(*(Trace.read(DATA / name) for name in ("first.jsonl", "six.jsonl")))
     plain: dict[str, Any] = json.loads(json.dumps(found.to_dict()))
     return plain
 

@@ -8,7 +8,7 @@ from cutaway import LLM
 from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
-PANELS = ("Timelines", "Why it ended", "What if", "Branches", "Two runs", "Lesson")
+PANELS = ("Step", "Timelines", "Why it ended", "What if", "Branches", "Two runs", "Lesson")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,23 @@ def test_no_serious_barrier(open_page, server, scheme, width):
         serious = [v for v in found if v["impact"] in ("serious", "critical")]
         told = [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
         assert not serious, (panel, told)
+
+
+def test_the_chosen_panel_is_seen(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 1400, "height": 1000}), max_tokens=48)
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel, exact=True).click()
+        page.settle()
+        box = page.tab.get_by_role("tabpanel", name=panel).bounding_box()
+        assert box["y"] < 500, panel
+        assert page.tab.evaluate("() => scrollY") == 0
+
+
+def test_the_candidates_use_the_whole_width(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 1400, "height": 1000}))
+    table = page.tab.locator("step-waterfall table").bounding_box()
+    strip = page.tab.locator("token-strip .tokens").bounding_box()
+    assert table["width"] > 0.98 * strip["width"]
 
 
 def test_a_phone_scrolls_one_way(open_page, server):

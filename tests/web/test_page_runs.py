@@ -1,6 +1,7 @@
 """The page on a server, with SmolLM2: a person writes, steps, forks, compares, and comes back."""
 
 import json
+import math
 import re
 
 import pytest
@@ -209,10 +210,8 @@ def test_typing_with_the_model(page, alone):
     box.locator("textarea").first.fill(PROMPT)
     box.get_by_role("button", name="Begin").click()
     board = box.get_by_role("group", name="The model's next token")
-    for pick in ("Paris", "."):
-        offered = board.get_by_role("button").filter(has_text=pick).first
-        offered.wait_for()
-        offered.click()
+    for pick in ("␣Paris", "."):
+        board.get_by_text(pick, exact=True).click()
     page.tab.wait_for_function(
         "() => document.querySelector('typing-box .result').innerText.includes('Paris.')"
     )
@@ -246,6 +245,29 @@ def test_a_trace_file_is_opened_and_kept_apart(page, alone, tmp_path):
     assert "broken.jsonl" in page.tab.locator("#notice").inner_text()
     page.tab.locator("input[type=file]").set_input_files(path)
     page.tab.wait_for_function("() => !document.querySelector('#notice').textContent")
+
+
+def test_what_if_is_what_the_model_draws(page, alone, tmp_path):
+    page.write(PROMPT, **LUCKY)
+    page.press("Home", *["ArrowRight"] * 4)
+    page.tab.get_by_role("tab", name="What if").click()
+    box = page.tab.locator("what-if")
+    slider = box.get_by_role("slider", name="temperature")
+    slider.fill("2")
+    box.get_by_text("is drawn").wait_for()
+    first = alone.generate(PROMPT, **LUCKY).token_ids[:4]
+    hot = {**LUCKY, "temperature": 2, "max_tokens": 5}
+    alone.generate(PROMPT, forced=first, trace=tmp_path / "hot.jsonl", **hot)
+    trace = Trace.read(tmp_path / "hot.jsonl")
+    step = trace.steps[4]
+    row = box.locator("tbody tr").first.inner_text()
+    assert f"{math.exp(step.candidates[0].final_logprob):.1%}" in row
+    token = trace.name_of(step.token_id).strip()
+    assert token in box.locator("tbody tr.chosen th").inner_text()
+    box.get_by_role("button", name="Run it").click()
+    page.settle()
+    page.ended()
+    assert page.tokens[4].strip() == token
 
 
 def test_bad_settings_are_refused_beside_their_field(page):

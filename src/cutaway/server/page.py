@@ -3,7 +3,6 @@
 Knows which files there are and the policy that they are sent with. Refuses to know what they do.
 """
 
-from importlib.resources import files
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,11 +11,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from cutaway._version import __version__
-from cutaway.sampling import PRESETS
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
+from cutaway.trace.catalogue import catalogue
+from cutaway.web.bundle import index
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -34,8 +34,7 @@ _POLICY = {
 @router.get("/")
 async def page() -> Response:
     """The page."""
-    index = files("cutaway.web").joinpath("index.html").read_bytes()
-    return Response(index, media_type="text/html", headers=_POLICY)
+    return Response(index(catalogue()), media_type="text/html", headers=_POLICY)
 
 
 @router.get("/page/about")
@@ -48,7 +47,6 @@ async def about(request: Request) -> Response:
         "weights": service.llm.llm.machine().identity.weights,
         "version": __version__,
         "context": service.room,
-        "presets": list(PRESETS),
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
     return Response(dumps(answer), media_type="application/json")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from cutaway.trace.catalogue import catalogue
 from cutaway.trace.lines import line
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Head, Step, Token
@@ -13,4 +14,5 @@ def to_html(trace: Trace) -> str:
     records: Sequence[Head | Token | Step] = [trace.head, *trace.tokens.values(), *trace.steps]
     lines = [line(record.to_json()) for record in records]
     lines += [line(trace.end.to_json())] if trace.end else []
-    return viewer(b"".join(lines).decode(), f"cutaway: {trace.head.model}, seed {trace.head.seed}")
+    title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
+    return viewer(b"".join(lines).decode(), title, catalogue())

@@ -1,16 +1,21 @@
-"""The viewer as one file: a trace, the style and the script that show it, and nothing to fetch.
+"""The page's documents: the one that a server sends, and the viewer, which is one file.
+
+The viewer holds a trace, and the style and the script that show it; it fetches nothing.
 
 Knows the few forms in which our modules import and export, and how a document is sealed: its
 policy names the hashes of what it holds. Refuses to know what is in a trace.
 """
 
+import json
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from posixpath import dirname, join, normpath
+from typing import Any
 
 _WEB = files("cutaway.web")
 _STYLES = re.compile(r'href="/static/([\w/-]+\.css)"')
@@ -22,7 +27,12 @@ _EXPORT = re.compile(
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
-def viewer(trace: str, title: str) -> str:
+def index(catalogue: Mapping[str, Any]) -> str:
+    """The page of a server, with what it needs to know of the chain."""
+    return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
+
+
+def viewer(trace: str, title: str, catalogue: Mapping[str, Any]) -> str:
     """A document that shows a trace and opens from disk.
 
     trace: the lines of its file
@@ -33,10 +43,16 @@ def viewer(trace: str, title: str) -> str:
         "TITLE": escape(title),
         "STYLE": style,
         "GLASS": _glass().rstrip(),
-        "TRACE": trace.replace("<", "\\u003c"),  # in JSON it stands in strings alone
+        "CATALOGUE": _data(json.dumps(catalogue)),
+        "TRACE": _data(trace),
         "SCRIPT": script,
     }
     return re.sub("|".join(parts), lambda found: parts[found[0]], _read("viewer.html"))
+
+
+def _data(lines: str) -> str:
+    """JSON that cannot end the script element which holds it: "<" stands in strings alone."""
+    return lines.replace("<", "\\u003c")
 
 
 def _policy(style: str, script: str) -> str:

@@ -5,7 +5,7 @@ import { meetings } from "../../../src/cutaway/web/js/figures/meetings.js";
 import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
 import { opened, read } from "./runs.mjs";
 
-const [first, six] = ["page/first.jsonl", "page/six.jsonl"].map(opened);
+const [first, six] = ["first.jsonl", "six.jsonl"].map(opened);
 const expected = JSON.parse(read("diff.json"));
 
 const close = (found, wanted) =>

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { styles } from "../../../src/cutaway/web/js/figures/catalogue.js";
 import {
-  FIELDS, STYLES, changed, stopsOf, stopsText, styleOf, told, valueOf,
+  FIELDS, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf, written,
 } from "../../../src/cutaway/web/js/compose/parameters.js";
 
 const USUAL = { temperature: 0.7, top_p: 0.9, stop: [], preset: "cutaway" };
@@ -29,7 +30,7 @@ test("stop strings come back from their field as they were", () => {
 });
 
 test("a style is known by its pair, and no two are alike", () => {
-  for (const style of STYLES) assert.equal(styleOf({ ...USUAL, ...style }), style);
+  for (const style of styles) assert.equal(styleOf({ ...USUAL, ...style.settings }), style);
   assert.equal(styleOf({ temperature: 0.71, top_p: 0.9 }), null);
   assert.equal(styleOf(USUAL)?.name, "balanced");
 });
@@ -39,9 +40,15 @@ test("the fields are those that a request may name", () => {
   assert.ok(FIELDS.includes("seed") && FIELDS.includes("max_tokens"));
 });
 
+test("an order of one's own is names, however they are separated", () => {
+  assert.deepEqual(chainOf(" top_k, temperature → min_p\n"), ["top_k", "temperature", "min_p"]);
+  assert.equal(chainOf(" "), undefined);
+  assert.equal(inWords({ temperature: 0.7, top_p: 0.9 }), "temperature 0.7, top-p 0.9");
+});
+
 test("values in words", () => {
-  assert.equal(told(["\n"]), '"\\n"');
-  assert.equal(told([]), "none");
-  assert.equal(told(0), "0");
-  assert.equal(told(null), "–");
+  assert.equal(written(["\n"]), '"\\n"');
+  assert.equal(written([]), "none");
+  assert.equal(written(0), "0");
+  assert.equal(written(null), "–");
 });

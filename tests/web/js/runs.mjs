@@ -1,9 +1,15 @@
-// Runs as the page has them, from the traces that lie in data/.
+// Runs as the page has them, from the traces that lie in data/; page/first.jsonl and page/six.jsonl
+// are the same as the page saves them.
 
 import { readFileSync } from "node:fs";
+import { exported } from "../../../src/cutaway/web/js/state/export.js";
 import { Trace, lineOf } from "../../../src/cutaway/web/js/state/trace.js";
 
-export const read = (name) => readFileSync(new URL(`../data/${name}`, import.meta.url), "utf8");
+export const read = (name) =>
+  saved.get(name) ?? readFileSync(new URL(`../data/${name}`, import.meta.url), "utf8");
+
+/** @type {Map<string, string>} */
+const saved = new Map();
 
 /** As the server's stream brings it: records, no lines. */
 export function streamed(name) {
@@ -32,4 +38,8 @@ export function pair() {
   const forced = trace.outputIds.slice(0, 3);
   const six = run(2, { trace, parent: 1, at: 2, name: " six at 2", request: request([1], forced) });
   return [first, six];
+}
+
+for (const [i, { bytes }] of (await exported(pair())).entries()) {
+  saved.set(["page/first.jsonl", "page/six.jsonl"][i], new TextDecoder().decode(bytes));
 }

@@ -1,20 +1,18 @@
 // figures/stage-probabilities.js beside the record: a token's way ends where the record says that it ended.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { pathOf } from "../../../src/cutaway/web/js/figures/stage-probabilities.js";
-import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
+import { stageProbabilities } from "../../../src/cutaway/web/js/figures/stage-probabilities.js";
+import { opened } from "./runs.mjs";
 
-const { runs } = JSON.parse(readFileSync(new URL("../data/estimates.json", import.meta.url), "utf8"));
-const traces = runs.map((run) => Trace.parse(run.lines.map((line) => `${line}\n`).join("")));
+const traces = ["penalties", "biased", "llama.cpp"].map((name) => opened(`chains/${name}.jsonl`));
 
 test("a token's way ends at its final probability, or where it was removed", () => {
   const ends = { survived: 0, removed: 0 };
   for (const trace of traces.filter(({ head }) => head.chain.length)) {
     for (const step of trace.steps) {
       for (const c of step.candidates) {
-        const path = pathOf(trace, step, c);
+        const path = stageProbabilities(trace, step, c);
         assert.equal(path.length, trace.head.chain.length);
         if (c.final_logprob === null) {
           assert.equal(path.indexOf(null), c.removed_by);
@@ -32,7 +30,7 @@ test("a token's way ends at its final probability, or where it was removed", () 
 
 test("between two stages that adjust logits, only what both did is on record", () => {
   const trace = traces.find(({ head }) => head.chain[0]?.stage === "logit_bias");
-  const [first, second] = pathOf(trace, trace.steps[0], trace.steps[0].candidates[0]);
+  const [first, second] = stageProbabilities(trace, trace.steps[0], trace.steps[0].candidates[0]);
   assert.equal(first, undefined);
   assert.equal(typeof second, "number");
 });

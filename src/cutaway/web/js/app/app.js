@@ -5,6 +5,7 @@
 import "../compose/compose.js";
 import "../lessons/lesson.js";
 import "../compose/settings.js";
+import "../parts/what-if.js";
 import { ApiError, ask } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { Session, sentence } from "../state/session.js";

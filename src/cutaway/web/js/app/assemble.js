@@ -12,7 +12,6 @@ import "./panels.js";
 import "../parts/timelines.js";
 import "../parts/tree.js";
 import "../parts/waterfall.js";
-import "../parts/what-if.js";
 import "../parts/why.js";
 import { View } from "../parts/view.js";
 /** @import { Session } from "../state/session.js" */

@@ -1,5 +1,5 @@
 /**
- * The panels below the waterfall. Knows their names and order, and nothing in them.
+ * The panels below the text and the step's figures: the step itself, the whole run, what else there is. Knows their names and order, and nothing in them.
  */
 
 import { Tabs } from "../parts/tabs.js";
@@ -8,6 +8,7 @@ export class PanelTabs extends Tabs {
   label = "Panels";
   /** @type {import("../parts/tabs.js").Part[]} */
   all = [
+    ["step", "Step", "step-waterfall"],
     ["timelines", "Timelines", "run-timelines"],
     ["why", "Why it ended", "why-panel"],
     ["what-if", "What if", "what-if"],

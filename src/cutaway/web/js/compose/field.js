@@ -22,12 +22,12 @@ import { el } from "../parts/dom.js";
  * @returns {Field}
  */
 export function dialField(dial, put) {
-  const { low, high, step, label, name, meaning } = dial;
+  const { low, high, step, label, name, help } = dial;
   const slider = el("input", { type: "range", min: low, max: high, step, "aria-label": `${label}, slider`,
     oninput: () => put(slider.value) });
   const exact = el("input", { type: "text", inputmode: "decimal", id: `set-${name}`, size: 6,
     autocomplete: "off", oninput: () => put(exact.value) });
-  const frame = framed(name, label, meaning, exact, put, slider);
+  const frame = framed(name, label, help, exact, put, slider);
   return {
     ...frame,
     show(value, usual) {
@@ -41,15 +41,15 @@ export function dialField(dial, put) {
 
 /**
  * A field of text.
- * @param {{name: string, label: string, meaning: string}} what
+ * @param {{name: string, label: string, help: string}} what
  * @param {Input} input
  * @param {(text: string | undefined) => void} put @param {Node[]} more
  * @returns {Field}
  */
-export function textField({ name, label, meaning }, input, put, ...more) {
+export function textField({ name, label, help }, input, put, ...more) {
   input.id = `set-${name}`;
   input.addEventListener("input", () => put(input.value));
-  const frame = framed(name, label, meaning, input, put, ...more);
+  const frame = framed(name, label, help, input, put, ...more);
   return {
     ...frame,
     show(value, usual) {
@@ -60,10 +60,10 @@ export function textField({ name, label, meaning }, input, put, ...more) {
 }
 
 /**
- * @param {string} name @param {string} label @param {string} meaning
+ * @param {string} name @param {string} label @param {string} help
  * @param {Input} input @param {(text: string | undefined) => void} put @param {Node[]} more
  */
-function framed(name, label, meaning, input, put, ...more) {
+function framed(name, label, help, input, put, ...more) {
   const reset = el("button", { type: "button", class: "reset", onclick: () => {
     put(undefined);
     if (!(input instanceof HTMLSelectElement)) input.value = "";
@@ -73,7 +73,7 @@ function framed(name, label, meaning, input, put, ...more) {
   input.setAttribute("aria-describedby", `means-${name} said-${name}`);
   const element = el("div", { class: "field" },
     el("label", { for: `set-${name}` }, label), reset, input, ...more, said,
-    el("p", { class: "faint", id: `means-${name}` }, meaning));
+    el("p", { class: "faint", id: `means-${name}` }, help));
   return {
     element,
     /** @param {any} value @param {any} usual */

@@ -5,15 +5,14 @@
 
 import { el, replace } from "../parts/dom.js";
 import { hue, stageLabel, stageLetter } from "../figures/numbers.js";
-import { told } from "./parameters.js";
+import { LENGTH, REPETITION, SAMPLING, written } from "./parameters.js";
 import { View } from "../parts/view.js";
 /** @import { Trace } from "../state/trace.js" */
 
 /** @type {[string, string][]} */
 const SHOWN = [
-  ["temperature", "temperature"], ["top_p", "top-p"], ["top_k", "top-k"], ["min_p", "min-p"],
-  ["repetition_penalty", "repetition"], ["presence_penalty", "presence"],
-  ["frequency_penalty", "frequency"], ["max_tokens", "max_tokens"], ["preset", "preset"], ["stop", "stop"],
+  ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name, label }) => /** @type {[string, string]} */ ([name, label])),
+  ["preset", "preset"], ["stop", "stop"],
 ];
 
 export class InForce extends View {
@@ -51,7 +50,7 @@ export class InForce extends View {
       stageLabel(stage))), el("li", { class: "faint" }, head.params["temperature"] === 0 ? "likeliest" : "draw"));
     replace(this.table, ...SHOWN.filter(([name]) => name in head.params).map(([name, label]) => {
       const other = JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
-      return el("div", { class: other ? "other" : null }, el("dt", {}, label), el("dd", {}, told(head.params[name])));
+      return el("div", { class: other ? "other" : null }, el("dt", {}, label), el("dd", {}, written(head.params[name])));
     }));
     this.seed.textContent = head.seed;
   }

@@ -1,67 +1,45 @@
 /**
- * The settings of a request: what each means, what a field's text stands for, and styles of writing.
+ * The settings of a request: which there are, what a field's text stands for, and styles.
  *
- * Knows names, meanings and how far a slider goes. Refuses to know which values are allowed: the
+ * Knows how far a slider goes. Refuses to know which values are allowed: the
  * server says that.
  */
 
+import { isAdjusting, labelOf, numbersOf, styles } from "../figures/catalogue.js";
+/** @import { Param, Style } from "../figures/catalogue.js" */
+
 /**
- * @typedef {{name: string, label: string, meaning: string, low: number, high: number, step: number}} Dial
- *
  * low, high     of the slider; the field beside it takes what lies beyond
+ * @typedef {Pick<Param, "name" | "help" | "low" | "high" | "step"> & {label: string}} Dial
  */
 
-/** @type {Dial[]} */
-export const CHOOSING = [
-  { name: "temperature", label: "temperature", low: 0, high: 2, step: 0.05,
-    meaning: "Divides the logits: below 1 the likely gain, above 1 the unlikely. 0 is greedy." },
-  { name: "top_p", label: "top-p", low: 0.05, high: 1, step: 0.05,
-    meaning: "Keeps the likeliest tokens that reach this share together. 1 keeps all." },
-  { name: "top_k", label: "top-k", low: 0, high: 200, step: 1,
-    meaning: "Keeps this many of the likeliest. 0 keeps all." },
-  { name: "min_p", label: "min-p", low: 0, high: 0.5, step: 0.01,
-    meaning: "Keeps those at least this many times as likely as the best. 0 keeps all." },
-];
+/** @param {Param} param @returns {Dial} */
+const dial = (param) => ({ ...param, label: labelOf(param.name) });
 
-/** @type {Dial[]} */
-export const REPETITION = [
-  { name: "repetition_penalty", label: "repetition", low: 0.8, high: 2, step: 0.05,
-    meaning: "Divides the positive logits of tokens seen before, and multiplies the negative. 1 is off." },
-  { name: "presence_penalty", label: "presence", low: -2, high: 2, step: 0.1,
-    meaning: "Is subtracted once from the logit of a token that was written before." },
-  { name: "frequency_penalty", label: "frequency", low: -2, high: 2, step: 0.1,
-    meaning: "Is subtracted each time that the token was written." },
-];
+/** Temperature and the filters. */
+export const SAMPLING = numbersOf(({ name }) => !isAdjusting(name)).map(dial);
+
+/** What adjusts the logits of single tokens first. */
+export const REPETITION = numbersOf(({ name }) => isAdjusting(name)).map(dial);
 
 /** @type {Dial[]} */
 export const LENGTH = [
   { name: "max_tokens", label: "max_tokens", low: 1, high: 1024, step: 1,
-    meaning: "At most this many new tokens. Where the end token comes before, the text ends there." },
+    help: "At most this many new tokens. Where the end token comes before, the text ends there." },
 ];
 
 /** The fields that the panel has: what the server says of them stands beside them. */
 export const FIELDS = [
-  ...[...CHOOSING, ...REPETITION, ...LENGTH].map((dial) => dial.name), "seed", "stop", "preset",
-];
-
-/** @typedef {{name: string, temperature: number, top_p: number, meaning: string}} Style */
-/** @type {Style[]} pairs of settings, as one would ask for a voice */
-export const STYLES = [
-  { name: "greedy", temperature: 0, top_p: 1,
-    meaning: "Always the likeliest token: the same text every time, and soon the same words again." },
-  { name: "careful", temperature: 0.3, top_p: 0.8,
-    meaning: "Close to the likeliest: for facts and code." },
-  { name: "balanced", temperature: 0.7, top_p: 0.9,
-    meaning: "Sharper than the model, without its long tail: for most answers." },
-  { name: "pure", temperature: 1, top_p: 1,
-    meaning: "The model's own probabilities, nothing removed: what it has learnt, tail and all." },
-  { name: "wild", temperature: 1.4, top_p: 0.98,
-    meaning: "Flatter than the model: surprising words, and before long no sense." },
+  ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name }) => name), "seed", "stop", "preset", "chain",
 ];
 
 /** @param {Record<string, any>} values in force @returns {Style | null} theirs, if it is one of ours */
-export const styleOf = (values) =>
-  STYLES.find((s) => s.temperature === values["temperature"] && s.top_p === values["top_p"]) ?? null;
+export const styleOf = (values) => styles.find(({ settings }) =>
+  Object.entries(settings).every(([name, value]) => values[name] === value)) ?? null;
+
+/** @param {Record<string, any>} settings @returns {string} "temperature 0.7, top-p 0.9" */
+export const inWords = (settings) =>
+  Object.entries(settings).map(([name, value]) => `${labelOf(name)} ${value}`).join(", ");
 
 /**
  * The settings with another value; what is as usual is not among them.
@@ -98,8 +76,11 @@ export const stopsText = (stops) => stops
   .map((stop) => stop.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t"))
   .join("\n");
 
+/** @param {string} text names of stages @returns {string[] | undefined} undefined: the preset's order */
+export const chainOf = (text) => (text.trim() ? text.trim().split(/[\s,→]+/) : undefined);
+
 /** @param {any} value of a setting @returns {string} */
-export function told(value) {
+export function written(value) {
   if (Array.isArray(value)) return value.length ? value.map((v) => JSON.stringify(v)).join(" ") : "none";
   return value === "" || value === undefined || value === null ? "–" : String(value);
 }

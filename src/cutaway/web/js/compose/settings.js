@@ -10,28 +10,33 @@ import "./price.js";
 import { el, replace } from "../parts/dom.js";
 import { dialField, textField } from "./field.js";
 import {
-  CHOOSING, FIELDS, LENGTH, REPETITION, STYLES, changed, stopsOf, stopsText, styleOf, valueOf,
+  FIELDS, LENGTH, REPETITION, SAMPLING, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf,
 } from "./parameters.js";
+import { presets, stages, styles } from "../figures/catalogue.js";
 import { View } from "../parts/view.js";
 /** @import { Field } from "./field.js" */
-/** @import { Style } from "./parameters.js" */
+/** @import { Style } from "../figures/catalogue.js" */
 
 /** @typedef {{element: HTMLDetailsElement, count: HTMLElement, names: string[]}} Group */
 
 const SEED = { name: "seed", label: "seed",
-  meaning: "Same seed, same text. Empty: one is chosen, and shown with the run." };
+  help: "Same seed, same text. Empty: one is chosen, and shown with the run." };
 const STOP = { name: "stop", label: "stop strings",
-  meaning: "The text ends before any of these; one a line, \\n for the end of a line." };
-const PRESET = { name: "preset", label: "order of stages",
-  meaning: "Whose order the chain has: the same settings mean different things elsewhere." };
+  help: "The text ends before any of these; one a line, \\n for the end of a line." };
+const PRESET = { name: "preset", label: "preset",
+  help: "The order of the sampling stages, as another engine has it." };
+const CHAIN = { name: "chain", label: "chain",
+  help: `An order of your own, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` };
+
+/** Fields that are empty where nobody says. */
+const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
 
 export class SettingsPanel extends View {
-  styles = STYLES.map((style) => el("button", { type: "button", "aria-pressed": "false",
-    title: `temperature ${style.temperature}, top-p ${style.top_p}: ${style.meaning}`,
-    onclick: () => this.put({ temperature: style.temperature, top_p: style.top_p }) }, style.name));
+  styles = styles.map((style) => el("button", { type: "button", "aria-pressed": "false",
+    title: `${inWords(style.settings)}: ${style.help}`, onclick: () => this.put(style.settings) }, style.name));
   voice = el("p", { class: "faint", role: "status" });
   other = el("p", { class: "said-of", role: "alert" });
-  presets = el("select", {});
+  presets = el("select", {}, ...Object.keys(presets).map((name) => el("option", { value: name }, name)));
   /** @type {Map<string, Field>} */
   fields = new Map();
   /** @type {Group[]} */
@@ -41,7 +46,7 @@ export class SettingsPanel extends View {
   drawn = "";
 
   build() {
-    for (const dial of [...CHOOSING, ...REPETITION, ...LENGTH]) {
+    for (const dial of [...SAMPLING, ...REPETITION, ...LENGTH]) {
       this.fields.set(dial.name, dialField(dial, (text) => this.put({ [dial.name]: valueOf(text ?? "") })));
     }
     this.fields.set("seed", textField(SEED,
@@ -50,12 +55,15 @@ export class SettingsPanel extends View {
     this.fields.set("stop", textField(STOP, el("textarea", { rows: 2 }),
       (text) => this.put({ stop: stopsOf(text ?? "") })));
     this.fields.set("preset", textField(PRESET, this.presets, (text) => this.put({ preset: text })));
+    this.fields.set("chain", textField(CHAIN, el("textarea", { rows: 2, spellcheck: "false" }),
+      (text) => this.put({ chain: chainOf(text ?? "") })));
+    this.chain = this.fields.get("chain")?.element;
     const inForce = view("in-force");
     const price = view("price-box");
     replace(this, this.other, inForce, el("h2", {}, "For the next text"),
       el("div", { class: "styles", role: "group", "aria-label": "Style" }, ...this.styles), this.voice,
-      this.group("Choosing", CHOOSING.map(nameOf)), this.group("Repetition", REPETITION.map(nameOf)),
-      this.group("Length, seed and order", [...LENGTH.map(nameOf), "seed", "stop", "preset"]),
+      this.group("Sampling", SAMPLING.map(nameOf)), this.group("Repetition", REPETITION.map(nameOf)),
+      this.group("Length, seed and order", [...LENGTH.map(nameOf), "seed", "stop", "preset", "chain"]),
       el("details", { ontoggle: () => price.draw() }, el("summary", {}, "Tokens and cost"), price));
     for (const part of [inForce, price]) part.attach(this.here, this.runs);
     const [first] = this.groups;
@@ -84,9 +92,9 @@ export class SettingsPanel extends View {
     if (now === this.drawn) return; // steps change a hundred times a second, settings hardly ever
     this.drawn = now;
     const usual = about?.defaults ?? {};
-    this.drawPresets(about?.presets ?? []);
     this.drawStyles(styleOf({ ...usual, ...settings }));
-    for (const [name, field] of this.fields) field.show(this.valueOf(name), name === "seed" || name === "stop" ? "" : usual[name]);
+    for (const [name, field] of this.fields) field.show(this.valueOf(name), WITHOUT_DEFAULT.includes(name) ? "" : usual[name]);
+    if (this.chain) this.chain.hidden = !("chain" in usual);
     for (const { count, names } of this.groups) {
       const others = names.filter((name) => name in settings || (name === "seed" && seed)).length;
       count.textContent = others ? ` · ${others} changed` : "";
@@ -98,20 +106,15 @@ export class SettingsPanel extends View {
     const { settings, seed } = this.here.state;
     if (name === "seed") return seed || undefined;
     if (name === "stop") return settings["stop"] && stopsText(settings["stop"]);
+    if (name === "chain") return settings["chain"]?.join(" ");
     return settings[name];
   }
 
   /** @param {Style | null} style */
   drawStyles(style) {
-    this.styles.forEach((button, i) => button.setAttribute("aria-pressed", String(STYLES[i] === style)));
+    this.styles.forEach((button, i) => button.setAttribute("aria-pressed", String(styles[i] === style)));
     this.voice.textContent = style
-      ? `temperature ${style.temperature}, top-p ${style.top_p}. ${style.meaning}` : "A mix of your own.";
-  }
-
-  /** @param {string[]} names as the server lists them */
-  drawPresets(names) {
-    if (this.presets.options.length === names.length) return;
-    replace(this.presets, ...names.map((name) => el("option", { value: name }, name)));
+      ? `${inWords(style.settings)}. ${style.help}` : "A mix of your own.";
   }
 
   /** What the server said, beside the field that it is about. */

@@ -1,9 +1,11 @@
 /**
  * The few figures that every view shares, and how they are written for people.
  *
- * The same as cutaway/trace/figures.py and colours.py: natural logarithms come in, bits,
- * percentages and letters go out. Knows no document.
+ * The same as cutaway/trace/figures.py and colours.py: natural logarithms come in, bits and
+ * percentages go out. Knows no document.
  */
+
+import { stageNamed, stages } from "./catalogue.js";
 
 export const LN2 = Math.LN2;
 
@@ -48,16 +50,10 @@ export function memory(bytes) {
   return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 }
 
-/** @type {Record<string, string>} */
-const LETTERS = {
-  logit_bias: "B", penalties: "R", processors: "F", grammar: "G",
-  temperature: "T", top_k: "K", top_p: "P", min_p: "M",
-};
-
 /** @typedef {Record<string, any> & {stage: string}} Stage */
 
 /** @param {Stage} stage @returns {string} one letter, so that meaning does not rest on colour */
-export const stageLetter = (stage) => LETTERS[stage.stage] ?? stage.stage.slice(0, 1).toUpperCase();
+export const stageLetter = (stage) => stageNamed.get(stage.stage)?.letter ?? stage.stage.slice(0, 1).toUpperCase();
 
 /** @param {Stage} stage @returns {string} "top-k 40", "penalties" */
 export function stageLabel(stage) {
@@ -69,15 +65,18 @@ export function stageLabel(stage) {
 /** @param {number} value @returns {string} six significant digits at most */
 export const short = (value) => String(Number(value.toPrecision(6)));
 
-// Okabe and Ito's colours, told apart without colour vision; stages wear them with their letters.
-/** @type {Record<string, string>} */
-const HUES = {
-  B: "#cc79a7", R: "#d55e00", F: "#999999", G: "#009e73",
-  T: "#f0e442", K: "#e69f00", P: "#56b4e9", M: "#0072b2",
-};
+// Okabe and Ito's colours, then Tol's: they can be distinguished without colour vision, and each
+// stage wears its letter beside its own.
+const HUES = [
+  "#cc79a7", "#d55e00", "#999999", "#f0e442", "#e69f00", "#56b4e9", "#0072b2",
+  "#009e73", "#882255", "#44aa99", "#aa4499", "#117733", "#ddcc77", "#332288",
+];
+
+/** @type {Map<string, string>} */
+const hues = new Map(stages.map(({ letter }, i) => [letter, HUES[i % HUES.length] ?? ""]));
 
 /** @param {string} letter @returns {string} the colour of a stage */
-export const hue = (letter) => HUES[letter] ?? "#999999";
+export const hue = (letter) => hues.get(letter) ?? "#999999";
 
 // cividis (Nuñez, Anderton, Renslow 2018): reads the same without colour vision.
 const POINTS = [

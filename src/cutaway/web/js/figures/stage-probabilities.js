@@ -1,23 +1,28 @@
 /**
- * One token's way through the chain: what its probability was after each stage.
+ * What one token's probability was after each stage of the chain.
  *
  * Knows what follows from the record. Knows no document.
  */
 
+import { isAdjusting } from "./catalogue.js";
 import { probability } from "./numbers.js";
-import { adjustingStages } from "./recorded.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
  * @param {Trace} trace @param {Step} step @param {Candidate} candidate
  * @returns {(number | null | undefined)[]} by stage; null: removed; undefined: not on record
  */
-export function pathOf(trace, step, { logit, delta, removed_by: by }) {
-  const adjusting = adjustingStages(trace.head.chain).length;
+export function stageProbabilities(trace, step, { logit, delta, removed_by: by, final_logprob: final }) {
+  const { chain } = trace.head;
+  // Of the stages that adjust logits only the sum is on record, so nothing is known between them.
+  const settled = chain.findLastIndex(({ stage }) => isAdjusting(stage));
+  const divided = chain.findIndex(({ stage }) => stage === "temperature");
+  const mixed = divided >= 0 && divided < settled; // the sum is of logits before and after it
   let now = Math.fround(logit + delta);
-  return trace.head.chain.map((stage, i) => {
+  return chain.map((stage, i) => {
     if (by !== null && i >= by) return null;
-    if (i < adjusting - 1) return undefined; // only what all of them did together is on record
+    if (mixed && i === chain.length - 1 && final !== null) return probability(final);
+    if (mixed || i < settled) return undefined;
     if (stage.stage === "temperature") now = Math.fround(now / Math.fround(stage["temperature"]));
     return probability(now - (step.stages[i]?.log_sum_exp ?? 0));
   });

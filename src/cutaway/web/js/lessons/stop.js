@@ -4,6 +4,7 @@
  */
 
 import { el, replace, svg } from "../parts/dom.js";
+import { filtersOff } from "../figures/catalogue.js";
 import { height, hue, percent } from "../figures/numbers.js";
 import { sampleButton } from "./sample.js";
 import { KEEPS, byLetter, changes, diagnosis, goneOn, isGreedy, likeliest, momentsOf, rerunOf, within,
@@ -153,7 +154,7 @@ export class StopLesson extends View {
     const best = run && likeliest(goneOn(run.trace));
     if (!run || !best) return;
     const { step } = this.here.state;
-    const settings = { top_k: this.asked, top_p: 1, min_p: 0, ignore_eos: false,
+    const settings = { ...filtersOff(), top_k: this.asked, ignore_eos: false,
       ...(isGreedy(run.trace) ? { temperature: 1 } : {}) };
     const request = this.runs.continued(run, run.trace.outputIds.slice(0, best.index), settings);
     this.runs.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${best.index}` });

@@ -9,7 +9,7 @@ import { el, svg } from "./dom.js";
 import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/views.js" */
 
-const WIDE = 120; // of the drawing of a score
+const WIDE = 160; // of the drawing of a score
 const FARTHEST = 12; // nats below the winner at which the drawing ends at the latest
 
 /** @param {StepView} view @returns {HTMLElement} */
@@ -55,7 +55,7 @@ export function rows(view) {
     el("td", { class: "mark", title: fate(c) }, mark(c),
       el("span", { class: "visually-hidden" }, fate(c))),
     el("th", { scope: "row" }, el("span", { class: "token" }, visible(c.token))),
-    el("td", {}, shares(c, most)),
+    el("td", { class: "wide" }, shares(c, most)),
     figure(thousands(c.rank)),
     figure(c.logit.toFixed(2).replace("-", "−")),
     hasDeltas(view) && figure(c.delta ? signed(c.delta) : ""),

@@ -5,7 +5,7 @@
 
 import { el } from "./dom.js";
 import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
-import { pathOf } from "../figures/stage-probabilities.js";
+import { stageProbabilities } from "../figures/stage-probabilities.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 /** @import { StepView, StageView, CandidateView } from "../figures/views.js" */
 
@@ -30,7 +30,7 @@ const way = () => el("p", { class: "way faint" });
  */
 export function tellWay(shown, trace, step, candidate) {
   const first = Math.exp(Math.min(candidate.logit - step.log_sum_exp, 0));
-  const path = [first, ...pathOf(trace, step, candidate)];
+  const path = [first, ...stageProbabilities(trace, step, candidate)];
   const name = visible(trace.nameOf(candidate.id));
   path.forEach((share, i) => {
     const place = shown[i]?.querySelector(".way");

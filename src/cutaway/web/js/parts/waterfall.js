@@ -44,9 +44,10 @@ export class StepWaterfall extends View {
   }
 
   draw() {
+    if (this.hidden) return;
     const { run, state } = this.here;
     const step = run?.trace.steps[state.step];
-    this.hidden = !step;
+    for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
     if (step !== this.shown) {
       this.shown = step;

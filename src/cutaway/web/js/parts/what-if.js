@@ -1,65 +1,55 @@
 /**
- * What if: other settings at the selected step, answered from its record while a slider moves, and
- * run from there when asked. Every figure here is an estimate, and is marked as one.
+ * What if: other settings at the selected step. The model draws the step again, with the same tokens
+ * before it and the same luck, so every figure is exact; the whole run goes on from there when asked.
  */
 
+import { labelOf, numbersOf } from "../figures/catalogue.js";
+import { percent, probability, short, thousands, visible } from "../figures/numbers.js";
+import { stepView } from "../figures/views.js";
+import { sentence } from "../state/session.js";
 import { el, replace } from "./dom.js";
-import { estimate, settingsOf } from "../figures/estimate.js";
-import { percent, short, thousands, visible } from "../figures/numbers.js";
 import { View } from "./view.js";
+/** @import { Param } from "../figures/catalogue.js" */
+/** @import { CandidateView } from "../figures/views.js" */
 /** @import { Trace, Step } from "../state/trace.js" */
-/** @import { Estimate, Settings } from "../figures/estimate.js" */
 
-/** @typedef {"temperature" | "top_p" | "top_k" | "min_p"} Name */
-/** @type {[Name, string, number, number, number][]} setting, label, from, to, by */
-const SLIDERS = [
-  ["temperature", "temperature", 0, 2, 0.05],
-  ["top_p", "top-p", 0.01, 1, 0.01],
-  ["top_k", "top-k (0: all)", 0, 100, 1],
-  ["min_p", "min-p", 0, 0.5, 0.01],
-];
+const SLIDERS = numbersOf(() => true);
+const PAUSE = 150; // milliseconds without a movement, before the model is asked
+const HEADINGS = ["token", "recorded", "what if", "bar: what if, tick: recorded", "with these settings"];
 
-const HEADINGS = ["token", "recorded", "estimate", "tick: recorded", "with these settings"];
+/** @typedef {{input: HTMLInputElement, output: HTMLOutputElement}} Slider */
 
 export class WhatIf extends View {
-  /** @type {Map<Name, {input: HTMLInputElement, output: HTMLOutputElement}>} */
+  /** @type {Map<string, Slider>} */
   sliders = new Map();
   winner = el("p", { class: "winner", "aria-live": "polite" });
   body = el("tbody");
   reset = el("button", { type: "button", onclick: () => this.here.set({ whatIf: null }) }, "As recorded");
   start = el("button", { type: "button", class: "primary", onclick: () => this.runIt() }, "Run it");
-  /** @type {string} what is shown: nothing is drawn twice */
+  answer = new AbortController();
+  timer = 0;
+  /** @type {string} what is asked for or shown: nothing is asked twice */
   shown = "";
 
   build() {
-    const fields = SLIDERS.map((slider) => this.slider(...slider));
+    const fields = SLIDERS.map((param) => this.slider(param));
     const head = el("tr", {}, ...HEADINGS.map((label) => el("th", { scope: "col" }, label)));
     const table = el("table", { class: "candidates" }, el("thead", {}, head), this.body);
     replace(this,
-      el("p", { class: "faint" }, el("strong", { class: "estimate" }, "estimate"),
-        " This step with other settings, from its record alone. The tokens on record are known; of the",
-        " others only how many lie how deep. So a probability is an interval, and it lies within."),
+      el("p", { class: "faint" }, "This step with other settings: the same tokens before it, the same luck,",
+        " computed by the model."),
       el("div", { class: "sliders" }, ...fields),
       el("div", { class: "row" }, this.start, this.reset, this.winner),
-      el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": "Estimates" }, table));
+      el("div", { class: "scrolling", tabindex: 0, role: "region", "aria-label": "What if" }, table));
   }
 
-  /**
-   * @param {Name} name @param {string} label @param {number} min @param {number} max
-   * @param {number} step @returns {HTMLElement}
-   */
-  slider(name, label, min, max, step) {
-    const input = el("input", { type: "range", min, max, step,
-      oninput: () => this.here.set({ whatIf: { ...this.settings, [name]: Number(input.value) } }) });
+  /** @param {Param} param @returns {HTMLElement} */
+  slider({ name, low, high, step, help }) {
+    const input = el("input", { type: "range", min: low, max: high, step, title: help, "aria-label": labelOf(name),
+      oninput: () => this.here.set({ whatIf: { ...this.here.state.whatIf, [name]: Number(input.value) } }) });
     const output = el("output", { class: "mono" });
     this.sliders.set(name, { input, output });
-    return el("label", {}, el("span", {}, label, output), input);
-  }
-
-  /** @returns {Settings} what is asked: the run's own settings where nothing was moved */
-  get settings() {
-    const { run, state } = this.here;
-    return run ? { ...settingsOf(run.trace), ...state.whatIf } : { temperature: 1, top_p: 1, top_k: 0, min_p: 0 };
+    return el("label", {}, el("span", {}, labelOf(name), output), input);
   }
 
   draw() {
@@ -68,32 +58,56 @@ export class WhatIf extends View {
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
-    const { settings } = this;
-    const shown = JSON.stringify([run.id, step.index, settings, state.about === null]);
+    const shown = JSON.stringify([run.id, step.index, state.whatIf, state.about === null]);
     if (shown === this.shown) return;
     this.shown = shown;
-    for (const [name, slider] of this.sliders) show(slider, settings[name]);
-    this.reset.disabled = state.whatIf === null;
-    this.start.hidden = state.about === null;
-    const found = estimate(run.trace, step, settings);
-    replace(this.winner, ...winnerOf(run.trace, step, found, settings.temperature > 0));
-    replace(this.body, ...estimates(run.trace, step, found));
+    for (const [name, slider] of this.sliders) {
+      show(slider, Number(state.whatIf?.[name] ?? run.trace.head.params[name] ?? 0));
+    }
+    this.reset.disabled = this.start.disabled = state.whatIf === null;
+    this.answer.abort();
+    clearTimeout(this.timer);
+    if (state.whatIf && state.about) this.timer = window.setTimeout(() => this.ask(), PAUSE);
+    else this.tell(run.trace, step, run.trace, step);
+  }
+
+  /** The step with these settings, once the slider rests. */
+  async ask() {
+    const { run, state } = this.here;
+    const step = run?.trace.steps[state.step];
+    if (!run || !step || !state.whatIf) return;
+    const { signal } = (this.answer = new AbortController());
+    try {
+      const trace = await this.runs.stepWith(run, step.index, state.whatIf, signal);
+      const found = trace.steps[step.index];
+      if (!signal.aborted && found) this.tell(run.trace, step, trace, found);
+    } catch (error) {
+      if (!signal.aborted) replace(this.winner, sentence(error));
+    }
+  }
+
+  /**
+   * @param {Trace} trace @param {Step} step as recorded
+   * @param {Trace} other @param {Step} found with other settings
+   */
+  tell(trace, step, other, found) {
+    replace(this.winner, ...winnerOf(step, other, found));
+    replace(this.body, ...rows(trace, step, other, found));
   }
 
   /** The whole run with these settings and the same luck, from this step. */
   runIt() {
     const { run, state } = this.here;
-    if (!run) return;
-    const { settings } = this;
-    const request = this.runs.continued(run, run.trace.outputIds.slice(0, state.step), settings);
-    const changed = SLIDERS.filter(([name]) => settings[name] !== settingsOf(run.trace)[name]);
-    const named = changed.map(([name]) => `${name.replace("_", "-")} ${short(settings[name])}`);
+    if (!run || !state.whatIf) return;
+    const request = this.runs.continued(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
+    const changed = Object.entries(state.whatIf).filter(([name, value]) => value !== run.trace.head.params[name]);
+    const named = changed.map(([name, value]) => `${labelOf(name)} ${short(value)}`);
     const name = `${named.join(", ") || "again"} from ${state.step}`;
     this.runs.start(request, { parent: run.id, at: state.step, name });
   }
 }
 
-/** @param {{input: HTMLInputElement, output: HTMLOutputElement}} slider @param {number} value */
+/** @param {Slider} slider @param {number} value */
 function show({ input, output }, value) {
   if (value > Number(input.max)) input.max = String(value);
   if (Number(input.value) !== value) input.value = String(value);
@@ -101,69 +115,56 @@ function show({ input, output }, value) {
 }
 
 /**
- * @param {Trace} trace @param {Step} step @param {Estimate} found @param {boolean} drawn with luck
- * @returns {(Node | string)[]} who wins, as far as it can be told
+ * @param {Step} step @param {Trace} other @param {Step} found
+ * @returns {(Node | string)[]} which token is drawn, and whether the model is the recorded one
  */
-function winnerOf(trace, step, { leader, certain, rivals }, drawn) {
-  if (leader === null) return ["Who would win cannot be told from the record."];
-  const name = el("span", { class: "token picked" }, visible(trace.nameOf(leader)));
-  if (certain) {
-    const again = leader === step.own ? ", as before" : "";
-    return [drawn ? "With the same luck " : "Without luck ", name, ` wins${again}: certain.`];
-  }
-  const why = rivals ? "a token that is not on record may win" : "whether it survives is not certain";
-  return ["Undecided: ", name, ` leads of those on record, but ${why}.`];
+function winnerOf(step, other, found) {
+  if (found === step) return ["As recorded. Move a slider."];
+  const name = el("span", { class: "token picked" }, visible(other.nameOf(found.own)));
+  const again = found.own === step.own ? ", as before" : "";
+  const same = found.row === step.row ? "" : " The logits are not those of the record: another model computed them.";
+  return ["With the same luck ", name, ` is drawn${again}.${same}`];
 }
 
-/** @param {Trace} trace @param {Step} step @param {Estimate} found @returns {HTMLElement[]} rows */
-function estimates(trace, step, { chances, others, leader }) {
-  const known = step.candidates.map((c) => {
-    const { low, high, fate } = chances.get(c.id) ?? { low: 0, high: 0, fate: "out" };
-    const before = c.final_logprob === null ? null : Math.exp(Math.min(c.final_logprob, 0));
-    return { id: c.id, name: visible(trace.nameOf(c.id)), before, low, high, fate };
-  });
-  const shown = known.filter(({ before, fate }) => before !== null || fate !== "out");
-  const gone = known.length - shown.length;
-  const most = Math.max(...known.map(({ before, high }) => Math.max(before ?? 0, high)));
-  const rest = trace.head.vocab_size - known.length;
+/**
+ * @param {Trace} trace @param {Step} step @param {Trace} other @param {Step} found
+ * @returns {HTMLElement[]} a row for each candidate that could be drawn before or can be now
+ */
+function rows(trace, step, other, found) {
+  const before = new Map(step.candidates.map((c) =>
+    [c.id, c.final_logprob === null ? null : probability(c.final_logprob)]));
+  const now = stepView(other, found).candidates;
+  const most = Math.max(...[...before.values(), ...now.map(({ final }) => final)].map((share) => share ?? 0));
+  const shown = now.filter((c) => c.final !== null || (before.get(c.id) ?? null) !== null);
   return [
-    ...shown.map(({ id, name, before, low, high, fate }) =>
-      row(el("span", { class: "token" }, name), before, low, high, most, FATES[fate] ?? "", id === leader)),
-    ...(gone ? [row(`${gone} more on record`, null, 0, 0, most, "removed, as before", false)] : []),
-    row(`${thousands(rest)} others`, othersBefore(step), others[0], others[1], most, "", false),
+    ...shown.map((c) => row(el("span", { class: "token" }, visible(c.token)),
+      before.get(c.id) ?? null, c.final, most, fate(c), c.drawn)),
+    row(`${thousands(trace.head.vocab_size - shown.length)} others`,
+      others([...before.values()]), others(now.map(({ final }) => final)), most, "", false),
   ];
 }
 
-/** @type {Record<string, string>} */
-const FATES = { in: "survives", maybe: "may survive", out: "removed" };
+/** @param {(number | null)[]} shares of the candidates @returns {number} what is left to all others */
+const others = (shares) => Math.max(0, 1 - shares.reduce((/** @type {number} */ sum, share) => sum + (share ?? 0), 0));
 
-/** @param {Step} step @returns {number} what was left to those who are not on record */
-const othersBefore = (step) =>
-  Math.max(0, 1 - step.candidates.reduce((all, c) =>
-    all + (c.final_logprob === null ? 0 : Math.exp(c.final_logprob)), 0));
+/** @param {CandidateView} c @returns {string} */
+const fate = (c) => (c.removedBy ? `removed by ${c.removedBy}` : c.drawn ? "drawn" : "survives");
 
 /**
- * @param {Node | string} name @param {number | null} before @param {number} low @param {number} high
- * @param {number} most @param {string} fate @param {boolean} leads @returns {HTMLElement}
+ * @param {Node | string} name @param {number | null} before null: removed, or not on record
+ * @param {number | null} now null: removed @param {number} most the longest bar @param {string} fate @param {boolean} drawn
+ * @returns {HTMLElement}
  */
-function row(name, before, low, high, most, fate, leads) {
-  const left = (/** @type {number} */ share) => `${Math.min(100, (100 * share) / most)}%`;
-  return el("tr", { class: leads ? "chosen" : null },
+function row(name, before, now, most, fate, drawn) {
+  const at = (/** @type {number} */ share) => `${Math.min(100, (100 * share) / most)}%`;
+  return el("tr", { class: drawn ? "chosen" : null },
     el("th", { scope: "row" }, name),
     el("td", { class: "mono figure" }, percent(before)),
-    el("td", { class: "mono figure" }, interval(low, high)),
-    el("td", {}, el("div", { class: "interval", "aria-hidden": "true" },
-      el("i", { class: "open", style: { width: left(high) } }),
-      el("i", { class: "sure", style: { width: left(low) } }),
-      before === null ? null : el("b", { style: { left: left(before) } }))),
+    el("td", { class: "mono figure" }, percent(now)),
+    el("td", { class: "wide" }, el("div", { class: "share-bar", "aria-hidden": "true" },
+      el("i", { style: { width: at(now ?? 0) } }),
+      before === null ? null : el("b", { style: { left: at(before) } }))),
     el("td", { class: "faint" }, fate));
-}
-
-/** @param {number} low @param {number} high @returns {string} one figure where they read the same */
-function interval(low, high) {
-  if (high === 0) return "–";
-  const [from, to] = [percent(low), percent(high)];
-  return from === to ? from : `${from.replace("%", "")} … ${to}`;
 }
 
 customElements.define("what-if", WhatIf);

@@ -92,11 +92,27 @@ export class Session {
     if (about && about.weights !== head.weights) {
       this.store.set({ notice: `The run was recorded with another model, ${head.model}: ${about.model} goes on.` });
     }
+    const named = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params);
+    const asked = Object.fromEntries(named.map((name) => [name, head.params[name]]));
     const most = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
       kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
-      settings: { ...asked(head.params), max_tokens: most, ...settings },
+      settings: { ...asked, max_tokens: most, ...settings },
     };
+  }
+
+  /**
+   * One step of a run with other settings and the same luck, as the model computes it; the run that
+   * this takes is on no record.
+   * @param {Run} run @param {number} at @param {Record<string, any>} settings @param {AbortSignal} signal
+   * @returns {Promise<Trace>} with that step as its last
+   */
+  async stepWith(run, at, settings, signal) {
+    const before = run.trace.outputIds.slice(0, at);
+    const trace = new Trace();
+    const request = this.continued(run, before, { ...settings, max_tokens: at + 1 });
+    for await (const news of records(request, signal)) for (const record of news) trace.take(record);
+    return trace;
   }
 
   /** @param {File[]} files one after the other, so that a fork finds its parent */
@@ -130,16 +146,6 @@ export class Session {
 
 /** Tokens that follow a branch at least, however near it is to the end of its run. */
 const AFTER = 32;
-
-/** Settings of a trace's head that a request may name. */
-const ASKED = [
-  "temperature", "top_p", "top_k", "min_p", "preset", "stop", "stop_token_ids", "ignore_eos",
-  "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
-];
-
-/** @param {Record<string, any>} params @returns {Record<string, any>} */
-const asked = (params) =>
-  Object.fromEntries(ASKED.filter((name) => name in params).map((name) => [name, params[name]]));
 
 /** @param {unknown} error @returns {string} */
 export function sentence(error) {

@@ -25,7 +25,7 @@
  *
  * run, step     which run, and which of its steps; other: the run beside it
  * candidate     which row of the waterfall
- * panel         what stands below the waterfall: "timelines", "why", "tree", "compare", "what-if",
+ * panel         which panel is open: "step", "timelines", "why", "what-if", "tree", "compare",
  *               "lesson"
  * lesson        which lesson: "practice", "snowball", "stop"
  * follow        whether the selection follows a run that grows
@@ -39,21 +39,20 @@
  * about         what is served; null: nothing was asked yet, or there is no server
  * locked        whether the server wants a key that it was not given
  * @typedef {{runs: Run[], run: number, step: number, candidate: number, other: number | null,
- *   panel: string, lesson: string, follow: boolean, whatIf: WhatIf | null,
+ *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
  *   kind: "chat" | "completion" | "typing", draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
  *   price: {input: number, output: number} | null,
  *   refused: {param: string | null, message: string} | null, notice: string | null,
  *   about: About | null, locked: boolean}} State
  *
- * @typedef {{temperature: number, top_p: number, top_k: number, min_p: number}} WhatIf
- * @typedef {{model: string, weights: string, version: string, context: number, presets: string[],
+ * @typedef {{model: string, weights: string, version: string, context: number,
  *   defaults: Record<string, any>}} About
  */
 
 /** @type {State} */
 const BEGINNING = {
-  runs: [], run: 0, step: 0, candidate: 0, other: null, panel: "timelines", lesson: "practice", follow: true,
+  runs: [], run: 0, step: 0, candidate: 0, other: null, panel: "step", lesson: "practice", follow: true,
   whatIf: null, kind: "chat", draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refused: null, notice: null, about: null,
   locked: false,

@@ -1,0 +1,89 @@
+"""What the page takes from Python once: the stages of the chain, the presets' orders, styles.
+
+The served page and the file that ``to_html`` writes both hold it as JSON, so that no script names
+a stage.
+"""
+
+from cutaway.sampling import PRESETS
+from cutaway.trace.figures import stage_letter
+from cutaway.trace.record import Json
+
+
+def catalogue() -> Json:
+    """Plain data.
+
+    stages    in the table's order: name, letter, label, help, params, filter (whether it only
+              removes tokens); of each param: name, type, help, the value at which it is off, and
+              how far a slider goes
+    presets   name → names of stages, in the order in which they run
+    styles    settings under one name
+    """
+    return {
+        "stages": [
+            {**stage, "letter": stage_letter({"stage": stage["name"]})} for stage in _STAGES
+        ],
+        "presets": {name: list(order) for name, order in PRESETS.items()},
+        "styles": list(_STYLES),
+    }
+
+
+def _param(name: str, off: float, slider: tuple[float, float, float], help: str) -> Json:
+    low, high, step = slider
+    return {
+        "name": name, "type": type(off).__name__, "off": off, "help": help,
+        "low": low, "high": high, "step": step,
+    }  # fmt: skip
+
+
+_STAGES: tuple[Json, ...] = (
+    {"name": "logit_bias", "label": "logit bias", "filter": False, "params": [],
+     "help": "Adds to the logits of chosen tokens."},
+    {"name": "penalties", "label": "penalties", "filter": False,
+     "help": "Lowers the logits of tokens that were seen before.",
+     "params": [
+         _param("repetition_penalty", 1.0, (0.8, 2, 0.05),
+                "Divides the positive logits of tokens seen before, and multiplies the negative. "
+                "1 is off."),
+         _param("presence_penalty", 0.0, (-2, 2, 0.1),
+                "Is subtracted once from the logit of a token that was written before."),
+         _param("frequency_penalty", 0.0, (-2, 2, 0.1),
+                "Is subtracted each time that the token was written."),
+     ]},
+    {"name": "processors", "label": "processors", "filter": False, "params": [],
+     "help": "Functions of the caller's own."},
+    {"name": "temperature", "label": "temperature", "filter": False,
+     "help": "Divides the logits.",
+     "params": [
+         _param("temperature", 1.0, (0, 2, 0.05),
+                "Divides the logits: below 1 the likely gain, above 1 the unlikely. 0 is greedy."),
+     ]},
+    {"name": "top_k", "label": "top-k", "filter": True, "help": "Keeps the likeliest.",
+     "params": [
+         _param("top_k", 0, (0, 200, 1), "Keeps this many of the likeliest. 0 keeps all."),
+     ]},
+    {"name": "top_p", "label": "top-p", "filter": True,
+     "help": "Keeps the likeliest that reach a share together.",
+     "params": [
+         _param("top_p", 1.0, (0.05, 1, 0.05),
+                "Keeps the likeliest tokens that reach this share together. 1 keeps all."),
+     ]},
+    {"name": "min_p", "label": "min-p", "filter": True,
+     "help": "Keeps those near the best in probability.",
+     "params": [
+         _param("min_p", 0.0, (0, 0.5, 0.01),
+                "Keeps those at least this many times as likely as the best. 0 keeps all."),
+     ]},
+)  # fmt: skip
+
+_STYLES: tuple[Json, ...] = (
+    {"name": "greedy", "settings": {"temperature": 0, "top_p": 1},
+     "help": "Always the likeliest token: the same text every time, soon the same words again."},
+    {"name": "careful", "settings": {"temperature": 0.3, "top_p": 0.8},
+     "help": "Close to the likeliest: for facts and code."},
+    {"name": "balanced", "settings": {"temperature": 0.7, "top_p": 0.9},
+     "help": "Sharper than the model, without its long tail: for most answers."},
+    {"name": "pure", "settings": {"temperature": 1, "top_p": 1},
+     "help": "The model's own probabilities, nothing removed: what it has learnt, tail and all."},
+    {"name": "wild", "settings": {"temperature": 1.4, "top_p": 0.98},
+     "help": "Flatter than the model: surprising words, and before long no sense."},
+)  # fmt: skip

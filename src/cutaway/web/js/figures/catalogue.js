@@ -1,0 +1,43 @@
+/**
+ * What Python says once for the page: the stages of the chain and their settings, the presets'
+ * orders, styles. It stands in the document as JSON (trace/catalogue.py), so that a new stage is
+ * no work here.
+ */
+
+/**
+ * low, high, step   of the slider; the field beside it takes what lies beyond
+ * off               the value at which the stage does nothing
+ * @typedef {{name: string, type: string, off: any, help: string, low: number,
+ *   high: number, step: number}} Param
+ *
+ * filter   whether it removes tokens and leaves the logits of the others as they are
+ * @typedef {{name: string, letter: string, label: string, help: string, filter: boolean,
+ *   params: Param[]}} StageEntry
+ *
+ * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
+ * @typedef {{stages: StageEntry[], presets: Record<string, string[]>, styles: Style[]}} Catalogue
+ */
+
+/** @type {Catalogue} */
+const catalogue = JSON.parse(document.querySelector("#catalogue")?.textContent ?? "");
+
+export const stages = catalogue.stages;
+export const presets = catalogue.presets;
+export const styles = catalogue.styles;
+
+/** @type {Map<string, StageEntry>} */
+export const stageNamed = new Map(stages.map((stage) => [stage.name, stage]));
+
+/** @param {string} name @returns {boolean} whether a stage changes logits token by token, such as a penalty */
+export const isAdjusting = (name) => name !== "temperature" && stageNamed.get(name)?.filter === false;
+
+/** @param {(stage: StageEntry) => boolean} which @returns {Param[]} settings of those stages that are numbers */
+export const numbersOf = (which) => stages.filter(which).flatMap(({ params }) =>
+  params.filter(({ type }) => type === "float" || type === "int"));
+
+/** @returns {Record<string, any>} the settings with which no filter removes anything */
+export const filtersOff = () =>
+  Object.fromEntries(numbersOf(({ filter }) => filter).map(({ name, off }) => [name, off]));
+
+/** @param {string} name of a setting @returns {string} as people read it: "top-k" */
+export const labelOf = (name) => name.replaceAll("_", "-");

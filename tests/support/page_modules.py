@@ -1,0 +1,20 @@
+"""The page's modules in Node, with what they find in the page's document."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from cutaway.trace.catalogue import catalogue
+
+JS = Path(__file__).parents[1] / "web" / "js"
+
+
+def in_node(*arguments: str | Path) -> None:
+    """Run ``node`` with these arguments; what it prints is the failure."""
+    done = subprocess.run(
+        ["node", "--import", (JS / "catalogue.mjs").as_uri(), *map(str, arguments)],
+        env={**os.environ, "CUTAWAY_CATALOGUE": json.dumps(catalogue())},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
