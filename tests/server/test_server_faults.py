@@ -172,3 +172,11 @@ def test_a_limit_given_under_both_its_names_was_refused(client):
     assert answer.json()["usage"]["completion_tokens"] == 2
     told = refused(client.post(CHAT, json={**asked, "max_tokens": 2, "max_completion_tokens": 3}))
     assert told["param"] == "max_tokens"
+
+
+def test_priority_could_not_be_asked_for(client):
+    answer = client.post(TEXT, json={"prompt": "a", "max_tokens": 1, "priority": -3}).json()
+    assert answer["cutaway"]["params"]["priority"] == -3
+    assert answer["cutaway"]["params_source"]["priority"] == "given"
+    error = refused(client.post(TEXT, json={"prompt": "a", "priority": 2**40}))
+    assert error["param"] == "priority" and "between" in error["message"]

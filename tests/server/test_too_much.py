@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
+from cutaway.server import tokens
 from cutaway.server.service import MOST_BESIDE
 from support.served import serve
 
@@ -75,6 +76,49 @@ def test_a_prompt_that_must_be_too_long_is_not_read(client, path):
     assert "at least" in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {"prompt": " " * 3_900_000}, "prompt"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "0" * 3_900_000}]}, "prompt"),
+        ("/detokenize", {"tokens": [1] * 200_000}, "tokens"),
+    ],
+)
+def test_what_fits_no_context_is_not_tokenized(client, path, body, param):
+    """Four of them at once held up the server for 100 s and took 2 GB."""
+    began = time.process_time()
+    error = client.post(path, json=body).json()["error"]
+    assert time.process_time() - began < 1
+    assert (error["param"], error["code"]) == (param, "context_length_exceeded")
+
+
+def test_a_start_of_exercises_has_some_candidates(client):
+    many = {"text": "", "token_ids": [1] * 5000, "names": ["a"] * 5000, "logits": [0.0] * 5000}
+    asked = {"start": {**many, "seed": 1, "position": 1}}
+    began = time.process_time()
+    error = client.post("/page/practice", json=asked).json()["error"]
+    assert time.process_time() - began < 1
+    assert error["message"] == "start.token_ids must have at most 4096 items, not 5000"
+
+
+@pytest.mark.parametrize("n", [0, -1, 129, 2**70])
+def test_n_has_one_range(client, n):
+    error = client.post(TEXT, json={"prompt": "ab", "n": n}).json()["error"]
+    assert error["message"] == f"n must be between 1 and 128, not {n}"
+    assert error["param"] == "n"
+
+
+@pytest.mark.parametrize("path", [TEXT, CHAT])
+def test_more_forced_tokens_than_may_come_were_dropped_without_a_word(client, tiny, path):
+    asked = {**ASKED[path], "max_tokens": 4, "forced": [1, 2, 3, 4, 5]}
+    error = client.post(path, json=asked).json()["error"]
+    assert error["message"] == (
+        "forced has 5 token ids, and max_tokens is 4: raise max_tokens, or force fewer"
+    )
+    assert error["param"] == "forced"
+    assert client.post(path, json={**asked, "max_tokens": 5}).status_code == 200
+
+
 def test_long_texts_are_tokenized_one_after_another_and_short_ones_meanwhile(tiny, monkeypatch):
     """Each takes the interpreter for up to half a minute, from everybody else."""
     began, goes_on = Semaphore(0), Semaphore(0)
@@ -89,11 +133,12 @@ def test_long_texts_are_tokenized_one_after_another_and_short_ones_meanwhile(tin
         return httpx.post(f"{tiny.url}/tokenize", json={"prompt": text}, timeout=60).json()
 
     monkeypatch.setattr(tiny.llm, "tokenize", tokenize)
+    monkeypatch.setattr(tokens, "_LONG", 50)
     with ThreadPoolExecutor(3) as clients:
-        asked = [clients.submit(ask, "a" * 100_000) for _ in range(3)]
+        asked = [clients.submit(ask, "a" * 100) for _ in range(3)]
         for _ in asked:
             assert began.acquire(timeout=20)
             assert ask("short")["tokens"] == [5]
             assert not began.acquire(timeout=0.1)
             goes_on.release()
-        assert [one.result()["tokens"] for one in asked] == [[100_000]] * 3
+        assert [one.result()["tokens"] for one in asked] == [[100]] * 3

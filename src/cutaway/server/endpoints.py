@@ -11,9 +11,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cutaway.api.prompts import Prompt
-from cutaway.errors import CutawayError, InputError, TooLongError
+from cutaway.errors import InputError
 from cutaway.server.events import Events, EventStream, dumps
-from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
@@ -91,11 +90,8 @@ async def _answer(
     return Response(whole, media_type="application/json")
 
 
-def _about(error: InputError, body: TextFields) -> CutawayError:
-    """The same, about the field by which the client knows it."""
+def _about(error: InputError, body: TextFields) -> InputError:
+    """The error with the name that the field has in this request."""
     word = str(error).split(maxsplit=1)[0].rstrip(":")
     name = {"prompt": body.PROMPT, **body.CALLED}.get(word, word)
-    sentence = str(error) if name == word else f"{name}: {error}"
-    if isinstance(error, TooLongError):
-        return ApiError(400, sentence, param=body.PROMPT, code="context_length_exceeded")
-    return InputError(sentence)
+    return type(error)(str(error) if name == word else f"{name}: {error}")

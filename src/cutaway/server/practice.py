@@ -33,6 +33,8 @@ from cutaway.server.openai.request_models import Body
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
+_MOST_CANDIDATES = 4096  # a trace keeps up to a thousand
+
 
 class OriginFields(Body):
     """The step of a run that a start is taken from."""
@@ -48,9 +50,9 @@ class StartFields(Body):
     """A step's candidates, and what their luck is made of."""
 
     text: str
-    token_ids: list[int] = Field(fail_fast=True)
-    names: list[str] = Field(fail_fast=True)
-    logits: list[float] = Field(fail_fast=True)
+    token_ids: list[int] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
+    names: list[str] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
+    logits: list[float] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
     seed: int
     position: int
     run: OriginFields | None = None

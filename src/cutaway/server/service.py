@@ -95,6 +95,13 @@ class Service:
             )  # fmt: skip
         return speculate
 
+    def check_length(self, text: str) -> None:
+        """TooLongError for a text of more tokens than fit, without counting them."""
+        llm = self.llm.llm
+        fewest, limits = llm.tokenizer.fewest(text), llm.engine.limits
+        if fewest > limits.longest_prompt:
+            raise limits.too_long(f"at least {fewest}")
+
     def stop(self) -> None:
         """Take no more texts; those there are go on."""
         self.draining = True
@@ -139,11 +146,17 @@ class Service:
         return Job(self, await self.llm.texts(prompts, options, record=record), traces, access)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
-        """InputError for what would take all memory."""
+        """InputError for what would take all memory, or be dropped."""
         texts, run = len(prompts) * options.n, options.run
         if texts > MOST_TEXTS:
             raise InputError(
-                f"n times the prompts is {texts}; at most {MOST_TEXTS} texts a request"
+                f"n times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request"
+            )
+        forced, most = len(run.forced), options.stops.max_tokens
+        if forced > most:
+            raise InputError(
+                f"forced has {forced} token ids, and max_tokens is {most}: "
+                "raise max_tokens, or force fewer"
             )
         written = texts * min(options.stops.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)

@@ -1,7 +1,4 @@
-"""``/tokenize`` and ``/detokenize``: what a text is made of, and back.
-
-Knows these two endpoints, in the form that vLLM gave them.
-"""
+"""``/tokenize`` and ``/detokenize``: text to token ids and back, in vLLM's form."""
 
 import asyncio
 from typing import Any
@@ -10,6 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from cutaway.errors import TooLongError
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
@@ -20,11 +18,11 @@ from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
-_LONG = 1 << 16  # characters, which take half a second
+_LONG = 1 << 16  # characters, which take up to a second
 
 
 class TokenizeRequest(Body):
-    """A text, or a conversation in the model's own template."""
+    """A text, or a conversation in the model's chat template."""
 
     model_config = examples(
         {"prompt": "Once upon a time", "return_token_strs": True},
@@ -35,8 +33,10 @@ class TokenizeRequest(Body):
     messages: list[Message] | None = Field(
         None, fail_fast=True, description="a conversation, instead of a text"
     )
-    add_special_tokens: bool = Field(True, description="begin the text as the model wants it")
-    special: bool = Field(False, description="read special tokens in the text as tokens")
+    add_special_tokens: bool = Field(
+        True, description="begin with the begin token, if there is one"
+    )
+    special: bool = Field(False, description="parse special tokens in the text")
     return_token_strs: bool = Field(False, description="include the tokens' names, too")
 
 
@@ -45,7 +45,7 @@ class DetokenizeRequest(Body):
 
     model_config = examples({"tokens": [79, 110, 99, 101]})
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    tokens: list[int] = Field(fail_fast=True)
+    tokens: list[int] = Field(fail_fast=True, description="token ids")
     special: bool = Field(False, description="show control tokens by name")
 
 
@@ -54,6 +54,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text, or of a conversation."""
     service: Service = request.app.state.service
     service.named(body.model)
+    service.check_length(body.prompt or "")
     thread = service.slow if len(body.prompt or "") > _LONG else None
     reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
     ids = await unless_gone(request.receive, reading)
@@ -78,5 +79,7 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     """The text of token ids."""
     service: Service = request.app.state.service
     service.named(body.model)
+    if len(body.tokens) > service.room:
+        raise TooLongError(f"tokens has {len(body.tokens)} ids; at most {service.room} are read")
     text = await asyncio.to_thread(service.llm.llm.detokenize, body.tokens, body.special)
     return Response(dumps({"prompt": text}), media_type="application/json")

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cutaway.errors import CutawayError, InputError, QueueFullError
+from cutaway.errors import CutawayError, InputError, QueueFullError, TooLongError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import internal_error
 from cutaway.server.http.problems import fields_of, problem
@@ -82,7 +82,8 @@ def _of_input(request: Request, error: InputError) -> ApiError:
     message = str(error)
     name = re.match(r"\w*", message)
     param = name[0] if name and name[0] in fields_of(request.scope.get("route")) else None
-    return ApiError(400, message, param=param)
+    code = "context_length_exceeded" if isinstance(error, TooLongError) else None
+    return ApiError(400, message, param=param, code=code)
 
 
 def _of_cutaway(request: Request, error: CutawayError) -> ApiError:

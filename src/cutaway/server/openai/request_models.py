@@ -17,7 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from cutaway.checks import check_int
 from cutaway.server.http.errors import ApiError
+from cutaway.server.service import MOST_TEXTS
 
 When = Literal["before", "after"]
 
@@ -30,7 +32,7 @@ _NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
     "temperature", "top_p", "top_k", "min_p", "preset", "seed", "speculate", "candidates", "watch",
-    "forced",
+    "forced", "priority",
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "stop", "stop_token_ids", "ignore_eos", "repetition_penalty", "presence_penalty",
@@ -161,6 +163,10 @@ class TextFields(Body):
     forced: list[int] | None = Field(
         None, fail_fast=True, description="ours: token ids that the answer begins with"
     )
+    priority: int | None = Field(
+        None,
+        description="ours: lower goes first, in the queue and for KV blocks; default 0",
+    )
     return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")
 
     def said(self) -> Any:
@@ -183,7 +189,7 @@ class SampledFields(TextFields):
     SAME = (*_SAME, *_SAME_SAMPLED)
     ASKED = (*SAME, "max_tokens", "logit_bias")
 
-    n: int | None = Field(None, description="samples of each prompt")
+    n: int | None = Field(None, description="samples of each prompt, 1 to 128")
     stop: Stops | None = None
     stop_token_ids: list[int] | None = Field(
         None, fail_fast=True, description="ours: end before such a token"
@@ -201,6 +207,8 @@ class SampledFields(TextFields):
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
         options = super().options()
+        if self.n is not None:
+            check_int("n", self.n, 1, MOST_TEXTS)
         if self.logit_bias is not None:
             options["logit_bias"] = _bias(self.logit_bias)
         if self.stream_options is not None and not self.stream:
