@@ -182,7 +182,7 @@ def test_a_trace_is_one(create, tiny_alone, tmp_path):
         trace = trace_of(whole.choices[i])
         assert trace_of(stream.choices[i]).steps[-1].fingerprint == trace.steps[-1].fingerprint
         assert trace.text == whole.choices[i].text
-        assert replay(tiny_alone, trace, progress=False).same
+        assert replay(tiny_alone, trace).same
 
 
 @pytest.mark.model
@@ -196,7 +196,7 @@ def test_a_trace_of_smollm2_replays_to_the_last_bit(smollm2, smollm2_path):
         )  # fmt: skip
     trace = trace_of(answer.choices[0])
     assert isinstance(trace, Trace) and trace.text == answer.choices[0].text
-    done = replay(LLM(smollm2_path), trace, progress=False)
+    done = replay(LLM(smollm2_path), trace)
     assert done.same and done.steps == len(trace.steps)
 
 
