@@ -181,6 +181,14 @@ def test_the_schema_is_closed(recorded, kind, tmp_path):
         assert not VALID.is_valid({key: line[key] for key in line if key != name})
 
 
+def test_the_schema_knows_the_time_of_a_draft_model(recorded, tmp_path):
+    recorded()
+    line = next(r for r in records(tmp_path / "run.jsonl") if r["kind"] == "step")
+    assert "draft" not in line["ms"]
+    assert VALID.is_valid(line | {"ms": line["ms"] | {"draft": 1.5}})
+    assert not VALID.is_valid(line | {"ms": line["ms"] | {"draught": 1.5}})
+
+
 def test_the_schema_names_what_the_reader_knows():
     from cutaway.trace import record
 

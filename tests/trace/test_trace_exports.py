@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -81,6 +82,13 @@ def test_csv_has_a_row_per_step():
     assert float(first["end_probability"]) == pytest.approx(share[END])
     assert (first["end_rank"], first["end_outcome"], first["survivors"]) == ("5", "top-k 2", "2")
     assert (second["step"], second["position"], second["run_ms"]) == ("1", "3", "5.0")
+
+
+def test_the_draft_models_time_is_on_record_where_it_ran():
+    first = made_step(0, 1)
+    second = replace(made_step(1, 2), ms=first.ms | {"draft": 2.5})
+    rows = [*csv.DictReader(io.StringIO(to_csv(made_trace([first, second]))))]
+    assert [row["draft_ms"] for row in rows] == ["", "2.5"]
 
 
 def test_csv_leaves_empty_what_is_not_on_record():

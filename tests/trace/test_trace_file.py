@@ -160,7 +160,7 @@ def removed_by(stage):
         ([HEAD, HEAD], "line 2: there is a second head; one file holds one run"),
         ([HEAD, END, END], "line 3: something follows the end; one file holds one run"),
         ([HEAD, {"kind": "stop"}], "line 2: there is no record of kind 'stop'"),
-        ([HEAD, TOKS[0], TOKS[0]], "line 3: token 1 is told a second time"),
+        ([HEAD, TOKS[0], TOKS[0]], "line 3: token 1 has a second line"),
         ([HEAD, {"kind": "tok", "id": 1, "hex": "f"}], "line 2: hex must be bytes in hexadecimal"),
         ([HEAD, STEP], "has no line of its own before this one"),
         ([HEAD, *TOKS, STEP, STEP], "line 5: index is 0, and the next step is 1"),

@@ -4,7 +4,9 @@
 ``cutaway trace`` printed for each command line.
 """
 
+import csv
 import gzip
+import io
 import json
 import zlib
 from dataclasses import replace
@@ -28,7 +30,16 @@ NAMES = sorted(path.name for path in FOLDER.glob("*.jsonl*"))
 def test_it_is_shown_as_it_was(command, monkeypatch, capfdbinary):
     monkeypatch.chdir(FOLDER)
     assert main(["trace", *command.split()]) == 0
-    assert capfdbinary.readouterr().out.decode() == OUTPUTS[command]
+    now, then = capfdbinary.readouterr().out.decode(), OUTPUTS[command]
+    if command.endswith("csv"):
+        now, then = columns(now), columns(then)
+        assert now.pop("draft_ms") == [""] * len(now["step"])  # which is younger
+    assert now == then
+
+
+def columns(table):
+    head, *rows = csv.reader(io.StringIO(table))
+    return dict(zip(head, map(list, zip(*rows, strict=True)), strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -26,7 +26,7 @@ class Exercise:
 
     topic        by which it can be chosen; a topic has one exercise or several
     question     what is asked, and ``given`` what to work from
-    answer       judges what somebody wrote
+    answer       judges what a person wrote
     hint         a nudge
     arithmetic   how one gets there
     """
@@ -53,7 +53,7 @@ def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
 
 
 def comparison(start: Start) -> Table:
-    """What each way to choose makes of the same logits and luck; last, what a recorded run drew."""
+    """The token that each method draws with the same logits and luck; last, a recorded run's own."""
     rows = [(way, start.names[outcome(start, **rule).pick]) for way, rule in WAYS.items()]
     rows += [(f"your run, all tokens: {start.run.chain}", start.run.drawn)] if start.run else []
     return Table(("same logits, same luck", "token"), tuple(rows))
@@ -125,7 +125,7 @@ def _top_p(start: Start) -> Exercise:
     return Exercise(
         "top-p",
         f"Top-p {P:g} adds up the probabilities from the likeliest down until they make {P:g} or "
-        "more, and removes the rest. Which token is the last to stay?",
+        "more, and removes the others. Which token is the last to stay?",
         table(start, known),
         Token(start.names, last),
         f"the sum before it is below {P:g}; with it, it is not.",

@@ -28,7 +28,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     f"temperature {COLD:g}": {"temperature": COLD},
     f"temperature {HOT:g}": {"temperature": HOT},
 }
-"""What each way to choose is called -> the keywords of SamplingParams."""
+"""The name of each method -> its keywords of SamplingParams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Outcome:
 def outcome(start: Start, **settings: Any) -> Outcome:
     """Apply the settings, keywords of SamplingParams; pure sampling where none is given."""
     params = _params(start, settings)
-    c, told = _survivors(start, params)
+    c, ledger = _survivors(start, params)
     logits, weights = c.logits.astype(np.float64), c.weights()
     total, luck = ordered_sum(weights), start.luck
     rows = [start.token_ids.index(token_id) for token_id in c.ids]
@@ -72,11 +72,11 @@ def outcome(start: Start, **settings: Any) -> Outcome:
         by_row(logits),
         by_row(weights),
         by_row(weights / total),
-        by_row(in_bits(told[-1].log_sum_exp - logits)),
+        by_row(in_bits(ledger[-1].log_sum_exp - logits)),
         by_row(logits + [luck[row] for row in rows]),
         total,
         in_bits(entropy(logits)),
-        sum(report.removed_mass for report in told[1:]),  # the first is the processor of ours
+        sum(report.removed_mass for report in ledger[1:]),  # the first is our processor
         start.token_ids.index(choose(c, params, start.seed, start.position)),
     )
 
@@ -92,7 +92,7 @@ def draws(start: Start, times: int) -> tuple[int, ...]:
 
 
 def _survivors(start: Start, params: SamplingParams) -> tuple[Candidates, tuple[StageReport, ...]]:
-    """Who is in after the chain, and the ledger."""
+    """The candidates after the chain, and the ledger."""
     row = np.zeros(max(start.token_ids) + 1, np.float32)  # (largest id + 1,)
     row[list(start.token_ids)] = start.logits
     return apply(build_chain(params), row, History(), ledger=True)

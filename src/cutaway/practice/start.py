@@ -1,7 +1,7 @@
 """Where an exercise starts: a handful of tokens with their logits, and the luck they have.
 
-Knows the sample of the lesson, and how to take such a handful from a step of a run, be it a
-trace or plain values that somebody sent. Refuses to know what is asked about it.
+Knows the sample of the lesson, and how to take such a handful from a step of a trace, or from
+plain values. Refuses to know what is asked about it.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Start:
-    """The same starting point for every exercise. Tokens are told by their row, from 0.
+    """The same starting point for every exercise. Tokens are named by their row, from 0.
 
     text       what was written so far
     names      how each token is shown
@@ -97,7 +97,7 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     """A step of a recorded run: its six likeliest tokens, the one that was drawn among them.
 
     index: 0 for the first new token; None takes the step that was most uncertain. InputError
-    where there is no such step, or where it kept too few tokens.
+    where there is no such step, or where it has too few tokens on record.
     """
     step = _step(trace, index)
     if len(step.candidates) < 2:
@@ -131,12 +131,12 @@ def from_values(
     """
     ids = _checked(token_ids, names, logits)
     ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
-    kept = _handful(ranked, [ids[row] == origin.own for row in ranked] if origin else [])
+    rows = _handful(ranked, [ids[row] == origin.own for row in ranked] if origin else [])
     start = Start(
         text=_shortened(text),
-        token_ids=tuple(ids[row] for row in kept),
-        names=tuple(_visible(names[row]) for row in kept),
-        logits=tuple(float(np.float32(logits[row])) for row in kept),
+        token_ids=tuple(ids[row] for row in rows),
+        names=tuple(_visible(names[row]) for row in rows),
+        logits=tuple(float(np.float32(logits[row])) for row in rows),
         seed=check_int("seed", seed, 0, MAX_SEED),
         position=check_int("position", position, 0, _MOST_POSITIONS - 1),
     )
@@ -168,9 +168,9 @@ def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
 def _run(start: Start, origin: Origin) -> Run:
     if not isfinite(origin.log_sum_exp):
         raise InputError(f"log_sum_exp must be a finite number, not {origin.log_sum_exp}")
-    kept = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
+    mass = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
     step = check_int("step", origin.step, 0)
-    return Run(step, max(0.0, 1 - kept), origin.chain, _visible(origin.drawn))
+    return Run(step, max(0.0, 1 - mass), origin.chain, _visible(origin.drawn))
 
 
 def _step(trace: Trace, index: int | None) -> Step:
@@ -191,8 +191,8 @@ def _chain(trace: Trace) -> str:
 
 
 def _shortened(text: str) -> str:
-    told = printable(" ".join(text.split()))
-    return told if len(told) <= _LONGEST_TEXT else "…" + told[-_LONGEST_TEXT:]
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _LONGEST_TEXT else "…" + line[-_LONGEST_TEXT:]
 
 
 def _visible(name: str) -> str:

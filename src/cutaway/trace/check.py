@@ -1,7 +1,7 @@
 """What a field of a record may hold.
 
-Each check returns the value as the record keeps it, or raises ValueError saying what it must
-be. Knows plain JSON values; refuses to know which record they stand in.
+Each check returns the value as the record has it, or raises ValueError with what it must be.
+Refuses to know which record the value is in.
 """
 
 from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ from cutaway.text.openai_token import REMOVED, openai_token
 from cutaway.trace.endings import end_token_status, ended_by_token
 from cutaway.trace.figures import bits, in_bits
 from cutaway.trace.read import Trace
-from cutaway.trace.record import Candidate, Json, Step
+from cutaway.trace.record import PHASES, Candidate, Json, Step
 
 When = Literal["before", "after"]
 
@@ -45,7 +45,8 @@ def to_csv(trace: Trace) -> str:
     """A header and a row per step (RFC 4180, but for lines that end with a line feed).
 
     Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
-    are empty where none is on record; "final_" is empty where a given token did not survive.
+    are empty where none is on record, "final_" where a given token did not survive, and
+    "draft_ms" where no draft model ran.
     """
     out = io.StringIO()
     rows = [_row(trace, step) for step in trace.steps]
@@ -58,7 +59,7 @@ def to_csv(trace: Trace) -> str:
 _COLUMNS = (
     "step", "position", "token_id", "token", "source", "own", "logprob", "bits", "rank",
     "entropy_bits", "final_logprob", "final_rank", "survivors", "end_probability", "end_rank",
-    "end_outcome", "kv_tokens", "schedule_ms", "run_ms", "sample_ms", "fingerprint",
+    "end_outcome", "kv_tokens", *(f"{phase}_ms" for phase in PHASES), "fingerprint",
 )  # fmt: skip
 
 
@@ -82,6 +83,6 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "end_rank": end.rank if end else None,
         "end_outcome": end.outcome if end else None,
         "kv_tokens": step.kv_tokens,
-        **{f"{phase}_ms": step.ms.get(phase) for phase in ("schedule", "run", "sample")},
+        **{f"{phase}_ms": step.ms.get(phase) for phase in PHASES},
         "fingerprint": step.fingerprint,
     }

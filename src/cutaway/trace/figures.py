@@ -66,7 +66,7 @@ def ordinal(rank: int) -> str:
 
 
 def stage_letter(stage: Json) -> str:
-    """One letter that stands for a stage, so that its meaning does not rest on colour."""
+    """One letter that stands for a stage, so that colour is not needed."""
     name = str(stage["stage"])
     return _LETTERS.get(name, name[:1].upper())
 

@@ -1,4 +1,4 @@
-"""The lines of a trace, one after another, wherever they go.
+"""The lines of a trace, in order, wherever they go.
 
 Knows their order and how a ``TokenStep`` of the engine becomes a record. Refuses to know files
 and how the engine works.
@@ -6,6 +6,7 @@ and how the engine works.
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,16 +15,17 @@ from cutaway.trace.record import End, Head, Json, StageRecord, Step, Token
 
 if TYPE_CHECKING:
     from cutaway.engine import TokenStep
+    from cutaway.engine.sequence import Phases
 
-Tell = Callable[[int], Token]
-"""What a token id stands for; asked once for each that occurs."""
+TokenOf = Callable[[int], Token]
+"""What a token id stands for; called once for each that occurs."""
 
 _MS = 1e3
 _PHASE_DIGITS = 4  # of a millisecond
 
 
 class TraceSink(Protocol):
-    """Where a trace goes whose head is told already."""
+    """Where a trace goes whose head is written already."""
 
     @property
     def closed(self) -> bool:
@@ -37,11 +39,11 @@ class TraceSink(Protocol):
 
 
 class TraceLines:
-    """Records as lines of JSON; every token is told before the first that names it."""
+    """Records as lines of JSON; a token's own line comes before the first that names it."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._told: set[int] = set()
+    def __init__(self, token_of: TokenOf) -> None:
+        self._token_of = token_of
+        self._written: set[int] = set()
 
     def head(self, head: Head) -> list[bytes]:
         """The first lines."""
@@ -60,31 +62,31 @@ class TraceLines:
         return [line(end.to_json())]
 
     def _new_tokens(self, ids: Iterable[int]) -> list[bytes]:
-        new = sorted({*ids} - self._told)
-        self._told.update(new)
-        return [token_line(self._tell(token_id)) for token_id in new]
+        new = sorted({*ids} - self._written)
+        self._written.update(new)
+        return [token_line(self._token_of(token_id)) for token_id in new]
 
 
 class TraceBuffer:
-    """A trace in memory, for whoever sends it on while it grows."""
+    """A trace in memory, to be sent on while it grows."""
 
-    def __init__(self, head: Head, tell: Tell) -> None:
-        self._lines = TraceLines(tell)
-        self._kept = self._lines.head(head)
+    def __init__(self, head: Head, token_of: TokenOf) -> None:
+        self._lines = TraceLines(token_of)
+        self._pending = self._lines.head(head)
         self.closed = False
 
     def step(self, step: "TokenStep") -> None:
         """Append a step, which the engine was asked to observe."""
-        self._kept += self._lines.step(step)
+        self._pending += self._lines.step(step)
 
     def end(self, end: End) -> None:
         """Append why it ended; nothing follows."""
-        self._kept += self._lines.end(end)
+        self._pending += self._lines.end(end)
         self.closed = True
 
     def take(self) -> list[bytes]:
         """The lines that came since the last time, each ending with a line feed."""
-        taken, self._kept = self._kept, []
+        taken, self._pending = self._pending, []
         return taken
 
 
@@ -113,12 +115,16 @@ def token_line(token: Token) -> bytes:
     return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
 
 
+def _milliseconds(phases: "Phases") -> dict[str, float]:
+    ms = {f.name: round(getattr(phases, f.name) * _MS, _PHASE_DIGITS) for f in fields(phases)}
+    return {name: value for name, value in ms.items() if value or name != "draft"}
+
+
 def record_of(step: "TokenStep") -> Step:
     """What a trace keeps of a step. ValueError where it was not observed."""
     seen = step.observed
     if seen is None:
         raise ValueError("a trace needs steps that were observed: ask for candidates")
-    phases = step.phases
     return Step(
         index=step.index,
         position=step.position,
@@ -141,10 +147,7 @@ def record_of(step: "TokenStep") -> Step:
         ),
         sketch=seen.sketch,
         kv_tokens=step.position,  # the row's own and all before it
-        ms={
-            name: round(getattr(phases, name) * _MS, _PHASE_DIGITS)
-            for name in ("schedule", "run", "sample")
-        },
+        ms=_milliseconds(step.phases),
         row=f"{step.row:016x}",
         fingerprint=f"{step.fingerprint:016x}",
     )

@@ -148,7 +148,7 @@ class _Records:
 
     def _take_token(self, token: Token, head: Head) -> None:
         _require(token.id < head.vocab_size, f"token {token.id} is outside the vocabulary")
-        _require(token.id not in self.tokens, f"token {token.id} is told a second time")
+        _require(token.id not in self.tokens, f"token {token.id} has a second line")
         self.tokens[token.id] = token
 
     def _take_step(self, step: Step, head: Head) -> None:

@@ -20,6 +20,9 @@ VERSION = 1
 
 FORMAT = "cutaway-trace"
 
+PHASES = ("schedule", "draft", "run", "sample")
+"""Of an engine's step; draft is absent where no draft model ran."""
+
 SOURCES = ("sampled", "greedy", "forced", "draft")
 
 REASONS = (
@@ -84,7 +87,7 @@ class Head:
 
 
 class Token(NamedTuple):
-    """The bytes of a token id, told before the id is first used."""
+    """The bytes of a token id."""
 
     id: int
     bytes: bytes
@@ -132,7 +135,7 @@ class Step:
     final_*      of the survivors of the chain; None where a forced token did not survive
     sketch       how many tokens lie 0–1, 1–2, … below the maximum logit
     kv_tokens    tokens whose keys and values were read
-    ms           milliseconds of the step that computed it, by phase
+    ms           milliseconds of the step that computed it, by ``PHASES``
     row          hash of this step's logits; fingerprint: of those of all steps so far
     """
 

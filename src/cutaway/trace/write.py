@@ -1,6 +1,6 @@
-"""Writing a trace into a file while its run goes on: after every step it can be read.
+"""Writing a trace into a file while its run goes on; after every step it can be read.
 
-Knows files. Refuses to know what the lines say.
+Refuses to know what the lines say.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace.lines import Tell, TraceLines
+from cutaway.trace.lines import TokenOf, TraceLines
 from cutaway.trace.record import End, Head
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class TraceWriter:
     """A trace that grows by a step at a time. Gzipped where the name ends in .gz.
 
-    path     a file that does not exist or is empty, or something to write to: a pipe, a device
-    tell     what a token id stands for; asked once for each that occurs
+    path      a file that does not exist or is empty, or something to write to: a pipe, a device
+    token_of  what a token id stands for; called once for each that occurs
 
     Raises InputError where such a file cannot be begun, and CutawayError where writing fails.
     """
 
-    def __init__(self, path: str | PathLike[str], head: Head, tell: Tell) -> None:
-        self.path, self._lines = check_path(path), TraceLines(tell)
+    def __init__(self, path: str | PathLike[str], head: Head, token_of: TokenOf) -> None:
+        self.path, self._lines = check_path(path), TraceLines(token_of)
         self._file = _begin(self.path)
         self._close = finalize(self, os.close, self._file)
         self._zip = zlib.compressobj(wbits=31) if self.path.suffix == ".gz" else None
@@ -67,7 +67,7 @@ class TraceWriter:
         self.close()
 
     def _write(self, lines: list[bytes]) -> None:
-        """Whole lines, at once, so that whoever reads meanwhile sees none that is cut."""
+        """Whole lines, at once, so that a reader meanwhile sees none that is cut."""
         data = b"".join(lines)
         if not self._is_whole:  # nothing can follow a line that was cut
             return
@@ -115,7 +115,7 @@ def check_path(path: str | PathLike[str]) -> Path:
 
 
 def numbered(path: str | PathLike[str], number: int) -> Path:
-    """Where the trace of the n-th of several texts goes: run.jsonl, run.2.jsonl, run.3.jsonl …"""
+    """Where the trace of the n-th of several samples goes: run.jsonl, run.2.jsonl, run.3.jsonl …"""
     file, ending = Path(path), ".gz" if Path(path).suffix == ".gz" else ""
     plain = Path(file.name.removesuffix(ending))
     return file if number == 1 else file.with_name(f"{plain.stem}.{number}{plain.suffix}{ending}")
