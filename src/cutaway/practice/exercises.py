@@ -53,7 +53,7 @@ def exercises(start: Start, topics: Sequence[str] = ()) -> tuple[Exercise, ...]:
 
 
 def comparison(start: Start) -> Table:
-    """The token that each method draws with the same logits and luck; last, a recorded run's own."""
+    """The token that each method draws from the same logits and luck; last, a recorded run's."""
     rows = [(way, start.names[outcome(start, **rule).pick]) for way, rule in WAYS.items()]
     rows += [(f"your run, all tokens: {start.run.chain}", start.run.drawn)] if start.run else []
     return Table(("same logits, same luck", "token"), tuple(rows))
