@@ -3,7 +3,6 @@
 Knows standard error, lines and a bar. Refuses to know what is being counted.
 """
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -94,9 +93,11 @@ class Bar:
         print(f"\r{self._line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _line(self) -> str:
+        from shutil import get_terminal_size  # not at every start
+
         share = self._done / self._total
         figures = self._figures(self._done, self._total, max(self._drawn - self._start, 1e-3))
-        room = shutil.get_terminal_size().columns - len(self._label) - len(figures) - 8
+        room = get_terminal_size().columns - len(self._label) - len(figures) - 8
         width = max(min(room, 40), 0)
         full = round(share * width)
         solid, dotted = ("━", "╌") if _is_unicode() else ("#", ".")

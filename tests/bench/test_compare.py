@@ -5,6 +5,7 @@ import stat
 import sys
 from argparse import Namespace
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -152,7 +153,10 @@ def test_a_worker_measures_at_least_once():
 
 
 def script(path: Path, text: str) -> str:
-    path.write_text(f"#!{sys.executable}\n{text}")
+    program = path.with_suffix(".py")
+    program.write_text(text)
+    # Through a shell: a "#!" line cannot name an interpreter whose path has a space.
+    path.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} {quote(str(program))} "$@"\n')
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 

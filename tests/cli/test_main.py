@@ -115,6 +115,40 @@ def test_an_unknown_command_gets_one_sentence(capsys, name, hint):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["play", "--tims", "3"], "unknown option '--tims'; did you mean '--times'?"),
+        (["play", "--tims=3"], "unknown option '--tims'; did you mean '--times'?"),
+        (["play", "--zzz"], "unknown option '--zzz'; 'cutaway play --help' lists them"),
+        (["play", "-z"], "unknown option '-z'; 'cutaway play --help' lists them"),
+        (["play", "chess"], "unexpected argument 'chess'; put a text in quotes"),
+        (["play", "--times", "x"], "--times must be a whole number, not 'x'; see 'cutaway play"),
+        (["play", "--times"], "--times: expected one argument; see 'cutaway play --help'"),
+        (["--vers"], "unknown option '--vers'; did you mean '--version'?"),
+        (["trace", "--hlep"], "unknown option '--hlep'; did you mean '--help'?"),
+        (["trace", "branch", "run", "--att", "3"], "unknown option '--att'; did you mean '--at'?"),
+        (["generate", "x", "--temprature", "0"], "did you mean '--temperature'?"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(command, capsys, argv, sentence):
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("cutaway: error: ") and sentence in err
+
+
+def test_what_looks_like_an_option_may_be_a_text_or_a_value(command):
+    seen = []
+    command.add_arguments = lambda parser: [
+        parser.add_argument(name) for name in ("text", "--stop", "--times")
+    ]
+    command.run = lambda args: seen.append((args.text, args.stop, args.times)) or 0
+    assert main(["play", "--a text", "--stop=--x", "--times", "-3"]) == 0
+    assert main(["play", "--", "--x"]) == 0
+    assert seen == [("--a text", "--x", "-3"), ("--x", None, None)]
+
+
 _ELSEWHERE = ("safetensors", "quantised", "gguf_writer")
 
 
@@ -152,10 +186,14 @@ def test_writing_a_text_imports_no_more_than_it_needs():
 
 def test_help_imports_no_command():
     assert {name for name in _loaded("--help") if name.startswith("cutaway.")} == {
+        "cutaway._version",
         "cutaway.cli",
         "cutaway.cli.main",
+        "cutaway.cli.parser",
+        "cutaway.cli.terminal",
         "cutaway.cli.terminal.streams",
         "cutaway.errors",
+        "cutaway.progress",
     }
 
 

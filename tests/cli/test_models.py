@@ -41,9 +41,9 @@ def test_the_table(tiny, capsys):
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["NAME", "SIZE", "LICENSE", "STATE", "PATH"]
-    assert lines[-2].split() == ["tiny", "0.0", "kB", "MIT", "cached", str(tiny)]
+    assert lines[-2].split(maxsplit=5) == ["tiny", "0.0", "kB", "MIT", "cached", str(tiny)]
     own = str(tiny.with_name("own.gguf"))
-    assert lines[-1].split() == ["own.gguf", "2", "MB", "unknown", "cached", own]
+    assert lines[-1].split(maxsplit=5) == ["own.gguf", "2", "MB", "unknown", "cached", own]
     columns = {line.index(word) for line, word in zip(lines[-2:], (str(tiny), own), strict=True)}
     assert columns == {lines[0].index("PATH")}
 

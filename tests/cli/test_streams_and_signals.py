@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from argparse import Namespace
+from shlex import quote
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from cutaway.cli import chat, console
 from support.random_llama import write_tiny_llama
 
-CUTAWAY = f"'{sys.executable}' -m cutaway"
+CUTAWAY = f"{quote(sys.executable)} -m cutaway"
 TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
 
 
@@ -35,14 +36,15 @@ def shell(line):
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
-        ("generate -m {} ab --max-tokens 2 >&-", 0, "tokens in"),
-        ("generate -m {} ab --max-tokens 2 --json >&-", 0, "tokens in"),
+        ("generate -m {} ab --max-tokens 2 >&-", 1, "cannot write the output: Bad file"),
+        ("generate -m {} ab --max-tokens 2 --json >&-", 1, "cannot write the output: Bad file"),
+        ("tokenize -m {} ab >&-", 1, "cannot write the output: Bad file descriptor"),
         ("generate -m {} ab --max-tokens 2 2>&-", 0, ""),
         ("generate -m {} ab --max-tokens 2 <&-", 0, "tokens in"),
         ("generate -m {} - --max-tokens 2 <&-", 0, "tokens in"),
-        ("generate -m {} ab --max-tokens 2 <&- >&- 2>&-", 0, ""),
+        ("generate -m {} ab --max-tokens 2 <&- >&- 2>&-", 1, ""),
         ("chat -m {} --max-tokens 2 <&-", 0, ""),
-        ("--help >&-", 0, ""),
+        ("--help >&-", 1, "cannot write the output: Bad file descriptor"),
         ("nope 2>&-", 2, ""),
         ("generate -m {} ab --max-tokens 2 >/dev/full", 1, "cannot write the output: No space"),
         ("generate -m {} ab --json --max-tokens 2 >/dev/full", 1, "cannot write the output: No"),
@@ -54,7 +56,7 @@ def shell(line):
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
 def test_streams_that_are_closed_or_full_give_no_traceback(tiny, line, code, said):
-    done = shell(f"{CUTAWAY} {line.format(tiny)}")
+    done = shell(f"{CUTAWAY} {line.format(quote(str(tiny)))}")
     error = done.stderr.decode()
     assert done.returncode == code, error
     assert said in error
@@ -79,15 +81,15 @@ def test_bad_options_are_refused_before_a_model_is_fetched(args, tmp_path):
 
 
 def test_stop_token_ids_add_up(tiny):
-    args = ["-m", tiny, "ab", "--json", "--max-tokens", "1", "--stop-token-ids", "5,6"]
-    done = shell(f"{CUTAWAY} generate {' '.join(map(str, args))} --stop-token-ids 7")
+    options = "--json --max-tokens 1 --stop-token-ids 5,6 --stop-token-ids 7"
+    done = shell(f"{CUTAWAY} generate -m {quote(str(tiny))} ab {options}")
     assert json.loads(done.stdout)["params"]["stop_token_ids"] == [5, 6, 7]
 
 
 def test_a_model_file_may_have_any_name(tiny, tmp_path):
     (tmp_path / "sha256-0123").symlink_to(tiny)
-    assert shell(f"{CUTAWAY} tokenize -m '{tmp_path}/sha256-0123' ab").returncode == 0
-    done = shell(f"{CUTAWAY} tokenize -m '{__file__}' ab")
+    assert shell(f"{CUTAWAY} tokenize -m {quote(f'{tmp_path}/sha256-0123')} ab").returncode == 0
+    done = shell(f"{CUTAWAY} tokenize -m {quote(__file__)} ab")
     assert done.returncode == 2
     assert b"this is not a GGUF file" in done.stderr
 

@@ -65,7 +65,7 @@ def test_each_verb_has_help_with_examples(capsys, verb):
 def test_no_verb_and_unknown_verbs(capsys):
     assert "verbs:" in refused(capsys)
     assert "unknown verb 'plya'; did you mean 'play'?" in refused(capsys, "plya")
-    assert "unrecognized arguments: --nope" in refused(capsys, "--nope")
+    assert "unknown option '--nope'" in refused(capsys, "--nope")
 
 
 @pytest.mark.parametrize("verb", FILE_ALONE)

@@ -16,7 +16,7 @@ from cutaway.cli import console
 from cutaway.cli.figures import Totals, document
 from cutaway.cli.jsonl import Lines, Records, open_input
 from cutaway.errors import CutawayError, InputError
-from cutaway.progress import Bar
+from cutaway.progress import Bar, say
 from cutaway.strict_json import parse
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def run(args: Namespace, options: dict[str, Any]) -> int:
     if args.output != "-":
         place, again = f" in {args.output}", "; the same command goes on from there"
     if lines.done < lines.count:
-        console.tell(f"interrupted: {lines.done} of {lines.count} lines are done{place}{again}")
+        say(f"interrupted: {lines.done} of {lines.count} lines are done{place}{again}")
         return 130
     if lines.failed:
         said = f"{lines.failed} of {lines.count} lines failed; their records{place} say why"
-        console.tell(f"cutaway: error: {said}")
+        say(f"cutaway: error: {said}")
     return 1 if lines.failed else 0
 
 
@@ -63,7 +63,7 @@ def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Rec
         if not args.quiet:
             parts = [f"{lines.done - before} lines in {seconds:.1f} s",
                      f"{results.tokens / seconds:.1f} tokens/s"]  # fmt: skip
-            console.tell(totals.line(parts, args.price))
+            say(totals.line(parts, args.price))
 
 
 def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, console, figures
 from cutaway.errors import InputError
+from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -51,7 +52,7 @@ def run(args: Namespace) -> int:
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
 
-        console.tell(f"{llm.name} · {_COMMANDS}")
+        say(f"{llm.name} · {_COMMANDS}")
     while (line := _read_line()) is not None:
         if not conversation.take(line.strip()):
             break
@@ -68,7 +69,7 @@ def _read_line() -> str | None:
     except EOFError:
         return None
     except KeyboardInterrupt:
-        console.tell("")
+        say("")
         return ""
 
 
@@ -93,12 +94,12 @@ class Conversation:
         if command == "/reset" or (command == "/system" and rest.strip()):
             self._system = rest.strip() if command == "/system" else self._system
             self._messages.clear()
-            console.tell("(a new conversation)")
+            say("(a new conversation)")
         elif command == "/system":
-            console.tell(f"(system: {self._system or 'the model’s own'})")
+            say(f"(system: {self._system or 'the model’s own'})")
         elif command.startswith("/"):
             known = "" if command == "/help" else f"unknown command {command}; "
-            console.tell(f"({known}{_COMMANDS})")
+            say(f"({known}{_COMMANDS})")
         elif line:
             self._answer(line)
         return True
@@ -111,18 +112,18 @@ class Conversation:
             done = console.write_stream(self._llm, prompt, self._next_options(), show=True)
         except InputError as error:  # too long, most likely: the conversation is as it was
             self.refused = True
-            console.tell(f"cutaway: error: {error} (/reset starts over)")
+            say(f"cutaway: error: {error} (/reset starts over)")
             return
         except KeyboardInterrupt:  # the second: the conversation is as it was, too
             print(flush=True)
-            console.tell("(stopped)")
+            say("(stopped)")
             return
         print(flush=True)
         self._messages += [asked, {"role": "assistant", "content": done.text}]
         if not self._args.quiet:
-            console.tell(figures.statistics(done, self._args.price))
+            say(figures.statistics(done, self._args.price))
             if "trace" in self._options:
-                console.tell_of_traces(self._options["trace"], [self._asked])
+                console.say_where_traces_are(self._options["trace"], [self._asked])
 
     def _next_options(self) -> dict[str, Any]:
         """Each message that is answered, or refused, has a trace's name to itself."""

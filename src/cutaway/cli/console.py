@@ -12,14 +12,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cutaway.cli.arguments import model_options
-from cutaway.cli.terminal.streams import tell
-from cutaway.progress import Bar, tokens_done
+from cutaway.progress import Bar, say, tokens_done
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM, Stream
-
-__all__ = ["load", "progress", "stoppable", "tell", "tell_of_traces", "write", "write_stream"]
 
 
 class _Stoppable(Protocol):
@@ -80,11 +77,11 @@ def stoppable(*running: _Stoppable) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def tell_of_traces(path: str, numbers: Iterable[int]) -> None:
+def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
     """Where the traces of these texts are."""
     from cutaway.trace.write import numbered
 
-    tell(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
+    say(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
 
 
 def write_stream(llm: "LLM", prompt: Any, options: dict[str, Any], *, show: bool) -> "Completion":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cutaway.cli import arguments, console, figures
 from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
+from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
@@ -89,7 +90,7 @@ def _one(args: Namespace) -> int:
         stack.enter_context(console.stoppable(*streams))
         done = [_written(args, place, streams) for place in range(len(streams))]
     if "trace" in options and not args.quiet:
-        console.tell_of_traces(options["trace"], range(1, 1 + len(done)))
+        console.say_where_traces_are(options["trace"], range(1, 1 + len(done)))
     if args.json:
         documents = [figures.document(completion, args.price) for completion in done]
         print_json(documents if len(documents) > 1 else documents[0])
@@ -106,6 +107,6 @@ def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completio
         print(flush=True)
     if not args.quiet:
         for note in completion.notes:
-            console.tell(f"note: {note}")
-        console.tell(figures.statistics(completion, args.price))
+            say(f"note: {note}")
+        say(figures.statistics(completion, args.price))
     return completion

@@ -6,16 +6,14 @@ a command does: its module is imported when it is chosen, so that ``cutaway --he
 Exit codes: 0 done, 1 could not be done, 2 bad input, 130 interrupted, 141 the reader went away.
 """
 
-import gc
-import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import NamedTuple
 
+from cutaway.cli.parser import Parser, run_command, unknown
 from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
+from cutaway.progress import say
 
 
 class _Command(NamedTuple):
@@ -35,7 +33,7 @@ _COMMANDS = {
     "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
     "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
-    "verify": _Command("prove that the bits never change", "cutaway.cli.verify"),
+    "verify": _Command("check that logits are bit-identical in any batch", "cutaway.cli.verify"),
     "quantize": _Command("write a model with smaller weights", "cutaway.cli.quantize"),
     "models": _Command("list the models and where they are", "cutaway.cli.models"),
     "pull": _Command(
@@ -59,27 +57,27 @@ def main(argv: list[str] | None = None) -> int:
     Failures that cutaway explains end as one line on standard error. Anything else is a bug,
     and keeps its traceback.
     """
-    streams.prepare()
+    streams.open_std_streams()
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # here, where a reader that went away can still be handled
         return code
     except CutawayError as error:
-        streams.tell(f"cutaway: error: {error}")
+        say(f"cutaway: error: {error}")
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        streams.forget(sys.stdout)
+        streams.detach(sys.stdout)
         return 141
     except OSError as error:
         if error.filename is not None:  # not of a stream: a bug
             raise
-        streams.forget(sys.stdout)
-        streams.tell(f"cutaway: error: cannot write the output: {error.strerror}")
+        streams.detach(sys.stdout)
+        say(f"cutaway: error: cannot write the output: {error.strerror}")
         return 1
     finally:
-        streams.settle()
+        streams.flush_stderr()
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -104,61 +102,20 @@ def _run(name: str, argv: list[str]) -> int:
     return run_command(f"cutaway {name}", command.help, argv, add_arguments, run)
 
 
-def run_command(
-    prog: str,
-    help: str,
-    argv: list[str],
-    add_arguments: Callable[[ArgumentParser], None],
-    run: Callable[[Namespace], int],
-) -> int:
-    """Parse a command's arguments and run it; its exit code."""
-    parser = ArgumentParser(
-        prog=prog,
-        description=f"{help[0].upper()}{help[1:]}.",
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_arguments(parser)
-    args = parser.parse_args(argv)
-    _hasten(args)
-    return run(args)
-
-
-def _hasten(args: Namespace) -> None:
-    """Settings for a process of our own that must start fast; a library leaves them alone."""
-    gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
-    if getattr(args, "backend", None) != "reference":
-        # NumPy's BLAS has nothing to do, and its threads spin beside ours while they wait for it.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
 def _no_command(argv: list[str]) -> int:
     parser = _top_level()
-    parser.parse_args(argv)  # leaves for --help, --version and whatever it does not know
+    parser.parse(argv)  # exits for --help and --version
     parser.print_help(sys.stderr)
     return 2
 
 
-def _top_level() -> ArgumentParser:
+def _top_level() -> Parser:
     from cutaway._version import __version__
 
     listing = "\n".join(f"  {name:<10} {command.help}" for name, command in _COMMANDS.items())
-    parser = ArgumentParser(
-        prog="cutaway",
-        usage="cutaway COMMAND ...",
-        description="Generate text, one token at a time, and see the whole machine while it runs.",
-        epilog=f"commands:\n{listing}\n{_EXAMPLES}",
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    about = "Generate text, one token at a time, and see the whole machine while it runs."
+    parser = Parser("cutaway", about)
+    parser.usage = "cutaway COMMAND ..."
+    parser.epilog = f"commands:\n{listing}\n{_EXAMPLES}"
     parser.add_argument("--version", action="version", version=f"cutaway {__version__}")
     return parser
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """A sentence for a name that is none of those known."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name.lower(), known := [*known], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
-    return f"unknown {what} {name!r}; {hint}"

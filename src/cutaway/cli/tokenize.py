@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 from cutaway.cli import arguments
 from cutaway.cli.terminal import streams
+from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -48,5 +49,5 @@ def run(args: Namespace) -> int:
         for token_id, name in zip(ids, names, strict=True):
             print(f"{token_id:>7}  {name!r}")
         for note in tokenizer.notes(ids, text if args.special else None):
-            streams.tell(f"note: {note}")
+            say(f"note: {note}")
     return 0

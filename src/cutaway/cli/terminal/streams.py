@@ -7,17 +7,16 @@ import io
 import json
 import os
 import sys
-from contextlib import suppress
 from typing import Any, TextIO
 
 from cutaway.errors import InputError
 
 
-def prepare() -> None:
-    """Make the three streams fit to be used, whatever the shell did to them."""
+def open_std_streams() -> None:
+    """Make the three standard streams usable, whatever the shell did to them."""
     # A closed stream is None in Python, and whoever prints expects a file.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    sys.stdout = sys.stdout or _unwritable()
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character shows ?
@@ -25,10 +24,9 @@ def prepare() -> None:
         sys.stdin.reconfigure(errors="surrogateescape")  # refused where the text is encoded
 
 
-def tell(text: str) -> None:
-    """One line on standard error, where it never mixes with the text."""
-    with suppress(OSError):  # a log that is full is no reason to lose the text
-        print(text, file=sys.stderr, flush=True)
+def _unwritable() -> TextIO:
+    """Standard output that was closed: whatever is written to it is an OSError, and not lost."""
+    return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
 def print_json(document: Any) -> None:
@@ -54,14 +52,14 @@ def check_output(option: str, path: str | None) -> None:
         raise InputError(f"{option}: {path} cannot be written; name a file in a folder that can")
 
 
-def settle() -> None:
-    """Nothing left in standard error may fail at exit, where it would change the exit code."""
+def flush_stderr() -> None:
+    """Write what standard error still holds: at exit, a failure would change the exit code."""
     try:
         sys.stderr.flush()
     except OSError:
-        forget(sys.stderr)
+        detach(sys.stderr)
 
 
-def forget(stream: TextIO) -> None:
-    """Let what is still buffered vanish: it would raise once more when Python ends."""
+def detach(stream: TextIO) -> None:
+    """Drop what is still buffered: it would raise once more when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

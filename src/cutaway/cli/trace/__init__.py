@@ -5,10 +5,9 @@ Knows the names of the verbs. Refuses to know what a verb does: its module, whic
 """
 
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib import import_module
 
-from cutaway.cli.main import run_command, unknown
+from cutaway.cli.parser import Parser, run_command, unknown
 from cutaway.errors import InputError
 
 VERBS = {
@@ -40,7 +39,7 @@ def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
     if not argv or argv[0].startswith("-"):
         parser = _parser()
-        parser.parse_args(argv)  # leaves for --help and whatever it does not know
+        parser.parse(argv)  # exits for --help
         parser.print_help(sys.stderr)
         return 2
     verb, *rest = argv
@@ -50,13 +49,9 @@ def run(argv: list[str]) -> int:
     return run_command(f"cutaway trace {verb}", VERBS[verb], rest, module.add_arguments, module.run)
 
 
-def _parser() -> ArgumentParser:
+def _parser() -> Parser:
     listing = "\n".join(f"  {verb:<10} {help}" for verb, help in VERBS.items())
-    return ArgumentParser(
-        prog="cutaway trace",
-        usage="cutaway trace VERB FILE ...",
-        description="Look at a run on record.",
-        epilog=f"verbs:\n{listing}\n{_EXAMPLES}",
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("cutaway trace", "Look at a recorded run.")
+    parser.usage = "cutaway trace VERB FILE ..."
+    parser.epilog = f"verbs:\n{listing}\n{_EXAMPLES}"
+    return parser

@@ -5,6 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from cutaway.cli import arguments, console, figures
 from cutaway.cli.terminal import streams
+from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -60,5 +61,5 @@ def run(args: Namespace) -> int:
     elif sys.stdout.isatty():
         print(flush=True)
     if not args.quiet:
-        console.tell(figures.statistics(done, args.price))
+        say(figures.statistics(done, args.price))
     return 130 if done.finish_reason == "aborted" else 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
+from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -48,5 +49,5 @@ def run(args: Namespace) -> int:
         raise InputError(f"--out: {out} cannot be written: {error.strerror}") from error
     if not args.quiet:
         steps, vocab = rows.shape
-        console.tell(f"[{out}: {steps} steps of {vocab} logits, each with the hash on record]")
+        say(f"[{out}: {steps} steps of {vocab} logits, each with the hash on record]")
     return 0

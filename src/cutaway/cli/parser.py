@@ -1,0 +1,87 @@
+"""argparse as every command uses it: whatever is wrong is one sentence that names the fix.
+
+Knows argparse and close spellings. Refuses to know which commands there are.
+"""
+
+import gc
+import os
+import re
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
+
+from cutaway.errors import InputError
+
+_KINDS = {"int": "a whole number", "float": "a number"}
+_WRONG_KIND = re.compile(r"argument ([^:]+): invalid (int|float) value: (.*)", re.DOTALL)
+
+
+class Parser(ArgumentParser):
+    """A parser that raises InputError where argparse would print its usage and exit."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def parse(self, argv: Sequence[str]) -> Namespace:
+        """The arguments; SystemExit after --help and --version."""
+        for arg in argv[: argv.index("--")] if "--" in argv else argv:
+            name = arg.partition("=")[0]
+            if name.startswith("--") and " " not in arg and name not in self._option_string_actions:
+                raise self._unknown(name)
+        args, left = self.parse_known_args(argv)
+        if left and left[0].startswith("-"):
+            raise self._unknown(left[0])
+        if left:
+            raise InputError(f"unexpected argument {left[0]!r}; put a text in quotes")
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        """What argparse found, in one sentence."""
+        if wrong := _WRONG_KIND.fullmatch(message):
+            message = f"{wrong[1]} must be {_KINDS[wrong[2]]}, not {wrong[3]}"
+        raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
+
+    def _unknown(self, name: str) -> InputError:
+        options = [known for known in self._option_string_actions if known.startswith("--")]
+        return InputError(
+            unknown("option", name, options, otherwise=f"'{self.prog} --help' lists them")
+        )
+
+
+def run_command(
+    prog: str,
+    help: str,
+    argv: list[str],
+    add_arguments: Callable[[ArgumentParser], None],
+    run: Callable[[Namespace], int],
+) -> int:
+    """Parse a command's arguments and run it; its exit code."""
+    parser = Parser(prog, f"{help[0].upper()}{help[1:]}.")
+    add_arguments(parser)
+    args = parser.parse(argv)
+    _tune_startup(args)
+    return run(args)
+
+
+def _tune_startup(args: Namespace) -> None:
+    """Settings for a process of our own that must start fast; a library leaves them alone."""
+    gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
+    if getattr(args, "backend", None) != "reference":
+        # NumPy's BLAS has nothing to do, and its threads spin beside ours while they wait for it.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A sentence for a name that is none of those known; ``otherwise`` where none is close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name.lower(), known := [*known], n=1)
+    hint = otherwise or f"choose one of {', '.join(known)}"
+    if close:
+        hint = f"did you mean {close[0]!r}?"
+    return f"unknown {what} {name!r}; {hint}"
