@@ -72,8 +72,9 @@ def essence(document):
 
 
 def test_each_line_is_answered_as_it_is_alone(bulk, llm):
-    lines = ["ab", {"prompt": "b", "seed": 9, "id": "x"}, {"prompt": [1, 9], "id": None},
-             {"prompt": "b", "n": 2}, {"prompt": "a", "logit_bias": {"5": 100}}]  # fmt: skip
+    lines = ["ab", {"prompt": "b", "seed": 9, "id": "x"},
+             {"prompt": [1, 9], "id": None, "priority": 3}, {"prompt": "b", "n": 2},
+             {"prompt": "a", "logit_bias": {"5": 100}}]  # fmt: skip
     code, found, said = bulk(lines, "--seed", "1", "--max-tokens", "5", "--temperature", "1")
     assert (code, len(found)) == (0, 5)
     of = by_line(found)
@@ -176,10 +177,12 @@ def test_lines_with_a_record_are_not_repeated(bulk, tmp_path):
     (tmp_path / "out.jsonl").write_text(texts)
     code, second, said = bulk(None, "--max-tokens", "3")
     assert code == 0 and "1 lines in" in said
+    assert said.startswith("3 of 4 lines have their record already\n")
     assert second[:3] == kept and second[3]["line"] == 2
     before = (tmp_path / "out.jsonl").stat()
     code, third, said = bulk(None, "--max-tokens", "3")
-    assert (code, third, said) == (0, second, "")
+    assert (code, third, said) == (0, second, "4 of 4 lines have their record already\n")
+    assert bulk(None, "--max-tokens", "3", "-q")[2] == ""
     assert (tmp_path / "out.jsonl").stat().st_mtime_ns == before.st_mtime_ns
 
 

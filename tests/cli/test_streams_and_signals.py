@@ -64,6 +64,28 @@ def test_streams_that_are_closed_or_full_give_no_traceback(tiny, line, code, sai
     assert "Exception" not in error
 
 
+def test_figures_begin_a_line_where_they_share_a_file_with_the_text(tiny, tmp_path):
+    command, both = (
+        f"{CUTAWAY} generate -m {quote(str(tiny))} ab --max-tokens 2 --seed 1",
+        tmp_path / "both",
+    )
+    alone = shell(command).stdout
+    shell(f"{command} > {quote(str(both))} 2>&1")
+    assert both.read_bytes().startswith(alone + b"\n[")
+    shell(f"{command} -q > {quote(str(both))} 2>&1")
+    assert both.read_bytes() == alone
+
+
+def test_more_tokens_than_the_context_has_are_noted(tiny):
+    command = f"{CUTAWAY} generate -m {quote(str(tiny))} ab --ignore-eos --max-tokens"
+    done = shell(f"{command} {10**20}")
+    assert done.stderr.startswith(
+        b"note: --max-tokens 100000000000000000000 is more than the context of 128 tokens, prompt "
+    )
+    assert b"note" not in shell(f"{command} 4").stderr
+    assert b"note" not in shell(f"{command} {10**20} -q").stderr
+
+
 @pytest.mark.parametrize(
     "args",
     [["generate", "x", "--top-p", "2"], ["chat", "--temperature", "-1"], ["chat", "--seed", "-1"],

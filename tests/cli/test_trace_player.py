@@ -90,6 +90,18 @@ def test_eighty_columns_hold_the_keys_and_the_names_of_the_columns(unicode):
     assert any(line.endswith("removed by") for line in lines)
 
 
+@pytest.mark.parametrize("unicode", [True, False])
+def test_forty_columns_hold_the_whole_help_and_whole_names_of_keys(unicode):
+    style = Style(ansi=False, colour=False, unicode=unicode)
+    player = Player(made_text(1, 2))
+    wide = frame(player, 200, 40, style)[-1].split(" · " if unicode else " | ")
+    narrow = frame(player, 40, 24, style)[-1].split(" · " if unicode else " | ")
+    assert len(narrow) > 2 and narrow == wide[: len(narrow)]
+    player.press("?")
+    shown = [" ".join(frame(player, columns, 24, style)[:-1]).split() for columns in (200, 40)]
+    assert shown[0] == shown[1]
+
+
 def test_no_escapes_where_there_is_no_colour():
     colourless = Style(ansi=True, colour=False, unicode=True)
     text = "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourless))
@@ -172,7 +184,7 @@ def test_a_session(path):
     session.type("\x1b[F")
     session.wait_for(" step 29/29")
     session.type("?")
-    session.wait_for("this help, and back")
+    session.wait_for("show or leave this help")
     session.type("q")
     assert session.end() == 0
 

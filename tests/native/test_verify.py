@@ -23,7 +23,7 @@ def path(tmp_path_factory):
 def test_the_table(path, capsys):
     assert main(["verify", "-m", str(path), "--threads", "1,2"]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert "half a minute to a few minutes" in err and err.count("\n") == 1
     lines = out.splitlines()
     assert lines[0].split("  ")[0] == "VARIED"
     zeros = [line for line in lines[1:-2] if line.endswith(" 0")]
@@ -32,6 +32,11 @@ def test_the_table(path, capsys):
     assert "the same bits" in lines[-1]
     for tier in TIERS[1:]:
         assert any(tier in line for line in lines)
+
+
+def test_quiet_says_nothing(path, capsys):
+    assert main(["verify", "-m", str(path), "--threads", "1", "-q"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_the_json(path, capsys):

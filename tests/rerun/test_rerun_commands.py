@@ -100,6 +100,7 @@ def test_rescore_has_a_line_per_token(run, model, trace, tmp_path):
     assert lines[0].split()[:3] == ["step", "token", "bits"]
     assert [int(line.split()[0]) for line in lines[1:25]] == list(range(24))
     assert lines[-1].startswith("perplexity ")
+    assert any(line.startswith("  instead   the token that the same luck") for line in lines)
     assert Trace.read(again).output_token_ids == trace.output_token_ids
     document = json.loads(run("trace", "rescore", trace.path, *model, "--json")[1])
     assert document["agreement"] == pytest.approx(22 / 24, abs=2 / 24)
@@ -113,7 +114,8 @@ def test_diff_with_a_model_adds_the_curves(run, model, trace, tmp_path):
     assert code == 0
     assert out.startswith(alone)
     curves = out[len(alone) :].split("\n")
-    assert curves[1].split()[:4] == ["after", "said", "again", "cost"]
+    assert curves[1].split() == ["after", "forced", "cost", "free"]
+    assert "  cost     how many bits more the original's token costs after the mistake" in curves
     assert [line.split()[0] for line in curves[2:7]] == ["1", "2", "3-4", "5-8", "9-14"]
     document = json.loads(run("trace", "diff", trace.path, fork, *model, "--json")[1])
     assert document["fork"]["at"] == document["parting"]["index"] == 9
@@ -136,6 +138,8 @@ def test_snowball_prints_each_mistake_and_the_curve(run, model, tmp_path):
     lines = out.split("\n")
     assert "20 tokens, seed 5, 3 mistakes" in lines
     assert [line.split()[0] for line in lines[4:7]] == ["0", "3", "6"]
+    for name in ("at", "bits", "rejoins", "after", "forced", "cost", "free", "parted"):
+        assert any(line.startswith(f"  {name} ") for line in lines)
     assert "█" in out
     picture = ElementTree.parse(tmp_path / "s.svg").getroot()
     assert len(picture.findall(".//{*}polyline")) == 2
@@ -157,7 +161,9 @@ def test_exposure_prints_a_line_per_stretch(run, model, tmp_path):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "4 cuts, 9 tokens before and 12 after each"
-    assert [line.split()[0] for line in lines[2:]] == ["after", "1", "2", "3-4", "5-8", "9-12"]
+    assert [line.split()[0] for line in lines[2:8]] == ["after", "1", "2", "3-4", "5-8", "9-12"]
+    for name in ("after", "reads", "writes", "gap", "entropy", "drift"):
+        assert any(line.startswith(f"  {name} ") for line in lines[8:])
     assert len(ElementTree.parse(tmp_path / "e.svg").getroot().findall(".//{*}polyline")) == 3
     assert run("exposure", "-", *options, input=HUMAN)[1] == out
     document = json.loads(run(*args, "--json")[1])
@@ -171,7 +177,7 @@ def test_exposure_prints_a_line_per_stretch(run, model, tmp_path):
         (("exposure", "/nowhere.txt"), "/nowhere.txt cannot be read: No such file"),
         (("trace", "replay", "/nowhere.jsonl"), "/nowhere.jsonl: the trace cannot be read"),
         (("snowball", "ab", "--errors", "0"), "errors must be between 1 and 32"),
-        (("snowball", "ab", "--temperature", "x"), "invalid float value"),
+        (("snowball", "ab", "--temperature", "x"), "--temperature must be a number, not 'x'"),
         (("snowball", "ab", "--errors", "3", "--at", "4"), "not allowed with"),
         (("snowball", "ab", "--at", "4,x"), "write numbers with commas"),
         (("snowball", "ab", "--svg", "/nowhere/s.svg"), "--svg: /nowhere/s.svg cannot be written"),

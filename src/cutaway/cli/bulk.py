@@ -35,6 +35,8 @@ def run(args: Namespace, options: dict[str, Any]) -> int:
     with open_input(args.input) as file:
         lines = Lines(file, salt)
         with Records(args.output, lines) as records:
+            if lines.done and not args.quiet:
+                say(f"{lines.done} of {lines.count} lines have their record already")
             if lines.done < lines.count:
                 _answer(args, options, lines, records)
     place, again = "", ""

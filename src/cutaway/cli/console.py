@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cutaway.cli.arguments import model_options
+from cutaway.cli.terminal.streams import in_one_file
 from cutaway.progress import Bar, say, tokens_done
 
 if TYPE_CHECKING:
@@ -26,11 +27,18 @@ class _Stoppable(Protocol):
 
 
 def load(args: Namespace) -> "LLM":
-    """The model that the arguments name, with a word on the terminal while it loads."""
+    """The model that the arguments name, with a line on the terminal while it loads."""
     with _while("loading the model …", show=not args.quiet):
         from cutaway.api.llm import LLM
 
-        return LLM(**model_options(args), progress=not args.quiet)
+        llm = LLM(**model_options(args), progress=not args.quiet)
+    wanted, context = getattr(args, "max_tokens", 0), llm.engine.limits.context_length
+    if wanted > context and not args.quiet:
+        say(
+            f"note: --max-tokens {wanted} is more than the context of {context} tokens, prompt "
+            "included: a text that fills it ends with context_full"
+        )
+    return llm
 
 
 @contextmanager
@@ -75,6 +83,12 @@ def stoppable(*running: _Stoppable) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def end_line(*, figures: bool) -> None:
+    """End the line of a text on a terminal, or where the figures that follow share its file."""
+    if sys.stdout.isatty() or (figures and in_one_file(sys.stdout, sys.stderr)):
+        print(flush=True)
 
 
 def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:

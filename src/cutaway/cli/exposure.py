@@ -12,20 +12,26 @@ from cutaway.errors import InputError
 if TYPE_CHECKING:
     from cutaway.rerun import Exposure
 
-_EPILOG = """
+_COLUMNS = """
+  after     tokens since the cut
+  reads     surprise of the human's tokens
+  writes    surprise of the model's own tokens
+  gap       writes - reads, with its 95 % confidence interval
+  entropy   of the next token: after the human's tokens, and after the model's own
+  drift     the second entropy minus the first, with its interval: 0 if the model's texts
+            were like the human's
+""".strip("\n")
+_EPILOG = f"""
 examples:
   cutaway exposure book.txt
   cutaway exposure book.txt --points 64 --tokens 128 --svg exposure.svg
   cutaway exposure book.txt --temperature 0.7 --top-p 0.9
 
-The text is cut at several points. After each, the model reads what the human wrote, and writes
-a continuation of its own from the same point. In bits, by tokens after the cut:
-  reads    surprise of the human's tokens
-  writes   surprise of its own tokens
-  gap      writes - reads, with the interval that holds it with 95 % confidence
-  expects  its entropy after the human's tokens, and after its own: the surprise it expects
-  drift    the second less the first, with its interval: 0 if its texts were like the human's
-Unless settings say otherwise, it draws from its own distribution (temperature 1, top-p 1).
+The text is cut at several points. After each cut the model reads what the human wrote
+(teacher forcing), and generates a continuation of its own from the same point. Means over the
+cuts, in bits:
+{_COLUMNS}
+By default the model samples from its own distribution (temperature 1, top-p 1).
 """
 _BAR = 12  # cells of the longest bar
 
@@ -35,9 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
     for flag, default, text in (
-        ("--points", 32, "at most so many cuts, which share no continuation"),
+        ("--points", 32, "at most N cuts, whose continuations do not overlap"),
         ("--before", 64, "tokens of the text before each cut"),
-        ("--tokens", 64, "tokens read and written after each cut"),
+        ("--tokens", 64, "tokens read and generated after each cut"),
     ):
         parser.add_argument(
             flag, type=int, default=default, metavar="N", help=f"{text}; default {default}"
@@ -95,9 +101,9 @@ def _report(done: "Exposure", style: Style) -> list[str]:
         expects = (f"{at[name].mean:7.2f}" for name in ("expects_human", "expects_own"))
         rows.append((span(part), *bars, f"{at['gap']!s:>20}", *expects, f"{at['drift']!s:>20}"))
     count, first = len(done.windows), done.windows[0]
-    told = f"{count} cuts, {len(first.context)} tokens before and {len(first.human)} after each"
-    head = ("after", "reads", "writes", f"{'gap':>20}", "expects", "    own", f"{'drift':>20}")
-    return [told, "", *table([head, *rows])]
+    title = f"{count} cuts, {len(first.context)} tokens before and {len(first.human)} after each"
+    head = ("after", "reads", "writes", f"{'gap':>20}", "entropy", "    own", f"{'drift':>20}")
+    return [title, "", *table([head, *rows]), "", *_COLUMNS.splitlines()]
 
 
 def _draw(path: str, done: "Exposure") -> None:

@@ -1,4 +1,4 @@
-"""What a mistake led to, as a table by distance from it.
+"""What followed a mistake, as a table by distance from it, and what its columns mean.
 
 Knows columns and bars. Refuses to know how the curves were measured.
 """
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 _BAR = 16  # cells of the longest bar
 
 EXPLAINED = """
-  said again   how far the next token's distribution is from the original's (KL, in bits), where
-               the original's own words follow the mistake
-  cost         how many bits more each of those words costs than it did
-  own words    the same distance, where each text goes on as it likes
+  after    tokens since the mistake
+  forced   KL divergence in bits between the distributions of the next token, with the
+           mistake and without it, where the original's tokens follow it (teacher forcing)
+  cost     how many bits more the original's token costs after the mistake
+  free     the same KL divergence, where the text goes on with its own tokens
 """.strip("\n")
+PARTED = "  parted   share of the texts whose token here is not the original's"
 
 
 def lines(
     style: Style, forced: "Curve", cost: "Curve", free: "Curve", parted: "Curve | None" = None
 ) -> list[str]:
-    """Means by distance; a curve may end before the others do."""
+    """Means by distance, then what the columns mean; a curve may end before the others do."""
     from cutaway.rerun import bands, span
 
     parts = bands(max(len(forced), len(free)))
@@ -32,11 +34,12 @@ def lines(
         [f"{part.mean():+6.2f}" if len(part) else "     -" for part in (cost[p] for p in parts)],
         _bars(style, free, forced, parts),
     ]
-    head = ["after", "said again", "  cost", "own words"]
+    head, notes = ["after", "forced", "  cost", "free"], ["", *EXPLAINED.splitlines()]
     if parted is not None:
         head.append("parted")
         columns.append([f"{parted[part].mean():6.0%}" for part in parts])
-    return table([head, *zip(map(span, parts), *columns, strict=True)])
+        notes.append(PARTED)
+    return [*table([head, *zip(map(span, parts), *columns, strict=True)]), *notes]
 
 
 def _bars(style: Style, curve: "Curve", other: "Curve", parts: list[slice]) -> list[str]:

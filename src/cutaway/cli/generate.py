@@ -1,6 +1,5 @@
 """``cutaway generate``: continue a text, or a file of texts. Only text goes to standard output."""
 
-import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -103,8 +102,10 @@ def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completio
     if several and not args.json:
         print(f"--- {place + 1} of {len(streams)} · seed {stream.sequence.seed} ---", flush=True)
     completion = console.write(stream, show=not args.json)
-    if not args.json and (several or sys.stdout.isatty()):
+    if several and not args.json:
         print(flush=True)
+    elif not args.json:
+        console.end_line(figures=not args.quiet)
     if not args.quiet:
         for note in completion.notes:
             say(f"note: {note}")

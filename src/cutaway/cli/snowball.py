@@ -1,11 +1,11 @@
-"""``cutaway snowball``: how one mistake grows in the text that follows it."""
+"""``cutaway snowball``: how one wrong token changes the text that follows it."""
 
 import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, fork_curves
-from cutaway.cli.fork_curves import EXPLAINED
+from cutaway.cli.fork_curves import EXPLAINED, PARTED
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import Style, clip, table
 
@@ -21,12 +21,18 @@ examples:
   cutaway snowball "The old lighthouse" --at 4,20 --rank 3 --temperature 0
   cutaway snowball "The old lighthouse" --svg snowball.svg
 
-A text is written; then, once for each mistake, again up to it, with the likeliest other token in
-its place, and on with the same luck. By distance from the mistake:
+A text is generated. Then, for each of several places: the same text up to there, another token in
+place of the original's (the mistake), and the continuation with the same luck. Tables are means
+over the mistakes, by distance from them:
 {EXPLAINED}
-  parted       the share of the texts whose word here is not the original's
+{PARTED}
 """
 _TEXT = 48  # cells of a continuation that are shown
+_FORKS = """
+  at        the step of the mistake, from 0
+  bits      surprise of the original's token, and of the mistake, under the model
+  rejoins   tokens until the text repeats 8 tokens in a row of the original; +N: found N later there
+""".strip("\n")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -36,17 +42,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--errors", type=int, metavar="N",
-        help="so many mistakes, spread over the first half of the text; default 8",
+        help="number of mistakes, spread over the first half of the text; default 8",
     )  # fmt: skip
     where.add_argument(
-        "--at", type=arguments.ids, metavar="STEP,STEP", help="at these steps instead, from 0"
+        "--at",
+        type=arguments.ids,
+        metavar="STEP,STEP",
+        help="make the mistakes at these steps, from 0",
     )
     parser.add_argument(
         "--rank", type=int, default=1, metavar="R",
-        help="take the R-th likeliest of the other tokens; default 1",
+        help="the mistake is the R-th likeliest other token; default 1",
     )  # fmt: skip
     parser.add_argument(
-        "--max-tokens", type=int, default=64, metavar="N", help="tokens of the text; default 64"
+        "--max-tokens", type=int, default=64, metavar="N", help="length of the text; default 64"
     )
     arguments.add_experiment_arguments(parser)
 
@@ -73,23 +82,23 @@ def run(args: Namespace) -> int:
 
 def _report(done: "Snowball", to_text: "Callable[[Sequence[int]], str]", style: Style) -> list[str]:
     text, count = done.original, len(done.forks)
-    told = f"{count} mistakes" if count > 1 else "1 mistake"
-    lines = [f"{text.text!r}", f"{len(text.token_ids)} tokens, seed {text.seed}, {told}", ""]
-    head = (" at", "instead of", "bits", "mistake", "bits", "then", "meets again")
+    mistakes = f"{count} mistakes" if count > 1 else "1 mistake"
+    lines = [f"{text.text!r}", f"{len(text.token_ids)} tokens, seed {text.seed}, {mistakes}", ""]
+    head = (" at", "original", "bits", "mistake", "bits", "then", "rejoins")
     rows = [
         (
             f"{fork.at:3d}", repr(to_text([fork.instead_of])), f"{fork.instead_bits:4.1f}",
             repr(to_text([fork.token_id])), f"{fork.bits:4.1f}",
-            clip(repr(to_text(fork.token_ids)), _TEXT), _reconvergence(fork),
+            clip(repr(to_text(fork.token_ids)), _TEXT), _rejoins(fork),
         )
         for fork in done.forks
     ]  # fmt: skip
     forced, cost, free = (done.mean(name) for name in ("forced", "cost", "free"))
     curves = fork_curves.lines(style, forced, cost, free, done.parted)
-    return [*lines, *table([head, *rows]), "", *curves]
+    return [*lines, *table([head, *rows]), "", *_FORKS.splitlines(), "", *curves]
 
 
-def _reconvergence(fork: "Fork") -> str:
+def _rejoins(fork: "Fork") -> str:
     if fork.reconvergence is None:
         return "-"
     shift = f", {fork.reconvergence.shift:+d}" if fork.reconvergence.shift else ""
@@ -100,7 +109,7 @@ def _draw(path: str, done: "Snowball") -> None:
     from cutaway.cli import svg
     from cutaway.rerun import bands
 
-    shown = {"said again": "forced", "own words": "free"}
-    lines = {name: done.by_position(curve) for name, curve in shown.items()}
+    shown = ("forced", "free")
+    lines = {name: done.by_position(name) for name in shown}
     title = f"How a mistake grows: KL after {len(done.forks)} mistakes"
     svg.write(path, svg.chart(title, "tokens after the mistake", bands(done.horizon), lines))

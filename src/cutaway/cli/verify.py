@@ -1,4 +1,4 @@
-"""``cutaway verify``: the bits contract, proven for a model on this machine.
+"""``cutaway verify``: whether a model's logits are bit-identical however they are computed.
 
 Knows a table, a JSON document and progress on a terminal. Refuses to know what is varied.
 """
@@ -7,13 +7,23 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from shutil import get_terminal_size
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments
 from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import clip
 from cutaway.errors import InputError
-from cutaway.measure.verify import THREADS, Check, checks, instruction_set
+from cutaway.measure.verify import (
+    CUTS,
+    ROWS_PER_CALL,
+    THREADS,
+    Check,
+    checks,
+    instruction_set,
+)
+from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.backends import Backend
@@ -24,10 +34,11 @@ examples:
   cutaway verify -m model.gguf --threads 1,2,8
   cutaway verify --json
 
-One text of 300 tokens is computed in many ways: cut into calls of different sizes, beside other
-sequences, in other KV blocks, with other numbers of threads, on every instruction set of this
-machine. Its logits must be the same to the last bit. The control changes the text's first token,
-and must differ. Exit code 1 if any bit differs that must not.
+The logits of one text of 300 tokens are computed in about 30 ways: with the prompt cut into
+different chunks, beside other sequences in the batch, in other KV blocks, with other numbers of
+threads, and on every instruction set of this machine. They must be equal to the last bit. One more
+check, the control, changes the first token, and must differ. It takes half a minute to a few
+minutes. Exit code 1 if a check fails.
 """
 
 _SAMPLE = (
@@ -35,6 +46,8 @@ _SAMPLE = (
     "machine see when it reads this? 3.14159 * 2 = 6.28318; def f(x): return x ** 2 — déjà vu, "
     "日本語. She opened the old box, counted forty-two coins, and wrote the sum into her book. "
 )
+_EVERY_MACHINE = len(ROWS_PER_CALL) + len(CUTS) + 8
+"""Checks that need neither more threads nor another instruction set."""
 _CONTEXT = 1024  # enough for the text and its neighbours; a model's whole context costs memory
 
 
@@ -65,8 +78,11 @@ def run(args: Namespace) -> int:
 
     path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
     name, started = model_name(path, args.quantize), perf_counter()
+    if not args.quiet:
+        say(f"checking {name}; this takes half a minute to a few minutes")
     source = checks(_loader(path, args.quantize), _sample(path), tiers(), args.threads)
-    done = list(_shown(source, not args.quiet and sys.stderr.isatty()))
+    total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
+    done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
     if args.json:
         streams.print_json({
@@ -105,12 +121,13 @@ def _sample(path: Path) -> list[int]:
         return Tokenizer.from_gguf(file.metadata).encode(_SAMPLE)
 
 
-def _shown(source: Iterable[Check], show: bool) -> Iterator[Check]:
+def _shown(source: Iterable[Check], total: int, *, show: bool) -> Iterator[Check]:
     """Pass the checks on, with the latest on the terminal while the next is computed."""
+    columns = get_terminal_size().columns
     for count, check in enumerate(source, 1):
         if show:
-            line = f"{count} checks; {check.varied}: {check.value}"
-            print(f"\r\x1b[K{line:.78}", end="", file=sys.stderr, flush=True)
+            line = f"  {count} of about {total} checks done; {check.varied}: {check.value}"
+            print(f"\r\x1b[K{clip(line, columns - 1)}", end="", file=sys.stderr, flush=True)
         yield check
     if show:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -29,6 +29,14 @@ def _unwritable() -> TextIO:
     return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
+def in_one_file(a: TextIO, b: TextIO) -> bool:
+    """Whether two streams are written to the same file, pipe or terminal."""
+    try:
+        return os.path.samestat(os.fstat(a.fileno()), os.fstat(b.fileno()))
+    except OSError:  # not every stream is a file: io.UnsupportedOperation
+        return False
+
+
 def print_json(document: Any) -> None:
     """One JSON document on standard output, in characters that its encoding has."""
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")

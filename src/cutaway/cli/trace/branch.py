@@ -1,6 +1,5 @@
 """``cutaway trace branch``: another token at one step, and what becomes of the text."""
 
-import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from cutaway.cli import arguments, console, figures
@@ -58,8 +57,8 @@ def run(args: Namespace) -> int:
         done = console.write(stream, show=not args.json)
     if args.json:
         streams.print_json(figures.document(done, args.price))
-    elif sys.stdout.isatty():
-        print(flush=True)
+    else:
+        console.end_line(figures=not args.quiet)
     if not args.quiet:
         say(figures.statistics(done, args.price))
     return 130 if done.finish_reason == "aborted" else 0

@@ -22,8 +22,8 @@ examples:
   cutaway trace diff run.jsonl other.jsonl --json
   cutaway trace diff run.jsonl fork.jsonl -m smollm2
 
-The files are enough: bits are each text's surprise under its own model. With -m, that model tells
-where B's first other token leads, by distance from it; A is the original, B's token the mistake:
+The files are enough: bits are the surprise of each text under its own model. With -m, that model
+measures what follows the first token in which B differs (the mistake; A is the original):
 {EXPLAINED}
 """
 

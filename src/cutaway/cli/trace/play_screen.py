@@ -3,9 +3,10 @@
 Knows the layout and the keys. Refuses to know terminals: lines go out, names of keys come in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from textwrap import wrap
 
 from cutaway.cli.terminal.drawing import DIM, PLAIN, REVERSE, Line, Style, clip, width, window
 from cutaway.cli.trace import play_lines
@@ -18,23 +19,27 @@ _LABEL = 17  # cells before a sparkline
 _MOVES = {
     "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,
 }  # fmt: skip
-_KEYS = "q quit · ? help · ←/→ step · ↑/↓ scroll · e uncertain · r rank≠1 · x end"
+_KEYS = ("q quit", "? help", "←/→ step", "↑/↓ scroll", "e uncertain", "r rank≠1", "x end")
 _HELP = (
-    "←  →            a step back, a step on",
-    "shift + ←  →    ten steps; page up and page down do the same",
-    "Home  End       the first step, the last step",
-    "↑  ↓            scroll the candidates",
-    "e  E            next, previous step at which no token had one half",
-    "r  R            … whose token was not the likeliest",
-    "x  X            … at which the end token survived the chain",
-    "?               this help, and back",
-    "q  Ctrl-C       leave",
-    "",
-    "●  the token of the step   ○  drawn, but another was given   K  removed by that stage",
-    "model  under the model's own logits      final  among the survivors of the chain",
-    "bits   −log2 of model: 0 to 8 and more, as height and colour",
-    "end    probability of the end token: full is 100%, a quarter less is ten times less",
+    ("←  →", "one step back, one on"),
+    ("PgUp PgDn", "ten steps; or shift + arrow"),
+    ("Home  End", "the first, the last step"),
+    ("↑  ↓", "scroll the candidates"),
+    ("e", "next step where no token has a probability of 0.5"),
+    ("r", "next step with rank above 1"),
+    ("x", "next step where the end token survived the chain"),
+    ("E  R  X", "the same, backwards"),
+    ("?", "show or leave this help"),
+    ("q  Ctrl-C", "quit"),
+    ("●", "the token of the step"),
+    ("○", "drawn; another was forced"),
+    ("K", "removed by that stage"),
+    ("model", "probability under the model's own logits"),
+    ("final", "probability after the chain"),
+    ("bits", "surprise, −log2 of model; height and colour: 0 to 8"),
+    ("end", "probability of the end token; a quarter lower is ten times less"),
 )
+_HELP_INDENT = 11
 
 
 @dataclass
@@ -107,12 +112,30 @@ def frame(player: Player, columns: int, rows: int, style: Style) -> list[str]:
     if player.last < 0:
         lines: list[Line] = [[(" no step on record yet", PLAIN)]]
     elif player.helping:
-        lines = [[(f" {line}", PLAIN)] for line in _HELP]
+        lines = [[(f" {line}", PLAIN)] for line in _help(columns, style)]
     else:
         lines = _step(player, columns, rows - 1, style)
     lines = lines[: rows - 1] + [[]] * (rows - 1 - len(lines))
-    lines.append([(f" {player.message or _KEYS}", DIM)])
+    lines.append([(f" {player.message or _keys(columns, style)}", DIM)])
     return [style.render(line, columns) for line in lines[-rows:]]
+
+
+def _help(columns: int, style: Style) -> Iterator[str]:
+    """What each key does and each sign means."""
+    for sign, text in _HELP:
+        line = style.text(f"{sign:<{_HELP_INDENT}}{text}")
+        yield from wrap(line, max(columns - 2, 16), subsequent_indent=" " * _HELP_INDENT)
+
+
+def _keys(columns: int, style: Style) -> str:
+    """The commonest keys, as many as fit."""
+    shown = _KEYS[0]
+    for key in _KEYS[1:]:
+        longer = f"{shown} · {key}"
+        if width(style.text(longer)) >= columns:
+            break
+        shown = longer
+    return shown
 
 
 def _step(player: Player, columns: int, rows: int, style: Style) -> list[Line]:

@@ -12,15 +12,20 @@ if TYPE_CHECKING:
     from cutaway.rerun import Rescored
     from cutaway.trace import Trace
 
-_EPILOG = """
+_COLUMNS = """
+  bits      surprise of the token, -log2 of its probability under the model: recorded, and now
+  rank      1 is the likeliest token: recorded, and now
+  chain     surprise among the survivors of the sampling chain, "-" where it removed the token
+  instead   the token that the same luck would choose now, where it is another
+""".strip("\n")
+_EPILOG = f"""
 examples:
   cutaway trace rescore run.jsonl -m other.gguf
   cutaway trace rescore run.jsonl --temperature 1.2 --top-p 1
   cutaway trace rescore run.jsonl -m other.gguf --trace again.jsonl --json
 
-"bits" is a token's surprise, -log2 of its probability under the model itself; "chain", under the
-settings; "-" there: they removed it. "instead" is what the same luck would choose now, where that
-is another token. The new trace keeps as many candidates as the old, unless told otherwise.
+{_COLUMNS}
+A new trace (--trace) records as many candidates as the old, unless --candidates says otherwise.
 """
 _HEAD = ("step", "token", " bits", "  now", " rank", "  now", "chain", "  now", "instead")
 
@@ -65,7 +70,10 @@ def _report(trace: "Trace", done: "Rescored", name_of: Callable[[int], str]) -> 
         ))  # fmt: skip
     before, now = done.perplexity
     closing = f"perplexity {before:.3f} on record, {now:.3f} now; the same luck would choose "
-    return [*drawing.table([_HEAD, *rows]), "", f"{closing}{done.agreement:.0%} of them again"]
+    return [
+        *drawing.table([_HEAD, *rows]), "", *_COLUMNS.splitlines(), "",
+        f"{closing}{done.agreement:.0%} of them again",
+    ]  # fmt: skip
 
 
 def _bits(bits: float | None) -> str:
