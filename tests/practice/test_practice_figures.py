@@ -31,14 +31,6 @@ logits = st.lists(st.integers(-400, 400).map(lambda n: n / 100), min_size=2, max
 starts = st.builds(start_of, logits, st.integers(0, 2**64 - 1), st.integers(0, 10_000))
 
 
-def test_the_sample_is_that_of_the_lesson():
-    pure = outcome(SAMPLE)
-    assert [f"{p:.3f}" for p in pure.shares.values()] == [
-        "0.446", "0.271", "0.164", "0.060", "0.037", "0.022"
-    ]  # fmt: skip
-    assert f"{pure.entropy:.1f}" == "2.0"
-
-
 def test_the_samples_luck_makes_the_ways_differ():
     drawn = [row[1] for row in comparison(SAMPLE).rows]
     assert drawn == ["mat", "‹eos›", "sofa", "roof", "mat", "‹eos›"]
@@ -48,12 +40,14 @@ def test_the_samples_luck_makes_the_ways_differ():
 @given(starts)
 def test_every_solution_is_that_on_paper(start):
     for exercise, right in zip(exercises(start, QUICK), solutions(start), strict=True):
+        assert exercise.answer.judge(exercise.answer.solution).right, exercise.question
         if isinstance(right, str):
             assert exercise.answer.solution == right, exercise.question
         else:
             assert exercise.answer.values == pytest.approx(right, rel=1e-6), exercise.question
 
 
+@settings(max_examples=60)
 @given(starts, st.sampled_from(sorted(WAYS)))
 def test_every_way_draws_and_keeps_what_it_does_on_paper(start, way):
     made = outcome(start, **WAYS[way])
@@ -89,13 +83,6 @@ def test_a_thousand_draws_are_the_first_of_a_thousand_samples():
     for n in range(200):
         by_hand[pick(replace(SAMPLE, seed=derive_seed(SAMPLE.seed, n)))] += 1
     assert draws(SAMPLE, 200) == tuple(by_hand)
-
-
-def test_a_thousand_draws_come_as_softmax_says():
-    start = start_of(SAMPLE.logits, seed=1)
-    for row, count in enumerate(draws(start, 1000)):
-        p = shares(start)[row]
-        assert abs(count - 1000 * p) < 4 * (1000 * p * (1 - p)) ** 0.5
 
 
 def cells(table, head):
@@ -168,6 +155,7 @@ def test_every_draw_is_explained_as_on_paper(start):
                     assert float(cells(table, total)[name]) == pytest.approx(both, abs=0.0151)
 
 
+@settings(max_examples=30)
 @given(starts)
 def test_what_is_said_to_have_changed_has(start):
     pure = start.names[pick(start)]
