@@ -11,13 +11,20 @@
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from cutaway.trace import Trace, diff_texts
+from cutaway.trace import Trace, diff_texts, why
 from cutaway.trace.differences import _common_runs
+from cutaway.trace.endings import status_sentence
 
+ENDS = (
+    ("end_token", 2976), ("stop_token", 28), ("stop_string", "\n\n"), ("max_tokens", None),
+    ("context_full", None), ("aborted", None),
+)  # fmt: skip
+CHAINS = ("penalties", "biased", "llama.cpp")
 DATA = Path(__file__).parents[1] / "web" / "data"
 
 
@@ -26,6 +33,24 @@ def difference() -> dict[str, Any]:
     found = diff_texts(*(Trace.read(DATA / name) for name in ("first.jsonl", "six.jsonl")))
     plain: dict[str, Any] = json.loads(json.dumps(found.to_dict()))
     return plain
+
+
+def sentences() -> dict[str, Any]:
+    """``sentences.json``: why each trace ended, and every step of it, in words."""
+    cases: dict[str, Any] = {}
+    for name in ("first.jsonl", "six.jsonl", *(f"chains/{c}.jsonl" for c in CHAINS)):
+        trace = Trace.read(DATA / name)
+        answer = why(trace)
+        moments = [status_sentence(trace, moment) for moment in answer.moments]
+        cases[name] = {"why": answer.sentence, "moments": moments}
+    first = Trace.read(DATA / "first.jsonl")
+    assert first.end is not None
+    cases["ends"] = []
+    for reason, matched in ENDS:
+        end = replace(first.end, reason=reason, matched=matched, error=None)
+        sentence = why(replace(first, end=end)).sentence
+        cases["ends"].append({"reason": reason, "matched": matched, "why": sentence})
+    return cases
 
 
 def meetings() -> list[dict[str, Any]]:
@@ -60,6 +85,8 @@ def _edited(text: list[int], draw: Random) -> list[int]:
     return edited
 
 
+FOUND = {"diff": difference, "meetings": meetings, "sentences": sentences}
+
 if __name__ == "__main__":
-    for name, made in (("diff", difference()), ("meetings", meetings())):
-        (DATA / f"{name}.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
+    for name, made in FOUND.items():
+        (DATA / f"{name}.json").write_text(json.dumps(made(), separators=(",", ":")) + "\n")

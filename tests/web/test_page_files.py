@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from cutaway.trace import Parent, Trace, diff_texts
 from support.page_modules import in_node
-from support.web_data import DATA, difference, meetings
+from support.web_data import DATA, FOUND
 
 NAMES = ("first.jsonl", "six.jsonl")
 
@@ -52,6 +52,6 @@ def test_a_fork_that_the_page_saved_names_its_parent(saved):
     assert not diff_texts(six, first).is_fork
 
 
-def test_what_the_page_is_held_against_is_what_python_finds():
-    assert json.loads((DATA / "diff.json").read_text()) == difference()
-    assert json.loads((DATA / "meetings.json").read_text()) == meetings()
+@pytest.mark.parametrize("name", FOUND)
+def test_what_the_page_is_held_against_is_what_python_finds(name):
+    assert json.loads((DATA / f"{name}.json").read_text()) == FOUND[name]()

@@ -1,4 +1,4 @@
-"""What the page takes from Python once: the stages of the chain, the presets' orders, styles.
+"""What the page takes from Python: stages, the presets' orders, styles, and words on the end.
 
 The served page and the file that ``to_html`` writes both hold it as JSON, so that no script names
 a stage.
@@ -6,6 +6,7 @@ a stage.
 
 from cutaway.sampling import PRESETS
 from cutaway.trace.figures import stage_letter
+from cutaway.trace.phrases import phrases
 from cutaway.trace.record import Json
 
 
@@ -17,6 +18,7 @@ def catalogue() -> Json:
               how far a slider goes
     presets   name → names of stages, in the order in which they run
     styles    settings under one name
+    phrases   why a text ended, with places for figures
     """
     return {
         "stages": [
@@ -24,6 +26,7 @@ def catalogue() -> Json:
         ],
         "presets": {name: list(order) for name, order in PRESETS.items()},
         "styles": list(_STYLES),
+        "phrases": phrases(),
     }
 
 

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutaway.trace.figures import chosen, ordinal, percent, probability, stage_label
+from cutaway.trace.phrases import phrase
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Candidate, Step
 
 CLOSEST = 5
 UNKNOWN = "an unknown stage"
 """What removed a token whose record does not say."""
-_GIVEN = "; the token of this step was given, not drawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,64 +125,51 @@ def _score(c: Candidate) -> float:
 
 def outcome_phrase(outcome: str) -> str:
     """What became of the end token, in words."""
-    known = {
-        "drawn": "was drawn",
-        "forced": "had no say, since a token was given",
-        "lost": "survived and lost the draw",
-    }
-    return known.get(outcome, f"was removed by {outcome}")
+    known = outcome in ("drawn", "forced", "lost")
+    return phrase(outcome) if known else phrase("removed", stage=outcome)
 
 
 def status_sentence(trace: Trace, moment: EndTokenStatus) -> str:
     """One moment for a person."""
-    likeliest = "likeliest" if moment.rank == 1 else f"{ordinal(moment.rank)} likeliest"
-    step = trace.steps[moment.index]
-    changed = f" (bias and penalties added {moment.delta:+.2f})" if moment.delta else ""
-    return (
-        f"step {moment.index}: the end token was the {likeliest} with "
-        f"{percent(moment.probability)}{changed}{_what_became(trace, step, moment)}"
+    return phrase(
+        "status",
+        step=moment.index,
+        rank=_rank(moment.rank),
+        share=percent(moment.probability),
+        changed=phrase("changed", delta=f"{moment.delta:+.2f}") if moment.delta else "",
+        became=_what_became(trace, trace.steps[moment.index], moment),
     )
+
+
+def _rank(rank: int) -> str:
+    return phrase("likeliest") if rank == 1 else phrase("nth likeliest", nth=ordinal(rank))
 
 
 def _what_became(trace: Trace, step: Step, moment: EndTokenStatus) -> str:
     if moment.outcome == "drawn":
-        on = step is not trace.steps[-1]
-        return ", and was drawn" + ("; the text went on past it" if on else "")
+        return phrase("it was drawn" if step is trace.steps[-1] else "drawn and passed")
     if moment.outcome == "forced":
         would = step.own in trace.head.end_ids and step.token_id != step.own
-        return "; another token was given, or it would have been drawn" if would else _GIVEN
+        return phrase("given instead" if would else "given")
     if moment.outcome != "lost":
-        return f"; {moment.outcome} removed it"
-    survived = f", and survived the chain with {percent(moment.final_probability)}"
-    if chosen(step).luck is None:
-        return f"{survived}; the likeliest is taken, and it was {moment.margin_nats:.2f} behind"
-    return f"{survived}; it lost the draw by {moment.margin_nats:.2f}"
+        return phrase("a stage removed it", stage=moment.outcome)
+    name = "not the likeliest" if chosen(step).luck is None else "lost the draw"
+    share, margin = percent(moment.final_probability), f"{moment.margin_nats:.2f}"
+    return phrase(name, share=share, margin=margin)
 
 
 def _sentence(trace: Trace) -> str:
     end, count = trace.end, len(trace.steps)
     if end is None:
-        return "The record has no end: the run was cut short, or is still going on."
-    tokens = f"{count} token{'s' * (count != 1)}"
-    reasons = {
-        "end_token": f"the end token {_name(trace)} was {_came(trace)}",
-        "stop_token": f"the stop token {_name(trace)} was {_came(trace)}",
-        "stop_string": f"the text reached the stop string {end.matched!r}",
-        "max_tokens": f"it had {tokens}, which is max_tokens",
-        "context_full": f"the context was full after {tokens}",
-        "aborted": f"it was aborted after {tokens}",
-        "error": f"of an error after {tokens}: {end.error}",
-    }
-    return f"It ended because {reasons.get(end.reason, end.reason)}."
-
-
-def _name(trace: Trace) -> str:
-    matched = trace.end.matched if trace.end else None
-    return repr(trace.name_of(matched)) if isinstance(matched, int) else repr(matched)
+        return phrase("unfinished")
+    tokens = phrase("one token") if count == 1 else phrase("many tokens", count=count)
+    name = repr(trace.name_of(end.matched) if isinstance(end.matched, int) else end.matched)
+    figures = {"tokens": tokens, "name": name, "came": _came(trace), "error": end.error}
+    return phrase("ended", reason=phrase(end.reason, **figures))
 
 
 def _came(trace: Trace) -> str:
     if not trace.steps:
-        return "reached"
+        return phrase("reached")
     step = trace.steps[-1]
-    return f"{'given' if step.source == 'forced' else 'drawn'} at step {step.index}"
+    return phrase("given at" if step.source == "forced" else "drawn at", step=step.index)

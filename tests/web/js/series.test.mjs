@@ -7,7 +7,8 @@ import { columnsOf } from "../../../src/cutaway/web/js/figures/columns.js";
 import { Series, seriesOf } from "../../../src/cutaway/web/js/figures/series.js";
 import { whyItWentOn } from "../../../src/cutaway/web/js/figures/end-explanation.js";
 import { Trace } from "../../../src/cutaway/web/js/state/trace.js";
-import { closest, endMoment, stepView } from "../../../src/cutaway/web/js/figures/views.js";
+import { closest, endMoment } from "../../../src/cutaway/web/js/figures/endings.js";
+import { stepView } from "../../../src/cutaway/web/js/figures/step-view.js";
 import { opened } from "./runs.mjs";
 
 test("the figures are those of the steps' views", () => {

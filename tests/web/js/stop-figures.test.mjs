@@ -74,6 +74,6 @@ test("what changed: at that step, where the texts part, how both ended", () => {
   const [there, parted, both] = changes(original, again);
   assert.match(there, /^At step 1 the end token was removed by top-k 2; now it was drawn \(.*: 30\.0%\)\.$/);
   assert.match(parted, /part at step 1: the first has “t3 ”, this one “t9 ”/);
-  assert.match(both, /^Before: It ended because it had 3 tokens, .* Now: .* the end token “t9 ” came at step 1\.$/);
+  assert.match(both, /^Before: It ended because it had 3 tokens, .* Now: .* the end token 't9␣' was drawn at step 1\.$/);
   assert.match(changes(original, { ...original, at: 1 })[1], /the same tokens/);
 });

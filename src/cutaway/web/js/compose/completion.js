@@ -9,7 +9,7 @@ import { el, replace } from "../parts/dom.js";
 import { Following } from "./following.js";
 import { ending, root } from "../state/conversation.js";
 import { View } from "../parts/view.js";
-import { endedByToken } from "../figures/views.js";
+import { endedByToken } from "../figures/endings.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 

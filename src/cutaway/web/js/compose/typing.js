@@ -14,7 +14,7 @@ import { Following } from "./following.js";
 import { MOST_OFFERS, offers, openStep, picks } from "../figures/next-token.js";
 import { sentence } from "../state/session.js";
 import { View } from "../parts/view.js";
-import { endedByToken, whySentence } from "../figures/views.js";
+import { endedByToken, whySentence } from "../figures/endings.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Step } from "../state/trace.js" */
 /** @import { Offer } from "../figures/next-token.js" */

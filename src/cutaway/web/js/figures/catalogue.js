@@ -1,6 +1,6 @@
 /**
  * What Python says once for the page: the stages of the chain and their settings, the presets'
- * orders, styles. It stands in the document as JSON (trace/catalogue.py), so that a new stage is
+ * orders, styles, and the words on why a text ended. It stands in the document as JSON (trace/catalogue.py), so that a new stage is
  * no work here.
  */
 
@@ -15,7 +15,8 @@
  *   params: Param[]}} StageEntry
  *
  * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
- * @typedef {{stages: StageEntry[], presets: Record<string, string[]>, styles: Style[]}} Catalogue
+ * @typedef {{stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
+ *   phrases: Record<string, string>}} Catalogue
  */
 
 /** @type {Catalogue} */
@@ -24,6 +25,13 @@ const catalogue = JSON.parse(document.querySelector("#catalogue")?.textContent ?
 export const stages = catalogue.stages;
 export const presets = catalogue.presets;
 export const styles = catalogue.styles;
+
+/**
+ * @param {string} name @param {Record<string, string | number>} [figures]
+ * @returns {string} Python's phrase of this name with its figures
+ */
+export const phrase = (name, figures = {}) =>
+  (catalogue.phrases[name] ?? name).replaceAll(/\{(\w+)\}/g, (_, place) => String(figures[place] ?? ""));
 
 /** @type {Map<string, StageEntry>} */
 export const stageNamed = new Map(stages.map((stage) => [stage.name, stage]));

@@ -4,7 +4,7 @@
  */
 
 import { percent, thousands } from "./numbers.js";
-import { outcomePhrase } from "./views.js";
+import { outcomePhrase } from "./endings.js";
 /** @import { Series, Outcome } from "./series.js" */
 
 /** Outcomes in which no stage was in the way. */

@@ -4,9 +4,9 @@
  */
 
 import { LN2, bits } from "./numbers.js";
-import { endMoment } from "./views.js";
+import { endMoment } from "./endings.js";
 /** @import { Trace, Step } from "../state/trace.js" */
-/** @import { EndMoment } from "./views.js" */
+/** @import { EndMoment } from "./endings.js" */
 
 /** The phases of a turn, in the order in which they come. */
 export const PHASES = /** @type {const} */ (["schedule", "run", "sample"]);

@@ -4,9 +4,9 @@
  */
 
 import { percent } from "../figures/numbers.js";
-import { endMoment, endedByToken, outcomePhrase, whySentence } from "../figures/views.js";
+import { endMoment, endedByToken, outcomePhrase, whySentence } from "../figures/endings.js";
 /** @import { Trace } from "../state/trace.js" */
-/** @import { EndMoment } from "../figures/views.js" */
+/** @import { EndMoment } from "../figures/endings.js" */
 /** @import { Run } from "../state/store.js" */
 
 /** Top-k as the slider has it; 0 keeps all. */

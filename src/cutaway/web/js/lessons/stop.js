@@ -10,9 +10,9 @@ import { sampleButton } from "./sample.js";
 import { KEEPS, byLetter, changes, diagnosis, goneOn, isGreedy, likeliest, momentsOf, rerunOf, within,
   withinSentence } from "./stop-figures.js";
 import { View } from "../parts/view.js";
-import { momentSentence, outcomePhrase, whySentence } from "../figures/views.js";
+import { momentSentence, outcomePhrase, whySentence } from "../figures/endings.js";
 /** @import { Run } from "../state/store.js" */
-/** @import { EndMoment } from "../figures/views.js" */
+/** @import { EndMoment } from "../figures/endings.js" */
 
 const WIDE = 720;
 const HIGH = 90;
@@ -79,7 +79,7 @@ export class StopLesson extends View {
     replace(this.why, el("p", {}, whySentence(trace)), el("p", { class: "verdict" }, diagnosis(trace)));
     replace(this.chart, this.drawing(moments, trace.steps.length));
     replace(this.key, ...outcomes(moments));
-    replace(this.moment, best && `Likeliest ending — ${momentSentence(best)}.`);
+    replace(this.moment, best && `Likeliest ending — ${momentSentence(trace, best)}.`);
     this.again.hidden = !best;
     this.keep.disabled = !best;
     this.slide();
@@ -136,7 +136,7 @@ export class StopLesson extends View {
     if (!trace || !moment) return replace(this.readout);
     const x = (LEFT + ((moment.index + 0.5) * (WIDE - LEFT)) / trace.steps.length).toFixed(2);
     this.cursor.setAttribute("d", `M${x} 4V${HIGH + LANE + 10}`);
-    const text = `Selected, ${momentSentence(moment)}.`;
+    const text = `Selected, ${momentSentence(trace, moment)}.`;
     if (this.readout.textContent !== text) replace(this.readout, text);
   }
 

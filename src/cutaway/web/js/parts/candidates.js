@@ -7,7 +7,7 @@
 
 import { el, svg } from "./dom.js";
 import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
-/** @import { StepView, CandidateView } from "../figures/views.js" */
+/** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
 const WIDE = 160; // of the drawing of a score
 const FARTHEST = 12; // nats below the winner at which the drawing ends at the latest

@@ -4,10 +4,10 @@
 
 import { el, replace } from "./dom.js";
 import { memory, percent, thousands, visible } from "../figures/numbers.js";
-import { isUncertain, stepView } from "../figures/views.js";
+import { isUncertain, stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
-/** @import { StepView } from "../figures/views.js" */
+/** @import { StepView } from "../figures/step-view.js" */
 
 /** @type {Record<string, string>} */
 const SOURCES = {

@@ -5,7 +5,8 @@
  */
 
 import { el, replace } from "./dom.js";
-import { endMoment, isUncertain } from "../figures/views.js";
+import { endMoment } from "../figures/endings.js";
+import { isUncertain } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step, Trace } from "../state/trace.js" */
 

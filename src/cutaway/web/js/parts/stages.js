@@ -7,7 +7,7 @@ import { el } from "./dom.js";
 import { hue, percent, signed, thousands, visible } from "../figures/numbers.js";
 import { stageProbabilities } from "../figures/stage-probabilities.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
-/** @import { StepView, StageView, CandidateView } from "../figures/views.js" */
+/** @import { StepView, StageView, CandidateView } from "../figures/step-view.js" */
 
 /**
  * @param {Trace} trace @param {StepView} view

@@ -9,7 +9,7 @@ import { memory, percent, visible } from "../figures/numbers.js";
 import { PHASE_COLOURS, allRows, fateColour } from "./rows.js";
 import { PHASES, seriesOf } from "../figures/series.js";
 import { View } from "./view.js";
-import { outcomePhrase } from "../figures/views.js";
+import { outcomePhrase } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Step } from "../state/trace.js" */
 

@@ -9,7 +9,7 @@ import { el, keepInSight, replace } from "./dom.js";
 import { visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
 import { cards, tellWay } from "./stages.js";
-import { stepView } from "../figures/views.js";
+import { stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
 

@@ -5,12 +5,12 @@
 
 import { labelOf, numbersOf } from "../figures/catalogue.js";
 import { percent, probability, short, thousands, visible } from "../figures/numbers.js";
-import { stepView } from "../figures/views.js";
+import { stepView } from "../figures/step-view.js";
 import { sentence } from "../state/session.js";
 import { el, replace } from "./dom.js";
 import { View } from "./view.js";
 /** @import { Param } from "../figures/catalogue.js" */
-/** @import { CandidateView } from "../figures/views.js" */
+/** @import { CandidateView } from "../figures/step-view.js" */
 /** @import { Trace, Step } from "../state/trace.js" */
 
 const SLIDERS = numbersOf(() => true);

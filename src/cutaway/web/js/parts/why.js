@@ -9,7 +9,7 @@ import { endRows, fateColour } from "./rows.js";
 import { seriesOf } from "../figures/series.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
 import { View } from "./view.js";
-import { closest, momentSentence, outcomePhrase, whySentence } from "../figures/views.js";
+import { closest, momentSentence, outcomePhrase, whySentence } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Run } from "../state/store.js" */
 
@@ -61,7 +61,7 @@ export class WhyPanel extends View {
     replace(this.words, ...(words.length ? words : ["No end token is on record."]).map((text) => el("p", {}, text)));
     replace(this.counts, ...countsOf(series));
     replace(this.moments, ...closest(run.trace, 5, series.moments).map((moment) =>
-      el("li", {}, el("button", { onclick: () => this.here.goTo(moment.index) }, momentSentence(moment)))));
+      el("li", {}, el("button", { onclick: () => this.here.goTo(moment.index) }, momentSentence(run.trace, moment)))));
   }
 }
 

@@ -1,0 +1,48 @@
+"""Why a text ended, in words with places for figures: the page fills in the same phrases."""
+
+_PHRASES = {
+    # What became of the end token at a step: "the end token was drawn".
+    "drawn": "was drawn",
+    "forced": "was not asked for, since a token was given",
+    "lost": "survived and lost the draw",
+    "removed": "was removed by {stage}",
+    # One step: how likely the end token was, and what became of it.
+    "status": "step {step}: the end token was the {rank} with {share}{changed}{became}",
+    "likeliest": "likeliest",
+    "nth likeliest": "{nth} likeliest",
+    "changed": " (bias and penalties added {delta})",
+    "it was drawn": ", and was drawn",
+    "drawn and passed": ", and was drawn; the text went on past it",
+    "given": "; the token of this step was given, not drawn",
+    "given instead": "; another token was given, or it would have been drawn",
+    "a stage removed it": "; {stage} removed it",
+    "lost the draw": ", and survived the chain with {share}; it lost the draw by {margin}",
+    "not the likeliest": (
+        ", and survived the chain with {share}; the likeliest is taken, and it was {margin} behind"
+    ),
+    # Which condition ended the text.
+    "unfinished": "The record has no end: the run was cut short, or is still going on.",
+    "ended": "It ended because {reason}.",
+    "end_token": "the end token {name} was {came}",
+    "stop_token": "the stop token {name} was {came}",
+    "stop_string": "the text reached the stop string {name}",
+    "max_tokens": "it had {tokens}, which is max_tokens",
+    "context_full": "the context was full after {tokens}",
+    "aborted": "it was aborted after {tokens}",
+    "error": "of an error after {tokens}: {error}",
+    "one token": "1 token",
+    "many tokens": "{count} tokens",
+    "reached": "reached",
+    "drawn at": "drawn at step {step}",
+    "given at": "given at step {step}",
+}
+
+
+def phrase(name: str, /, **figures: object) -> str:
+    """The phrase of this name, with its figures."""
+    return _PHRASES[name].format(**figures)
+
+
+def phrases() -> dict[str, str]:
+    """All of them by name, each place for a figure as "{name}"."""
+    return dict(_PHRASES)

@@ -1,0 +1,132 @@
+/**
+ * Why a text ended, and why not before: as trace/endings.py has it, in the same words, which come
+ * from there. Knows what follows from the record. Knows no document.
+ */
+
+import { phrase } from "./catalogue.js";
+import { ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
+/** @import { Trace, Step, Candidate } from "../state/trace.js" */
+
+/**
+ * How close one step came to ending the text; `behind`: by how much it lost the draw, in nats.
+ * @typedef {{index: number, probability: number, final: number, rank: number, delta: number,
+ *   outcome: string, letter: string, behind: number | null}} EndMoment
+ */
+
+/** @type {Record<string, string>} letters for what is no stage */
+const OUTCOMES = { drawn: "●", lost: "○", forced: "→", "an unknown stage": "?" };
+
+/**
+ * @param {Trace} trace @param {Step} step
+ * @returns {EndMoment | null} how close a step came to ending the text; null: nothing on record
+ */
+export function endMoment(trace, step) {
+  const ends = step.candidates.filter((c) => trace.head.end_ids.includes(c.id));
+  const [first] = ends;
+  if (!first) return null;
+  const best = ends.reduce((a, b) => (b.logit > a.logit ? b : a), first);
+  const alive = ends.filter((c) => c.final_logprob !== null);
+  const { outcome, letter, behind } = outcomeOf(trace, step, ends, alive);
+  return {
+    index: step.index,
+    probability: sum(ends.map((c) => probability(c.logit - step.log_sum_exp))),
+    final: sum(alive.map((c) => probability(c.final_logprob ?? 0))),
+    rank: best.rank,
+    delta: best.delta,
+    outcome,
+    letter: letter ?? OUTCOMES[outcome] ?? "?",
+    behind,
+  };
+}
+
+/**
+ * @param {Trace} trace @param {Step} step @param {Candidate[]} ends @param {Candidate[]} alive
+ * @returns {{outcome: string, letter?: string, behind: number | null}}
+ */
+function outcomeOf(trace, step, ends, alive) {
+  if (trace.head.end_ids.includes(step.token_id)) {
+    return { outcome: step.source === "forced" ? "forced" : "drawn", behind: null };
+  }
+  if (!alive.length) {
+    const stages = ends.flatMap((c) => (c.removed_by === null ? [] : [c.removed_by]));
+    const last = stages.length ? trace.head.chain[Math.max(...stages)] : undefined;
+    if (!last) return { outcome: "an unknown stage", behind: null };
+    return { outcome: stageLabel(last), letter: stageLetter(last), behind: null };
+  }
+  if (step.source === "forced") return { outcome: "forced", behind: null };
+  const chosen = step.candidates.find((c) => c.id === step.token_id);
+  return { outcome: "lost", behind: (chosen ? score(chosen) : 0) - Math.max(...alive.map(score)) };
+}
+
+/** @param {Candidate} c @returns {number} what the draw compares, up to a constant */
+export const score = (c) => (c.final_logprob ?? 0) + (c.luck ?? 0);
+
+/** @param {Trace} trace @returns {boolean} whether the last token ended it, and is no part of it */
+export const endedByToken = (trace) =>
+  trace.end !== null && ["end_token", "stop_token"].includes(trace.end.reason);
+
+/**
+ * @param {Trace} trace @param {number} count
+ * @param {(EndMoment | null)[]} moments of every step, for whoever has them already
+ * @returns {EndMoment[]} closest to ending before
+ */
+export function closest(trace, count = 5, moments = trace.steps.map((step) => endMoment(trace, step))) {
+  return (endedByToken(trace) ? moments.slice(0, -1) : moments)
+    .flatMap((moment) => moment ?? [])
+    .sort((a, b) => b.probability - a.probability)
+    .slice(0, count);
+}
+
+// -- in words -------------------------------------------------------------------------------------
+
+/** @param {string} outcome @returns {string} what became of the end token */
+export const outcomePhrase = (outcome) =>
+  ["drawn", "forced", "lost"].includes(outcome) ? phrase(outcome) : phrase("removed", { stage: outcome });
+
+/** @param {Trace} trace @returns {string} which condition ended it */
+export function whySentence(trace) {
+  const { end } = trace;
+  const count = trace.steps.length;
+  if (!end) return phrase("unfinished");
+  const tokens = count === 1 ? phrase("one token") : phrase("many tokens", { count });
+  const matched = typeof end.matched === "number" ? trace.nameOf(end.matched) : String(end.matched);
+  const figures = { tokens, name: `'${visible(matched)}'`, came: came(trace), error: end.error ?? "" };
+  return phrase("ended", { reason: phrase(end.reason, figures) });
+}
+
+/** @param {Trace} trace @returns {string} how its last token came */
+function came({ steps }) {
+  const step = steps.at(-1);
+  if (!step) return phrase("reached");
+  return phrase(step.source === "forced" ? "given at" : "drawn at", { step: step.index });
+}
+
+/** @param {Trace} trace @param {EndMoment} moment @returns {string} how close that step came to the end */
+export function momentSentence(trace, moment) {
+  const { index, rank, delta } = moment;
+  return phrase("status", {
+    step: index,
+    rank: rank === 1 ? phrase("likeliest") : phrase("nth likeliest", { nth: ordinal(rank) }),
+    share: percent(moment.probability),
+    changed: delta ? phrase("changed", { delta: `${delta < 0 ? "" : "+"}${delta.toFixed(2)}` }) : "",
+    became: whatBecame(trace, moment),
+  });
+}
+
+/** @param {Trace} trace @param {EndMoment} moment @returns {string} of the end token */
+function whatBecame(trace, { index, outcome, final, behind }) {
+  const step = trace.steps[index];
+  const last = index === trace.steps.length - 1;
+  if (outcome === "drawn") return phrase(last ? "it was drawn" : "drawn and passed");
+  if (outcome === "forced") {
+    const would = step && trace.head.end_ids.includes(step.own) && step.token_id !== step.own;
+    return phrase(would ? "given instead" : "given");
+  }
+  if (outcome !== "lost") return phrase("a stage removed it", { stage: outcome });
+  const chosen = step?.candidates.find((c) => c.id === step.token_id);
+  const name = chosen?.luck === null ? "not the likeliest" : "lost the draw";
+  return phrase(name, { share: percent(final), margin: (behind ?? 0).toFixed(2) });
+}
+
+/** @param {number[]} values @returns {number} */
+const sum = (values) => values.reduce((a, b) => a + b, 0);

@@ -1,0 +1,76 @@
+/**
+ * One step in the figures that a person looks at, as trace/views.py has it. Knows what follows from
+ * the record. Knows no document.
+ */
+
+import { endMoment, score } from "./endings.js";
+import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
+/** @import { EndMoment } from "./endings.js" */
+/** @import { Trace, Step, Candidate } from "../state/trace.js" */
+
+/**
+ * @typedef {{id: number, token: string, probability: number, final: number | null, rank: number,
+ *   logit: number, delta: number, luck: number | null, score: number | null, letter: string | null,
+ *   removedBy: string | null, chosen: boolean, drawn: boolean}} CandidateView
+ * @typedef {{letter: string, label: string, survivors: number, removedMass: number,
+ *   victims: string[]}} StageView
+ * @typedef {{index: number, position: number, id: number, token: string, source: string,
+ *   rank: number, bits: number, entropy: number, probability: number, final: number | null,
+ *   end: EndMoment | null, candidates: CandidateView[], stages: StageView[], kvTokens: number,
+ *   kvBytes: number, ms: Record<string, number>, fingerprint: string}} StepView
+ */
+
+/** @param {Trace} trace @param {Step} step @returns {StepView} all figures of a step */
+export function stepView(trace, step) {
+  return {
+    index: step.index,
+    position: step.position,
+    id: step.token_id,
+    token: trace.nameOf(step.token_id),
+    source: step.source,
+    rank: step.rank,
+    bits: bits(step.logprob),
+    entropy: step.entropy / LN2,
+    probability: probability(step.logprob),
+    final: step.final_logprob === null ? null : probability(step.final_logprob),
+    end: endMoment(trace, step),
+    candidates: step.candidates.map((candidate) => candidateView(trace, step, candidate)),
+    stages: step.stages.map((record, i) => {
+      const stage = trace.head.chain[i] ?? { stage: "?" };
+      return {
+        letter: stageLetter(stage),
+        label: stageLabel(stage),
+        survivors: record.survivors,
+        removedMass: record.removed_mass,
+        victims: record.victims.map((id) => trace.nameOf(id)),
+      };
+    }),
+    kvTokens: step.kv_tokens,
+    kvBytes: step.kv_tokens * trace.head.kv_bytes,
+    ms: step.ms,
+    fingerprint: step.fingerprint,
+  };
+}
+
+/** @param {Trace} trace @param {Step} step @param {Candidate} c @returns {CandidateView} */
+function candidateView(trace, step, c) {
+  const stage = c.removed_by === null ? null : (trace.head.chain[c.removed_by] ?? null);
+  return {
+    id: c.id,
+    token: trace.nameOf(c.id),
+    probability: probability(c.logit - step.log_sum_exp),
+    final: c.final_logprob === null ? null : probability(c.final_logprob),
+    rank: c.rank,
+    logit: c.logit,
+    delta: c.delta,
+    luck: c.luck,
+    score: c.final_logprob === null ? null : score(c),
+    letter: stage ? stageLetter(stage) : null,
+    removedBy: stage ? stageLabel(stage) : null,
+    chosen: c.id === step.token_id,
+    drawn: c.id === step.own,
+  };
+}
+
+/** @param {Step} step @returns {boolean} whether the model gave no token as much as one half */
+export const isUncertain = (step) => step.maximum - step.log_sum_exp < Math.log(0.5);
