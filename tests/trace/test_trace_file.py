@@ -22,7 +22,7 @@ def same(a, b):
     return repr(a) == repr(b)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(runs(), ENDINGS)
 def test_what_is_written_is_read(run, ending):
     head, steps, end = run
@@ -35,7 +35,7 @@ def test_what_is_written_is_read(run, ending):
     assert same(trace.end, end)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(runs(steps=2), ENDINGS)
 def test_a_file_cut_anywhere_is_read_as_far_as_it_goes(run, ending):
     with TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def test_a_file_cut_anywhere_is_read_as_far_as_it_goes(run, ending):
     assert most >= len(whole.steps) - 1 or whole.end is None
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(runs(steps=2), st.data())
 def test_whatever_stands_in_a_file_is_a_trace_or_an_error(run, data):
     with TemporaryDirectory() as folder:
@@ -76,7 +76,7 @@ ODD = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(runs(steps=2), st.data())
 def test_whatever_stands_in_a_field_is_a_trace_or_an_error(run, data):
     with TemporaryDirectory() as folder:

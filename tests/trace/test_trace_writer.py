@@ -16,7 +16,7 @@ from cutaway.trace.write import numbered
 from support.made_traces import HEADS, TEXTS, runs, tell, write
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(run=runs(), ending=st.sampled_from(["", ".gz"]))
 def test_the_file_can_be_read_after_every_step(run, ending, tmp_path):
     head, steps, _ = run
