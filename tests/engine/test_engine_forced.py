@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
@@ -47,6 +47,7 @@ def steps_of(request, engine=None):
     st.integers(0, 45), st.integers(0, 20), st.integers(1, 9),
     st.sampled_from(["off", "ngram", "draft"]), st.booleans(),
 )  # fmt: skip
+@settings(max_examples=40)
 def test_forcing_what_would_be_drawn_gives_equal_fingerprints(count, guess, rows, guesses, cache):
     alone = DRAWN.run_on(make_engine())
     again = force(DRAWN, alone.token_ids[:count], speculate=guesses, kv_cache=cache)
@@ -143,6 +144,7 @@ def test_what_is_no_list_of_ids_is_refused(name, ids):
 
 
 @given(st.sampled_from([GREEDY, SAMPLED]), st.integers(0, 5), st.integers(0, 3), st.integers(1, 9))
+@settings(max_examples=40)
 def test_an_observed_step_is_its_definition(params, count, top, rows):
     request = force(Request(PROMPT, params, LONG), range(count), candidates=top, watch=(END, 3))
     tokens = list(PROMPT)

@@ -5,9 +5,11 @@ those tokens only from what it stored in KV blocks, so that wrong tables, forgot
 and shared blocks give wrong logits.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import shake_128
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -131,15 +133,15 @@ class MockBackend(HostSampling):
         rows = len(batch.tokens)
         assert 1 <= rows <= self.most_rows
         assert len(batch.positions) == len(batch.sequences) == rows
-        same = np.diff(batch.sequences) == 0
-        assert np.isin(np.diff(batch.sequences), [0, 1]).all()
-        assert (np.diff(batch.positions)[same] == 1).all()
-        assert (np.diff(batch.logit_rows) > 0).all()
-        tables = [{int(b) for b in table if b != -1} for table in batch.block_tables]
-        for row, sequence in enumerate(batch.sequences):
-            block, _ = self._slot(batch, row, batch.positions[row])
-            held = sum(block in table for table in tables)
-            assert held == 1, f"sequence {sequence} writes into a block of another"
+        rows_of = [*zip(batch.sequences.tolist(), batch.positions.tolist(), strict=True)]
+        for (sequence, position), following in pairwise(rows_of):
+            assert following == (sequence, position + 1) or following[0] == sequence + 1
+        assert all(a < b for a, b in pairwise(batch.logit_rows.tolist()))
+        tables = batch.block_tables.tolist()
+        holders = Counter(block for table in tables for block in {*table} - {-1})
+        for sequence, position in rows_of:
+            block = tables[sequence][position // self.block]
+            assert holders[block] == 1, f"sequence {sequence} writes into a block of another"
 
     def copy_blocks(self, pairs) -> None:
         sources, targets = zip(*pairs, strict=True)

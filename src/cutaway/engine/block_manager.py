@@ -92,10 +92,6 @@ class BlockManager:
         self._holds.update(ids)
         return list(ids)
 
-    def is_shared(self, block_id: int) -> bool:
-        """Whether others may read this block, now or later: then write into a copy."""
-        return self._holds[block_id] > 1 or block_id in self._nodes
-
     # -- finding what was computed before ----------------------------------------------------
 
     def match(self, tokens: Sequence[int]) -> list[int]:
