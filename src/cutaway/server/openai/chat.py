@@ -1,21 +1,19 @@
-"""``/v1/chat/completions``: a conversation is answered, in the model's own template.
-
-Knows this endpoint's fields and its two forms of answer. Refuses to know templates.
-"""
+"""``/v1/chat/completions``: the fields of its requests, and its answers, whole and streamed."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices
 from cutaway.server.openai.logprobs import Entry, chat_form
+from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
 from cutaway.server.service import Job, Service
 
 _NO_TOOLS = "tools cannot be called here; leave it out"
-_ONLY_TEXT = "only text is read and written here; leave it out"
+_TEXT_TYPES = ("text", "input_text", "output_text")
 
 
 class TextPart(Body):
@@ -24,42 +22,23 @@ class TextPart(Body):
     type: Literal["text", "input_text", "output_text"]
     text: str
     unsupported: ClassVar[Unsupported] = {
-        "annotations": (([],), _ONLY_TEXT),
-        "logprobs": (([],), _ONLY_TEXT),
+        "annotations": (([],), ONLY_TEXT),
+        "logprobs": (([],), ONLY_TEXT),
     }
 
 
-def _of_text(part: Any) -> Any:
-    """Parts that are no text are refused by name."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in ("text", "input_text", "output_text"):
-        raise ApiError(
-            400, f"content: a part of type {kind!r:.40} cannot be read; only text can",
-            param="messages", code="unsupported_content",
-        )  # fmt: skip
-    return part
+class Message(BaseMessage):
+    """A message. Developer messages are given to templates as system messages, which all know."""
 
-
-class Message(Body):
-    """What somebody said. Developers speak as the system: templates know no other name."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Annotated[TextPart, BeforeValidator(_of_text)]]
+    content: str | list[Annotated[TextPart, text_parts("messages", *_TEXT_TYPES)]]
     unsupported: ClassVar[Unsupported] = {
-        "refusal": ((), _ONLY_TEXT),
-        "audio": ((), _ONLY_TEXT),
-        "annotations": (([],), _ONLY_TEXT),
+        "refusal": ((), ONLY_TEXT),
+        "audio": ((), ONLY_TEXT),
+        "annotations": (([],), ONLY_TEXT),
         "tool_calls": (([],), _NO_TOOLS),
         "function_call": ((), _NO_TOOLS),
         "name": ((), "templates have no place for it; write it into the content"),
     }
-
-    def plain(self) -> dict[str, str]:
-        """As templates know it."""
-        role = "system" if self.role == "developer" else self.role
-        said = self.content
-        text = said if isinstance(said, str) else "".join(part.text for part in said)
-        return {"role": role, "content": text}
 
 
 TOOLS: Unsupported = {
@@ -91,22 +70,24 @@ class ChatRequest(SampledFields):
         },
     )
     messages: list[Message] = Field(
-        fail_fast=True, description="from the first said to the last", min_length=1
+        fail_fast=True, description="the conversation, oldest message first", min_length=1
     )
     max_completion_tokens: int | None = Field(
-        None, description="new tokens; left out: all there is room for"
+        None, description="new tokens at most; left out: as many as fit the context"
     )
     max_tokens: int | None = Field(None, description="the older name of max_completion_tokens")
-    logprobs: bool | None = Field(None, description="tell how likely each token was")
-    top_logprobs: int | None = Field(None, description="and the likeliest beside it, 0 to 1000")
+    logprobs: bool | None = Field(None, description="include each token's log-probability")
+    top_logprobs: int | None = Field(
+        None, description="and those of the likeliest tokens in its place, 0 to 1000"
+    )
     unsupported: ClassVar[Unsupported] = {
         **TOOLS,
         "functions": (([],), _NO_TOOLS),
         "function_call": (("none", "auto"), _NO_TOOLS),
-        "response_format": (({"type": "text"},), "text alone can be had here; leave it out"),
-        "modalities": ((["text"],), _ONLY_TEXT),
-        "audio": ((), _ONLY_TEXT),
-        "prediction": ((), 'guesses are made by "speculate": leave it out'),
+        "response_format": (({"type": "text"},), "only text is written here; leave it out"),
+        "modalities": ((["text"],), ONLY_TEXT),
+        "audio": ((), ONLY_TEXT),
+        "prediction": ((), 'draft tokens come from "speculate"; leave it out'),
         "store": ((False,), "nothing is stored here; leave it out"),
         "metadata": (({},), "nothing is stored here; leave it out"),
         "service_tier": (("auto", "default"), "there is one tier; leave it out"),
