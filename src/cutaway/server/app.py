@@ -1,6 +1,6 @@
-"""The application: its endpoints, its door, and one model behind them.
+"""The ASGI application: endpoints and middleware around one model.
 
-Knows how the parts are put together. Refuses to know sockets and signals: process.py does.
+Knows how the parts fit together. Refuses to know sockets and signals: http/process.py does.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ ROUTERS = (endpoints.router, tokens.router, status.router, page.router, practice
 def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
     """An ASGI application that serves a model, and closes it at the end.
 
-    Its ``state.service`` is what the endpoints share.
+    Its ``state.service`` is shared by the endpoints.
     """
     settings = settings or Settings()
 
@@ -42,7 +42,7 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
 
     app = Documented(
         settings, title="cutaway", version=__version__, lifespan=lifespan, redoc_url=None,
-        docs_url=None, summary="Text from a transformer, a token at a time",
+        docs_url=None, summary="Text from a transformer, one token at a time",
     )  # fmt: skip
     for router in ROUTERS:
         app.include_router(router)
@@ -55,7 +55,7 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
         read_timeout=settings.read_timeout,
         write_timeout=settings.write_timeout, done=_done(service),
     )  # fmt: skip
-    if settings.cors:  # outside, so that a page can read refusals, too
+    if settings.cors:  # outermost, so that pages can read error responses, too
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors, allow_methods=["GET", "POST"],
             allow_headers=["*"], expose_headers=["x-request-id", "retry-after"],
@@ -75,7 +75,7 @@ def _service(llm: AsyncLLM, settings: Settings, app: FastAPI) -> Service:
 
 
 def _done(service: Service) -> Callable[[Scope, int, float], None]:
-    """What is counted and written when a request is over."""
+    """Counts and logs a request that has ended."""
 
     def done(scope: Scope, status: int, seconds: float) -> None:
         route, record = scope.get("route"), scope["state"].get("access")

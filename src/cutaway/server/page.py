@@ -1,7 +1,4 @@
-"""The page at ``/``: its files, and what it asks beside the public endpoints.
-
-Knows which files there are and the policy that they are sent with. Refuses to know what they do.
-"""
+"""The page at ``/``: its files with their security policy, and what it asks first."""
 
 from typing import Any
 
@@ -39,7 +36,7 @@ async def page() -> Response:
 
 @router.get("/page/about")
 async def about(request: Request) -> Response:
-    """What is served, and what a request gets that says nothing."""
+    """The model that is served, and the defaults of requests."""
     service: Service = request.app.state.service
     params = service.llm.parse({}).settings(0)
     answer: dict[str, Any] = {
@@ -53,7 +50,7 @@ async def about(request: Request) -> Response:
 
 
 class Static(StaticFiles):
-    """The page's own files, with its policy."""
+    """The page's files, with its security policy."""
 
     def __init__(self) -> None:
         super().__init__(packages=[("cutaway", "web")])

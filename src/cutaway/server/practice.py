@@ -1,7 +1,7 @@
 """``/page/practice``: the exercises of ``cutaway practice``, for the page.
 
-Knows how they are told, and when a solution may be. Refuses to know what is right, and who
-answered what before: a start travels with each request.
+Knows their JSON, and when a solution may be sent. Refuses to know which answer is right, and who
+answered what before: each request carries its own start.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class OriginFields(Body):
 
 
 class StartFields(Body):
-    """A step's candidates, and what their luck is made of."""
+    """A step's candidates, and the seed and position of their luck (Gumbel noise)."""
 
     text: str
     token_ids: list[int] = Field(fail_fast=True, max_length=_MOST_CANDIDATES)
@@ -59,7 +59,7 @@ class StartFields(Body):
 
 
 class PracticeRequest(Body):
-    """Where to start; left out: at the sample."""
+    """The start of the exercises; left out: the built-in sample."""
 
     start: StartFields | None = None
 
@@ -74,7 +74,7 @@ class PracticeRequest(Body):
 
 
 class AnswerRequest(PracticeRequest):
-    """What somebody wrote; with ``reveal`` the solution is told however wrong that is."""
+    """An answer to an exercise; with ``reveal`` the solution is sent even if it is wrong."""
 
     index: int
     answer: str | None = Field(None, max_length=1000)
@@ -83,30 +83,30 @@ class AnswerRequest(PracticeRequest):
 
 @router.post("/page/practice")
 async def practice(body: PracticeRequest) -> Response:
-    """The exercises, without what gives them away."""
+    """The exercises, without their solutions."""
     return await _answer(lambda: _asked(body.made()))
 
 
 @router.post("/page/practice/answer")
 async def answer(body: AnswerRequest) -> Response:
-    """Whether an answer is right; null where there is none, or it cannot be read."""
+    """Whether an answer is right; null where there is none or it cannot be parsed."""
     return await _answer(lambda: _judged(body))
 
 
 @router.post("/page/practice/comparison")
 async def compared(body: PracticeRequest) -> Response:
-    """What each way to choose makes of the start: for the end, since it tells solutions."""
+    """What each sampling strategy makes of the start; for the end, since it contains solutions."""
     return await _answer(lambda: _block(comparison(body.made())))
 
 
 async def _answer(make: Callable[[], Any]) -> Response:
-    """In a thread: a thousand draws take a moment, and other texts are written meanwhile."""
+    """Made in a thread: a thousand draws take a moment, while other requests go on."""
     return Response(dumps(await asyncio.to_thread(make)), media_type="application/json")
 
 
 @lru_cache(16)
 def _exercises(start: Start) -> tuple[Exercise, ...]:
-    """Kept, since whoever asks will answer."""
+    """Cached, since answers to them will follow."""
     return exercises(start)
 
 

@@ -1,4 +1,4 @@
-"""What the server says of itself: its models, whether it is well, and figures for Prometheus."""
+"""The server's state: its models, health and readiness, and metrics for Prometheus."""
 
 from typing import Annotated, Any
 
@@ -15,14 +15,14 @@ router = APIRouter(tags=["status"])
 
 Name = Annotated[str, Path(description="one of /v1/models")]
 _METRICS = plain_replies(
-    "Figures in the form that the Accept header asks for.",
+    "Metrics in the format that the Accept header asks for.",
     "text/plain", "application/openmetrics-text",
 )  # fmt: skip
 
 
 @router.get("/v1/models", responses=replies(Models))
 async def models(request: Request) -> Response:
-    """The names by which the model may be asked for."""
+    """The names that requests may use for the model."""
     service: Service = request.app.state.service
     answer = {"object": "list", "data": [_model(service, name) for name in service.names]}
     return Response(dumps(answer), media_type="application/json")
@@ -30,7 +30,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/v1/models/{name:path}", responses=replies(Model, 404))
 async def model(name: Name, request: Request) -> Response:
-    """One of them."""
+    """One of these names."""
     service: Service = request.app.state.service
     return Response(dumps(_model(service, service.named(name))), media_type="application/json")
 
@@ -51,7 +51,7 @@ async def health(request: Request) -> Response:
     """Whether the engine is alive."""
     service: Service = request.app.state.service
     if not service.llm.engine.alive:
-        raise ApiError(503, "the engine has ended: start the server again", code="engine_ended")
+        raise ApiError(503, "the engine has stopped; start the server again", code="engine_ended")
     return Response(b'{"status":"ok"}', media_type="application/json")
 
 
@@ -60,13 +60,13 @@ async def ready(request: Request) -> Response:
     """Whether it takes requests."""
     service: Service = request.app.state.service
     if service.draining or not service.llm.engine.alive:
-        raise ApiError(503, "the server is stopping: ask another", code="stopping")
+        raise ApiError(503, "the server is stopping; use another one", code="stopping")
     return Response(b'{"status":"ready"}', media_type="application/json")
 
 
 @router.get("/metrics", responses=_METRICS)
 async def metrics(request: Request) -> Response:
-    """Figures in Prometheus' form."""
+    """Metrics in Prometheus' format."""
     service: Service = request.app.state.service
     page, content_type = service.metrics.page(request.headers.get("accept", ""))
     return Response(page, headers={"content-type": content_type})

@@ -1,7 +1,7 @@
-"""What a Prometheus server is told: how busy the engine is, and what became of every text.
+"""Prometheus metrics: how busy the engine is, and how every sequence ended.
 
-Knows names, labels and buckets. Refuses to know requests: it is told figures, not texts. All
-state is in the registry of one ``Metrics``; there may be several in a process.
+Knows names, labels and buckets. Refuses to know requests: it gets numbers, not texts. A process
+may have several ``Metrics``, each with its own registry.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from cutaway.engine import Engine, FinishReason
 
 Phase = Literal["queue", "prefill", "decode"]
-"""How far a text came: it waited, its prompt was read, it was written."""
+"""How far a sequence came: waiting, prefill or decode."""
 
 _REASONS = tuple(map(str, FinishReason))
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -30,18 +30,18 @@ _HTTP = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, *_WHOLE[1:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStats:
-    """One text that has ended in any way; each sample of n is one.
+    """One sequence that has ended; each of n samples is one.
 
     prompt_tokens      all of the prompt
-    cached_tokens      of these, how many were not computed; None where it never began
-    completion_tokens  drawn tokens, that which ended the text included
+    cached_tokens      of these, how many the prefix cache had; None where it never began
+    completion_tokens  new tokens, the one that ended the sequence included
     finish_reason      a FinishReason
-    queue_s            from its arrival until it began; None where that is not known
-    ttft_s             from its arrival until its first token; None where it had none
+    queue_s            from arrival until it left the queue; None where it did not
+    ttft_s             from arrival until its first token; None where it had none
     decode_s           from its first token until its last; None where it had none
-    duration_s         from its arrival until its end
-    proposed           tokens guessed ahead
-    accepted           of these, how many were right
+    duration_s         from arrival until its end
+    proposed           draft tokens
+    accepted           of these, how many were accepted
 
     Times are in seconds.
     """
@@ -59,7 +59,7 @@ class RequestStats:
 
     @property
     def phase(self) -> Phase:
-        """How far it had come when it ended."""
+        """The phase in which it ended."""
         if self.completion_tokens:
             return "decode"
         return "queue" if self.cached_tokens is None else "prefill"
@@ -73,12 +73,12 @@ class RequestStats:
 
 
 class Metrics:
-    """Everything that is measured, on a registry of its own. Used by one thread.
+    """All metrics, on a registry of their own. Used by one thread.
 
-    engine   read whenever a page is made, from a thread that is not its own
+    engine   read at each scrape, from a thread that is not its own
     version  of cutaway
-    model    the name that it is served under
-    paths    the path templates that become label values; all others are "other"
+    model    the name under which it is served
+    paths    the path templates used as label values; all others are "other"
     """
 
     def __init__(self, engine: Engine, *, version: str, model: str, paths: Collection[str]) -> None:
@@ -91,7 +91,7 @@ class Metrics:
         self._add_build(version, model, engine.backend.name, engine.backend.tier)
 
     def finished(self, text: RequestStats) -> None:
-        """Count a text that has ended. Call it once for each."""
+        """Count a sequence that has ended. Call it once for each."""
         self._count_tokens(text)
         self._texts.labels(_known(text.finish_reason, _REASONS)).inc()
         if text.finish_reason == FinishReason.ABORTED:
@@ -106,14 +106,14 @@ class Metrics:
                 histogram.observe(seconds)
 
     def http(self, path_template: str | None, method: str, status: int, seconds: float) -> None:
-        """Count a request that was answered, and how long that took until the last byte."""
+        """Count a request that was answered, and the time until its response's last byte."""
         path, method = _known(path_template, self._paths), _known(method, _METHODS)
         code = str(status) if 100 <= status <= 599 else "other"
         self._http_requests.labels(path, method, code).inc()
         self._http_seconds.labels(path, method).observe(seconds)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
-        """The page and its content type, in the form that an Accept header asks for."""
+        """The metrics and their content type, in the format that an Accept header asks for."""
         try:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # a version that is none
@@ -133,7 +133,7 @@ class Metrics:
         self._accepted.inc(text.accepted)
 
     def _counter(self, name: str, help: str, *labels: str, values: Iterable[str] = ()) -> Counter:
-        """values: of its one label, to be there from the beginning, so that a rate sees them."""
+        """values: of its one label, present from the start, so that a rate sees them rise."""
         made = Counter(f"cutaway_{name}", help, labels, registry=self.registry)
         for value in values:
             made.labels(value)
@@ -149,49 +149,62 @@ class Metrics:
     def _add_counters(self) -> None:
         self._tokens = self._counter(
             "tokens",
-            "Tokens of texts that have ended: prompt tokens that were computed, prompt tokens "
-            "that were cached instead, and completion tokens. No token is of two kinds; a prompt "
-            "counts whole where its text was aborted while it was read.",
+            "Tokens of sequences that have ended: prompt tokens that were computed, prompt "
+            "tokens found in the prefix cache, and completion tokens. No token is of two kinds; "
+            "a prompt counts whole where its sequence was aborted during prefill.",
             "kind",
             values=("prompt", "cached", "completion"),
         )
         self._texts = self._counter(
             "sequences",
-            "Texts that have ended, by finish reason. Each sample of n is one.",
+            "Sequences that have ended, by finish reason. Each of n samples is one.",
             "finish_reason",
             values=_REASONS,
         )
         self._cancelled = self._counter(
             "requests_cancelled",
-            "Texts that were aborted, by how far they had come. Each sample of n is one.",
+            "Sequences that were aborted, by phase. Each of n samples is one.",
             "phase",
             values=get_args(Phase),
         )
         self._queries = self._counter(
-            "prefix_cache_query_tokens", "Prompt tokens that were looked up in the prefix cache."
+            "prefix_cache_query_tokens", "Prompt tokens looked up in the prefix cache."
         )
         self._hits = self._counter(
-            "prefix_cache_hit_tokens", "Prompt tokens that the prefix cache, or a sample, had."
+            "prefix_cache_hit_tokens",
+            "Prompt tokens found in the prefix cache, or shared with another sample.",
         )
-        self._proposed = self._counter("speculation_proposed_tokens", "Tokens guessed ahead.")
-        self._accepted = self._counter("speculation_accepted_tokens", "Tokens guessed right.")
+        self._proposed = self._counter(
+            "speculation_proposed_tokens", "Draft tokens that were proposed."
+        )
+        self._accepted = self._counter(
+            "speculation_accepted_tokens", "Draft tokens that were accepted."
+        )
         self._http_requests = self._counter(
             "http_requests", "HTTP requests that were answered.", "path", "method", "status"
         )
 
     def _add_histograms(self) -> None:
-        self._queue = self._histogram("queue", "From arrival until the text began.", _WAITS)
+        self._queue = self._histogram(
+            "queue", "From arrival until the sequence left the queue.", _WAITS
+        )
         self._ttft = self._histogram(
-            "time_to_first_token", "From arrival until the text's first token.", _WAITS
+            "time_to_first_token", "From arrival until the first token.", _WAITS
         )
         self._tpot = self._histogram(
-            "time_per_output_token", "A text's mean for each token after the first.", _TOKEN
+            "time_per_output_token",
+            "Mean time for each token after the first, per sequence.",
+            _TOKEN,
         )
         self._duration = self._histogram(
-            "sequence_duration", "From arrival until the text's end, whatever ended it.", _WHOLE
+            "sequence_duration", "From arrival until the sequence's end.", _WHOLE
         )
         self._http_seconds = self._histogram(
-            "http_request", "From a request until its answer's last byte.", _HTTP, "path", "method"
+            "http_request",
+            "From a request until its response's last byte.",
+            _HTTP,
+            "path",
+            "method",
         )
 
     def _add_build(self, *values: str) -> None:
@@ -207,32 +220,38 @@ class _EngineReader(Collector):
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        """The engine's figures at this moment."""
+        """The engine's state at this moment."""
         engine = self._engine
-        each = "Each sample of n is one."
-        yield _gauge("requests_running", f"Texts that hold KV blocks. {each}", len(engine.running))
-        yield _gauge("requests_waiting", f"Texts in the queue. {each}", len(engine.waiting))
+        each = "Each of n samples is one."
+        yield _gauge(
+            "requests_running", f"Sequences that hold KV blocks. {each}", len(engine.running)
+        )
+        yield _gauge("requests_waiting", f"Sequences in the queue. {each}", len(engine.waiting))
         yield from self._blocks()
         yield CounterMetricFamily(
             "cutaway_preemptions",
-            "Texts that were sent back into the queue to make room.",
+            "Sequences that were preempted: they wait again and are recomputed.",
             value=engine.scheduler.preemptions,
         )
 
     def _blocks(self) -> Iterator[Metric]:
         blocks = self._engine.blocks
-        free = min(blocks.free, blocks.count)  # a sum: a block may move while it is made
+        free = min(blocks.free, blocks.count)  # the two may change while they are read
         held = blocks.count - free
         family = GaugeMetricFamily(
             "cutaway_kv_blocks",
-            "KV blocks: held by texts that run, or free to be taken, those of the prefix cache "
-            "included. The sum is all there are.",
+            "KV blocks: held by running sequences, or free, those of the prefix cache included. "
+            "The sum is all there are.",
             labels=["state"],
         )
         family.add_metric(["held"], held)
         family.add_metric(["free"], free)
         yield family
-        yield _gauge("kv_cache_usage_ratio", "Held KV blocks of all, 0 to 1.", held / blocks.count)
+        yield _gauge(
+            "kv_cache_usage_ratio",
+            "Share of the KV blocks that are held, 0 to 1.",
+            held / blocks.count,
+        )
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
@@ -240,5 +259,5 @@ def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
 
 
 def _known(value: str | None, values: Collection[str]) -> str:
-    """A label's value, one of a few: whoever asks must not be able to make new ones."""
+    """A label's value, one of a few: clients must not be able to create new ones."""
     return value if value is not None and value in values else "other"

@@ -1,7 +1,7 @@
-"""The document at ``/openapi.json``: what can be asked for, and what is answered.
+"""The document at ``/openapi.json``: all requests and responses.
 
-Knows what each status means and how OpenAPI says so. Refuses to know endpoints: each declares
-its own answers with ``replies``, and those that the door gives to all are added here.
+Knows what each status means. Refuses to know endpoints: each declares its own responses with
+``replies``, and those of the middleware, which all have, are added here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,32 +14,30 @@ from typing_extensions import is_typeddict
 
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.settings import Settings
-from cutaway.server.openai import plain_schemas as plain_shapes
-from cutaway.server.openai import response_schemas as response_shapes
-from cutaway.server.openai import schemas as shapes
+from cutaway.server.openai import plain_schemas, response_schemas, schemas
 
 Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""
 
 FIELDS = (400, 404, 415)
-"""Refusals of a request that has fields, one of them the model."""
+"""Errors of a request with a body that may name the model."""
 TEXT = (*FIELDS, 429, 503)
-"""Those of a request for text."""
+"""Errors of a request for text."""
 
 TAGS = [
-    {"name": "text", "description": "The model writes."},
-    {"name": "tokens", "description": "What a text is made of, and back."},
-    {"name": "status", "description": "What the server says of itself."},
+    {"name": "text", "description": "The model generates text."},
+    {"name": "tokens", "description": "Text to token ids, and back."},
+    {"name": "status", "description": "Models, health and metrics."},
 ]
-_DOOR = (408, 413, 500)
+_MIDDLEWARE = (408, 413, 500)
 _REFUSED = {
     400: "A field is wrong, unknown or missing, or the body is not JSON; the message says what.",
     401: "The key is missing or wrong.",
-    403: "The Host header names no host that this server answers to.",
-    404: "No model of that name is here.",
+    403: "The Host header names a host that is not allowed.",
+    404: "There is no model of that name.",
     408: "The body did not arrive in time.",
     413: "The body is too long.",
-    415: "The Content-Type is not that of JSON.",
+    415: "The Content-Type is not JSON.",
     429: "The queue is full; try again in Retry-After seconds.",
     500: "The server failed; its log has the reason under the x-request-id.",
     503: "The server is stopping, or has stopped.",
@@ -56,7 +54,7 @@ _HEADERS = {
 }
 _REQUEST_ID = {
     "required": True,
-    "description": "the client's own, or one made here; the log has it",
+    "description": "the client's own, or a new one; it is in the log",
     "schema": {"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,128}$"},
 }
 _REF = "#/components/schemas/"
@@ -65,15 +63,15 @@ _REF = "#/components/schemas/"
 # -- what an endpoint declares -----------------------------------------------------------------
 
 
-def replies(shape: type, *refused: int, events: type | None = None, mark: bool = True) -> Answers:
-    """The answers of an endpoint, for its ``responses``.
+def replies(schema: type, *refused: int, events: type | None = None, mark: bool = True) -> Answers:
+    """The responses of an endpoint, for its ``responses``.
 
-    shape    of the answer, one of those in ``shapes`` and its like
-    refused  statuses of the errors that are its own; the door's come to all
-    events   the shape of a stream's, where it streams; mark: whether [DONE] is the last of them
+    schema   of the response: a TypedDict of one of the schema modules
+    refused  statuses of its own errors; the middleware's are added to all endpoints
+    events   schema of a stream's events; mark: whether [DONE] is the last of them
     """
-    content = {"application/json": {"schema": _ref(shape)}}
-    described = f"{shape.__doc__}"
+    content = {"application/json": {"schema": _ref(schema)}}
+    described = f"{schema.__doc__}"
     if events:
         content["text/event-stream"] = {"schema": _event(events, mark)}
         described += " A request with stream gets events"
@@ -82,17 +80,17 @@ def replies(shape: type, *refused: int, events: type | None = None, mark: bool =
 
 
 def plain_replies(description: str, *media_types: str) -> Answers:
-    """The answers of an endpoint that tells text."""
+    """The responses of an endpoint that answers with plain text."""
     content = {name: {"schema": {"type": "string"}} for name in media_types}
     return {200: {"description": description, "content": content}}
 
 
 def _event(shape: type, mark: bool) -> dict[str, Any]:
-    """OpenAPI 3.1 has no word for streams: as usual, the schema is that of each event."""
+    """The schema of one event: OpenAPI 3.1 cannot describe a stream."""
     said = {
         "type": "string",
         "contentMediaType": "application/json",
-        "contentSchema": {"anyOf": [_ref(shape), _ref(plain_shapes.Error)]},
+        "contentSchema": {"anyOf": [_ref(shape), _ref(plain_schemas.Error)]},
     }
     data = {"anyOf": [said, *[{"const": "[DONE]"}] * mark]}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
@@ -107,7 +105,7 @@ def _refusals(statuses: Sequence[int]) -> Answers:
         status: {
             "description": _REFUSED[status],
             "headers": _HEADERS.get(status, {}),
-            "content": {"application/json": {"schema": _ref(plain_shapes.Error)}},
+            "content": {"application/json": {"schema": _ref(plain_schemas.Error)}},
         }
         for status in statuses
     }
@@ -117,12 +115,12 @@ def _refusals(statuses: Sequence[int]) -> Answers:
 
 
 class Documented(FastAPI):
-    """An application whose document is true of its settings."""
+    """An application whose OpenAPI document depends on its settings."""
 
     def __init__(self, settings: Settings, **more: Any) -> None:
         super().__init__(
             openapi_tags=TAGS, generate_unique_id_function=_name,
-            redirect_slashes=False,  # to where the client's Host header says
+            redirect_slashes=False,  # it would go where the client's Host header says
             **more,
         )  # fmt: skip
         self._settings = settings
@@ -139,7 +137,7 @@ def _name(route: Any) -> str:
 
 
 def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """With the shapes, and with what the door answers; without FastAPI's own errors."""
+    """Add the schemas and the middleware's responses; remove FastAPI's own errors."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
@@ -151,8 +149,8 @@ def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
         locked = settings.api_key is not None and path not in OPEN_PATHS
         if locked:
             operation["security"] = [{"key": []}]
-        door = (*_DOOR, *[401] * locked, *[403] * (settings.allow_hosts is not None))
-        operation["responses"] = _responses(operation["responses"], door)
+        common = (*_MIDDLEWARE, *[401] * locked, *[403] * (settings.allow_hosts is not None))
+        operation["responses"] = _responses(operation["responses"], common)
     return document
 
 
@@ -160,7 +158,9 @@ def _schemas() -> dict[str, Any]:
     _, made = TypeAdapter.json_schemas(
         [
             (name, "serialization", TypeAdapter(shape))
-            for name, shape in (vars(shapes) | vars(response_shapes) | vars(plain_shapes)).items()
+            for name, shape in (
+                vars(schemas) | vars(response_schemas) | vars(plain_schemas)
+            ).items()
             if is_typeddict(shape) and not name.startswith("_")
         ],
         ref_template=_REF + "{model}",
@@ -181,8 +181,8 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
             yield path, operation
 
 
-def _responses(given: Mapping[str, Any], door: Sequence[int]) -> dict[str, Any]:
-    added = {str(status): answer for status, answer in _refusals(door).items()}
+def _responses(given: Mapping[str, Any], common: Sequence[int]) -> dict[str, Any]:
+    added = {str(status): answer for status, answer in _refusals(common).items()}
     every = {**given, **added}
     every.pop("422", None)  # which is 400 here
     for answer in every.values():

@@ -1,7 +1,4 @@
-"""How answers without text look, and refusals: shapes for the document at ``/openapi.json``.
-
-Knows names and types, as ``shapes`` does.
-"""
+"""The JSON of tokens, the server's state, and errors; see ``schemas``."""
 
 from typing import Annotated, Literal, NotRequired
 
@@ -12,16 +9,16 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 
 class Tokenized(TypedDict):
-    """A text's tokens."""
+    """The token ids of a text."""
 
     tokens: list[int]
     count: int
-    max_model_len: Annotated[int, Field(description="tokens that a text can have at most")]
+    max_model_len: Annotated[int, Field(description="most tokens of a sequence, prompt included")]
     token_strs: NotRequired[Annotated[list[str], Field(description="their names")]]
 
 
 class Detokenized(TypedDict):
-    """The text of tokens."""
+    """The text of token ids."""
 
     prompt: str
 
@@ -30,18 +27,18 @@ class Detokenized(TypedDict):
 
 
 class Model(TypedDict):
-    """A name by which the model may be asked for."""
+    """A name that requests may use for the model."""
 
     id: str
     object: Literal["model"]
     created: Annotated[int, Field(description="when it was loaded, in seconds of the epoch")]
     owned_by: Literal["cutaway"]
     root: Annotated[str, Field(description="the model's own name")]
-    max_model_len: Annotated[int, Field(description="tokens that a text can have at most")]
+    max_model_len: Annotated[int, Field(description="most tokens of a sequence, prompt included")]
 
 
 class Models(TypedDict):
-    """All of them."""
+    """All names of the model."""
 
     object: Literal["list"]
     data: list[Model]
@@ -60,7 +57,7 @@ class Ready(TypedDict):
 
 
 class Fault(TypedDict):
-    """Why a request was refused."""
+    """Why a request failed."""
 
     message: Annotated[str, Field(description="one sentence that names the field and the fix")]
     type: Literal[
@@ -72,10 +69,10 @@ class Fault(TypedDict):
         "server_error",
     ]
     param: Annotated[str | None, Field(description="the field, where there is one")]
-    code: Annotated[str | None, Field(description="a word that programs compare")]
+    code: Annotated[str | None, Field(description="an identifier for programs")]
 
 
 class Error(TypedDict):
-    """The answer to a request that was refused; in a stream, an event after which nothing comes."""
+    """An error response; in a stream, the last event."""
 
     error: Fault

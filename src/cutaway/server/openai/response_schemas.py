@@ -1,4 +1,4 @@
-"""How the answers of ``/v1/responses`` look; ``shapes`` has the others, and what this is for."""
+"""The JSON of ``/v1/responses``; see ``schemas``."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -40,14 +40,14 @@ class OutputMessage(TypedDict):
 
 
 class InputDetails(TypedDict):
-    """Of what was read."""
+    """Of the input tokens."""
 
-    cached_tokens: Annotated[int, Field(description="that were not computed again")]
+    cached_tokens: Annotated[int, Field(description="found in the prefix cache")]
     cache_write_tokens: int
 
 
 class OutputDetails(TypedDict):
-    """Of what was written."""
+    """Of the output tokens."""
 
     reasoning_tokens: int
 
@@ -63,13 +63,13 @@ class ResponseUsage(TypedDict):
 
 
 class Incomplete(TypedDict):
-    """Why a text is no longer."""
+    """Why the output ended early."""
 
     reason: Literal["max_output_tokens"]
 
 
 class Failure(TypedDict):
-    """What went wrong on the way."""
+    """What failed during generation."""
 
     code: Literal["server_error"]
     message: str

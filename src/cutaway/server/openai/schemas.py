@@ -1,8 +1,6 @@
-"""How answers with text look: the shapes that the document at ``/openapi.json`` shows.
+"""The JSON of completions and chats as types, for mypy and for the document at ``/openapi.json``.
 
-Knows names and types, for readers and for programs that write clients. Refuses to make answers:
-nothing is checked against these while the server runs, only in its tests. A field that OpenAI
-does not have says "ours".
+A field that OpenAI does not have is described as "ours".
 """
 
 from typing import Annotated, Any, Literal, NotRequired
@@ -10,30 +8,32 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-# -- what all texts have -----------------------------------------------------------------------
+# -- common -----------------------------------------------------------------------
 
 Reason = Literal["stop", "length"]
 Record = Annotated[dict[str, Any], Field(description="a record of a trace, as docs/trace.md says")]
-Choice = Annotated[int, Field(description="which text: the samples of the first prompt, then …")]
-TokenIds = Annotated[list[int], Field(description="ours: what was written")]
-PromptIds = Annotated[list[int], Field(description="ours: what was read")]
+Choice = Annotated[
+    int, Field(description="the samples of the first prompt, then those of the second, …")
+]
+TokenIds = Annotated[list[int], Field(description="ours: the new tokens")]
+PromptIds = Annotated[list[int], Field(description="ours: the prompt")]
 
 
 class PromptDetails(TypedDict):
-    """Of the prompts' tokens."""
+    """Of the prompt tokens."""
 
-    cached_tokens: Annotated[int, Field(description="that were not computed again")]
+    cached_tokens: Annotated[int, Field(description="found in the prefix cache")]
 
 
 class CompletionDetails(TypedDict):
-    """Of the written tokens."""
+    """Of the completion tokens."""
 
-    accepted_prediction_tokens: Annotated[int, Field(description="guessed ahead, and right")]
-    rejected_prediction_tokens: Annotated[int, Field(description="guessed ahead, and wrong")]
+    accepted_prediction_tokens: Annotated[int, Field(description="draft tokens that were accepted")]
+    rejected_prediction_tokens: Annotated[int, Field(description="draft tokens that were rejected")]
 
 
 class Usage(TypedDict):
-    """Tokens in and out, of all texts; a prompt counts once, whatever n is."""
+    """Tokens in and out, of all choices; a prompt counts once, whatever n is."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -43,7 +43,7 @@ class Usage(TypedDict):
 
 
 class InForce(TypedDict):
-    """Ours: every setting in force that can be asked for; what to send for the same text again."""
+    """Ours: all settings in force; sent as fields, they give the same text again."""
 
     params: Annotated[dict[str, Any], Field(description="settings by name")]
     params_source: Annotated[
@@ -54,19 +54,19 @@ class InForce(TypedDict):
         list[dict[str, Any]],
         Field(description="the stages between logits and token, in order, each with its rule"),
     ]
-    seeds: Annotated[list[int], Field(description="of each text")]
+    seeds: Annotated[list[int], Field(description="of each choice")]
 
 
 class TextTiming(TypedDict):
-    """How long a text took."""
+    """Times of one choice."""
 
-    queue_s: Annotated[float | None, Field(description="seconds until it began")]
+    queue_s: Annotated[float | None, Field(description="seconds in the queue")]
     ttft_s: Annotated[float | None, Field(description="seconds until its first token")]
     decode_tokens_per_s: Annotated[float | None, Field(description="after its first token")]
 
 
 class Ending(TypedDict):
-    """Ours: how a text ended."""
+    """Ours: how one choice ended."""
 
     finish_reason: Literal["end_token", "stop_string", "stop_token", "max_tokens", "context_full"]
     matched: Annotated[
@@ -79,31 +79,33 @@ class Ending(TypedDict):
             description="equal fingerprints mean equal logits of all steps, bit for bit",
         ),
     ]
-    notes: Annotated[list[str], Field(description="what may be wrong with the prompt")]
+    notes: Annotated[list[str], Field(description="warnings about the prompt")]
     timing: TextTiming
     trace: NotRequired[list[Record]]
 
 
 class Traced(TypedDict):
-    """Ours: what a trace says of one step."""
+    """Ours: the trace records of one step."""
 
     trace: list[Record]
 
 
 class _Frame(TypedDict):
-    """What every answer with text has."""
+    """Fields of every response with text."""
 
     id: str
     created: Annotated[int, Field(description="seconds of the epoch")]
     model: str
-    system_fingerprint: Annotated[str, Field(description="what computed it, and which weights")]
+    system_fingerprint: Annotated[
+        str, Field(description="the version, the backend and the weights")
+    ]
 
 
 # -- completions -------------------------------------------------------------------------------
 
 
 class CompletionLogprobs(TypedDict):
-    """Of each token its name, its logarithm, the likeliest beside it, and where it begins."""
+    """For each token its text, its log-probability, the likeliest in its place, and its offset."""
 
     tokens: list[str]
     token_logprobs: Annotated[
@@ -114,7 +116,7 @@ class CompletionLogprobs(TypedDict):
 
 
 class CompletionChoice(TypedDict):
-    """One text."""
+    """One completion."""
 
     index: Choice
     text: str
@@ -126,7 +128,7 @@ class CompletionChoice(TypedDict):
 
 
 class Completion(_Frame):
-    """Texts that continue prompts."""
+    """Continuations of the prompts."""
 
     object: Literal["text_completion"]
     choices: list[CompletionChoice]
@@ -135,7 +137,7 @@ class Completion(_Frame):
 
 
 class CompletionPiece(TypedDict):
-    """What is added to one text."""
+    """What an event adds to one choice."""
 
     index: Choice
     text: str
@@ -159,17 +161,17 @@ class CompletionChunk(_Frame):
 
 
 class LikelyToken(TypedDict):
-    """A token and its natural logarithm."""
+    """A token and its natural log-probability."""
 
     token: str
     logprob: float
     bytes: Annotated[
-        list[int] | None, Field(description="its own, also where they are part of a character")
+        list[int] | None, Field(description="of the token, which may be part of a character")
     ]
 
 
 class ChatToken(LikelyToken):
-    """A written token, and the likeliest in its place."""
+    """A token, and the likeliest in its place."""
 
     top_logprobs: list[LikelyToken]
 
@@ -190,7 +192,7 @@ class ChatMessage(TypedDict):
 
 
 class ChatChoice(TypedDict):
-    """One text."""
+    """One completion."""
 
     index: Choice
     message: ChatMessage
@@ -218,7 +220,7 @@ class ChatDelta(TypedDict):
 
 
 class ChatPiece(TypedDict):
-    """What is added to one text."""
+    """What an event adds to one choice."""
 
     index: Choice
     delta: ChatDelta
