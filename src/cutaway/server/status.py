@@ -1,6 +1,6 @@
 """The server's state: its models, health and readiness, and metrics for Prometheus."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
@@ -24,7 +24,7 @@ _METRICS = plain_replies(
 async def models(request: Request) -> Response:
     """The names that requests may use for the model."""
     service: Service = request.app.state.service
-    answer = {"object": "list", "data": [_model(service, name) for name in service.names]}
+    answer: Models = {"object": "list", "data": [_model(service, name) for name in service.names]}
     return Response(dumps(answer), media_type="application/json")
 
 
@@ -35,7 +35,7 @@ async def model(name: Name, request: Request) -> Response:
     return Response(dumps(_model(service, service.named(name))), media_type="application/json")
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
+def _model(service: Service, name: str) -> Model:
     return {
         "id": name,
         "object": "model",
@@ -52,7 +52,8 @@ async def health(request: Request) -> Response:
     service: Service = request.app.state.service
     if not service.llm.engine.alive:
         raise ApiError(503, "the engine has stopped; start the server again", code="engine_ended")
-    return Response(b'{"status":"ok"}', media_type="application/json")
+    answer: Health = {"status": "ok"}
+    return Response(dumps(answer), media_type="application/json")
 
 
 @router.get("/ready", responses=replies(Ready, 503))
@@ -61,7 +62,8 @@ async def ready(request: Request) -> Response:
     service: Service = request.app.state.service
     if service.draining or not service.llm.engine.alive:
         raise ApiError(503, "the server is stopping; use another one", code="stopping")
-    return Response(b'{"status":"ready"}', media_type="application/json")
+    answer: Ready = {"status": "ready"}
+    return Response(dumps(answer), media_type="application/json")
 
 
 @router.get("/metrics", responses=_METRICS)

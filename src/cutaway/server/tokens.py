@@ -1,7 +1,6 @@
 """``/tokenize`` and ``/detokenize``: text to token ids and back, in vLLM's form."""
 
 import asyncio
-from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -58,7 +57,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     thread = service.slow if len(body.prompt or "") > _LONG else None
     reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
     ids = await unless_gone(request.receive, reading)
-    answer: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
+    answer: Tokenized = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:
         answer["token_strs"] = [service.llm.llm.tokenizer.token_name(i) for i in ids]
     return Response(dumps(answer), media_type="application/json")
@@ -82,4 +81,5 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     if len(body.tokens) > service.room:
         raise TooLongError(f"tokens has {len(body.tokens)} ids; at most {service.room} are read")
     text = await asyncio.to_thread(service.llm.llm.detokenize, body.tokens, body.special)
-    return Response(dumps({"prompt": text}), media_type="application/json")
+    answer: Detokenized = {"prompt": text}
+    return Response(dumps(answer), media_type="application/json")

@@ -2,11 +2,22 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.errors import CutawayError
 
-_TYPES = {
+ErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "rate_limit_error",
+    "server_error",
+]
+_TYPES: Mapping[int, ErrorType] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -14,8 +25,23 @@ _TYPES = {
 }
 
 
+class Fault(TypedDict):
+    """Why a request failed."""
+
+    message: Annotated[str, Field(description="one sentence that names the field and the fix")]
+    type: ErrorType
+    param: Annotated[str | None, Field(description="the field, where there is one")]
+    code: Annotated[str | None, Field(description="an identifier for programs")]
+
+
+class Error(TypedDict):
+    """An error response; in a stream, the last event."""
+
+    error: Fault
+
+
 class ApiError(CutawayError):
-    """An answer that is an error.
+    """An error response.
 
     status   of HTTP, 400 to 599
     message  one sentence that names the field and the fix
@@ -37,11 +63,16 @@ class ApiError(CutawayError):
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = dict(headers or {})
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Error:
         """OpenAI's error object: {"error": {"message", "type", "param", "code"}}."""
-        usual = "invalid_request_error" if self.status < 500 else "server_error"
+        usual: ErrorType = "invalid_request_error" if self.status < 500 else "server_error"
         kind = _TYPES.get(self.status, usual)
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        error: Fault = {
+            "message": self.message,
+            "type": kind,
+            "param": self.param,
+            "code": self.code,
+        }
         return {"error": error}
 
     def body(self) -> bytes:

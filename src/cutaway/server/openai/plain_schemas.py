@@ -5,6 +5,12 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from cutaway.server.http.errors import Error, Fault
+
+__all__ = [
+    "Detokenized", "Error", "Fault", "Health", "Model", "Models", "Ready", "Tokenized",
+]  # fmt: skip
+
 # -- tokens ------------------------------------------------------------------------------------
 
 
@@ -54,25 +60,3 @@ class Ready(TypedDict):
     """The server takes requests."""
 
     status: Literal["ready"]
-
-
-class Fault(TypedDict):
-    """Why a request failed."""
-
-    message: Annotated[str, Field(description="one sentence that names the field and the fix")]
-    type: Literal[
-        "invalid_request_error",
-        "authentication_error",
-        "permission_error",
-        "not_found_error",
-        "rate_limit_error",
-        "server_error",
-    ]
-    param: Annotated[str | None, Field(description="the field, where there is one")]
-    code: Annotated[str | None, Field(description="an identifier for programs")]
-
-
-class Error(TypedDict):
-    """An error response; in a stream, the last event."""
-
-    error: Fault
