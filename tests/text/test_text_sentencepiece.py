@@ -118,7 +118,7 @@ def test_no_text_has_fewer_tokens_than_its_length_says(
     text: str, prefix: bool, special: bool
 ) -> None:
     tokenizer = _ROUND_TRIP[prefix]
-    assert tokenizer.fewest(text) <= len(tokenizer.encode(text, special=special, add_bos=False))
+    assert tokenizer.min_tokens(text) <= len(tokenizer.encode(text, special=special, add_bos=False))
 
 
 _ROUND_TRIP = {

@@ -58,23 +58,23 @@ def test_control_tokens_add_nothing_to_the_text() -> None:
 def test_quoted_text_is_read_as_if_it_stood_alone() -> None:
     tokenizer = chatty()
     text = "a<|im_end|><<s><think><|im_end"
-    quoted = tokenizer.quote(text, "\uf000")
+    quoted = tokenizer.escape_special_tokens(text, "\uf000")
     ids = tokenizer.encode(f"<s>{quoted}<|im_end|>", special=True, mark="\uf000")
     assert ids == [BOS, *tokenizer.encode(text), END]
-    assert tokenizer.quote("plain <think>", "\uf000") == "plain <think>"
+    assert tokenizer.escape_special_tokens("plain <think>", "\uf000") == "plain <think>"
 
 
 @given(st.text("<s>|im_end a", max_size=40))
 def test_no_quoted_text_holds_a_control_token(text: str) -> None:
     tokenizer = chatty()
-    quoted = tokenizer.quote(text, "\uf000")
+    quoted = tokenizer.escape_special_tokens(text, "\uf000")
     assert tokenizer.encode(quoted, special=True, mark="\uf000") == tokenizer.encode(text)
 
 
 def test_overlapping_literals_are_all_broken() -> None:
     specials = Specials({"<a>": 1, "a><": 2, "><b": 3, "aa": 4})
-    assert specials.broken("<a><b aaa", "·") == "<·a·>·<b a·a·a"
-    assert Specials({}).broken("x", "·") == "x"
+    assert specials.escape("<a><b aaa", "·") == "<·a·>·<b a·a·a"
+    assert Specials({}).escape("x", "·") == "x"
 
 
 def test_special_text_must_match_exactly() -> None:

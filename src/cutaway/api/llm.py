@@ -231,7 +231,7 @@ class LLM:
 
     def _check_length(self, text: str) -> None:
         """TooLongError for a prompt that must be too long: reading megabytes takes a minute."""
-        fewest, limits = self.tokenizer.fewest(text), self.engine.limits
+        fewest, limits = self.tokenizer.min_tokens(text), self.engine.limits
         if fewest > limits.longest_prompt:
             raise limits.too_long(f"at least {fewest}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
-from cutaway.text.vocabulary import BEGIN_ORIGIN, END_IDS, END_ORIGINS, SPACE_EATERS
+from cutaway.text.vocabulary import BEGIN_ORIGIN, END_IDS, END_ORIGINS, RSTRIP_TOKEN_IDS
 
 from .settings import Settings
 
@@ -89,7 +89,7 @@ def special_metadata(where: Sources) -> dict[str, Any]:
     metadata[END_IDS] = np.array(list(ends), np.int64)
     metadata[END_ORIGINS] = list(ends.values())
     stripping = [one.id("id") for one in added_tokens(where.tokenizer) if one.flag("rstrip")]
-    metadata[SPACE_EATERS] = np.array(stripping, np.int64)
+    metadata[RSTRIP_TOKEN_IDS] = np.array(stripping, np.int64)
     return metadata
 
 

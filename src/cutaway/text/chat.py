@@ -8,7 +8,7 @@ to know models. Jinja2 is imported at the first rendering, because completion ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import FormatError, InputError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cutaway.text.tokenizer import Tokenizer
 
 FIELD = "tokenizer.chat_template"
+_MAX_DEPTH = 64  # of lists and objects in each other
 ORIGIN = "cutaway.chat_template_origin"  # the file that has it, where that was not a GGUF file
 
 
@@ -56,13 +57,11 @@ class ChatTemplate:
         check: may refuse the text before it is read, by raising
         """
         _check(messages)
-        said = [value for m in messages for value in m.values() if isinstance(value, str)]
-        mark = _unused_character({self.source, *said})
-        quoted = [
-            {k: tokenizer.quote(v, mark) if isinstance(v, str) else v for k, v in m.items()}
-            for m in messages
-        ]
-        text = self.render(quoted)
+        strings = [self.source]
+        _map_strings([*messages], lambda string: strings.append(string) or string)
+        mark = _unused_character(strings)
+        escape = partial(tokenizer.escape_special_tokens, mark=mark)
+        text = self.render(_map_strings([*messages], escape))
         check(text.replace(mark, ""))
         return tokenizer.encode(text, special=True, mark=mark)
 
@@ -101,6 +100,29 @@ class ChatTemplate:
             return environment().from_string(self.source)
         except Exception as error:  # the compiler meets Python's own limits, too
             raise _broken(error) from error
+
+
+def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
+    """The same JSON value with each string in it changed, an object's keys too.
+
+    InputError for what JSON cannot say: a template would write its text unseen.
+    """
+    if isinstance(value, str):
+        return change(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if depth > _MAX_DEPTH:
+        raise InputError(f"messages must not nest deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise InputError("messages: an object's keys must be strings")
+        return {change(k): _map_strings(v, change, depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_map_strings(item, change, depth + 1) for item in value]
+    raise InputError(
+        f"messages: a message cannot hold a {type(value).__name__}; it holds text, numbers, true, "
+        "false, null, lists and objects"
+    )
 
 
 def _unused_character(texts: Iterable[str]) -> str:

@@ -36,7 +36,7 @@ class Specials:
         if start < len(text):
             yield text[start:]
 
-    def broken(self, text: str, mark: str) -> str:
+    def escape(self, text: str, mark: str) -> str:
         """``text`` with ``mark`` after the first character of every literal, overlapping ones too.
 
         A literal of one character cannot be broken, and stays.

@@ -17,7 +17,7 @@ from cutaway.text import pretokenizers
 from cutaway.text.specials import Specials
 from cutaway.text.vocabulary import (
     MERGES,
-    SPACE_EATERS,
+    RSTRIP_TOKEN_IDS,
     SPACE_PREFIX,
     Kind,
     Vocabulary,
@@ -35,7 +35,7 @@ _SPACES = " \u2581"  # both read as a space
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-_SPOKEN = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
+_TEXT_KINDS = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
 
 
 class Pieces(Protocol):
@@ -63,7 +63,7 @@ class Tokenizer:
     bos_id:     the begin-of-sequence token, or None
     add_bos:    whether the model wants BOS in front of every text
     end_ids:    id -> origin, for every id that ends a generation
-    space_eaters: tokens that take the white space behind them (Phi-3's)
+    rstrip_token_ids: tokens that take the white space behind them (Phi-3's)
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Tokenizer:
         bos_id: int | None,
         add_bos: bool,
         end_ids: Mapping[int, str],
-        space_eaters: Iterable[int] = (),
+        rstrip_token_ids: Iterable[int] = (),
     ) -> None:
         self._vocabulary = vocabulary
         self._pieces = pieces
@@ -82,7 +82,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
-        self._space_eaters = frozenset(space_eaters)
+        self._rstrip_token_ids = frozenset(rstrip_token_ids)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
@@ -101,7 +101,7 @@ class Tokenizer:
             bos_id=special_id(metadata, _PREFIX + "bos_token_id", len(vocabulary.tokens)),
             add_bos=flag(metadata, _PREFIX + "add_bos_token", add_bos),
             end_ids=vocabulary.end_ids(metadata),
-            space_eaters=token_ids(metadata, SPACE_EATERS, len(vocabulary.tokens)),
+            rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, len(vocabulary.tokens)),
         )
 
     def has_tokens_of(self, other: Tokenizer) -> bool:
@@ -115,7 +115,7 @@ class Tokenizer:
 
         special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
         add_bos: put BOS in front; None does what the model wants; never a second one
-        mark:    the character that ``quote`` was given, which is taken out again
+        mark:    the character that ``escape_special_tokens`` was given, which is taken out again
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
         """
         _check_text(text)
@@ -128,7 +128,7 @@ class Tokenizer:
             elif rest := part.lstrip(_WHITE) if eaten else part:
                 ids += self._pieces.encode(self._begun(rest) if fresh else rest)
             fresh = self._begins_again and isinstance(part, int)
-            eaten = part in self._space_eaters
+            eaten = part in self._rstrip_token_ids
         return self._bos(ids, self.add_bos if add_bos is None else add_bos)
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
@@ -147,17 +147,17 @@ class Tokenizer:
             return (f"the prompt has its own {name}, so none was put in front of it",)
         return ()
 
-    def fewest(self, text: str) -> int:
+    def min_tokens(self, text: str) -> int:
         """How many tokens ``text`` has at least, known without reading it."""
         return -(-len(text) // self._longest)
 
-    def quote(self, text: str, mark: str) -> str:
+    def escape_special_tokens(self, text: str, mark: str) -> str:
         """``text`` in which no control token can be found: each is broken by ``mark``.
 
         The text can then stand inside another that is encoded with special=True and the
         same mark, which must occur nowhere else.
         """
-        return self._steering.broken(text, mark)
+        return self._control_tokens.escape(text, mark)
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The whole text that ``ids`` stand for; special=True shows control tokens by name.
@@ -170,7 +170,7 @@ class Tokenizer:
         fresh = self._pieces.space_prefix
         for token_id in ids:
             kind = self._kind(token_id)
-            if kind in _SPOKEN:
+            if kind in _TEXT_KINDS:
                 data = self._pieces.to_bytes(token_id)
             else:
                 data = stored_bytes(self._vocabulary.tokens[token_id]) if special else b""
@@ -181,7 +181,7 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """What the token adds to the text: b"" for control, unknown and unused tokens."""
-        return self._pieces.to_bytes(token_id) if self._kind(token_id) in _SPOKEN else b""
+        return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXT_KINDS else b""
 
     def token_name(self, token_id: int) -> str:
         """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""
@@ -201,7 +201,7 @@ class Tokenizer:
         return Specials(self._vocabulary.table(Kind.USER_DEFINED))
 
     @cached_property
-    def _steering(self) -> Specials:
+    def _control_tokens(self) -> Specials:
         return Specials(self._vocabulary.table(Kind.CONTROL, Kind.UNKNOWN))
 
     @cached_property
