@@ -10,7 +10,7 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.hub import catalog
 from cutaway.hub.catalog import Model, Part
-from cutaway.loading.info import Card
+from cutaway.loading.info import ModelInfo
 from support.random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"
@@ -115,7 +115,7 @@ def test_a_model_is_shown_to_people(capsys, tmp_path):
     assert main(["models", "show", str(path)]) == 0
     said = capsys.readouterr().out
     assert "no template: completion only" in said
-    assert Card.read(path).template_origin is None
+    assert ModelInfo.read(path).template_origin is None
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
 
 

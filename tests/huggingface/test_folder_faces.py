@@ -8,7 +8,7 @@ from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import FormatError, InputError
 from cutaway.loading.identity import identify
-from cutaway.loading.info import Card
+from cutaway.loading.info import ModelInfo
 from cutaway.loading.open import files_of, model_name, size_of, stat_model
 
 pytest.importorskip("torch", reason="transformers is not installed")
@@ -61,7 +61,7 @@ def test_tokenize_reads_its_tokenizer(folder, capsys):
 
 
 def test_the_card_tells_what_the_folder_says(folder, capsys):
-    card = Card.read(folder)
+    card = ModelInfo.read(folder)
     assert card.name == "Tiny-3.2-1B"
     assert card.file_bytes == sum(path.stat().st_size for path in files_of(folder))
     assert set(card.formats) == {"F32"}

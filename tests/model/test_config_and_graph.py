@@ -189,8 +189,8 @@ def test_windows_of_gemma_3():
     """Its local layers turn by a base of their own, and are not stretched."""
     config = sizes("gemma3", 7, attention__sliding_window=512, rope__scaling__factor=8.0)
     assert config.windows == (512,) * 5 + (0, 512)
-    assert (config.rope.stretch, config.rope_local.stretch) == (8.0, 1.0)
-    assert (config.rope.halves, config.rope_local.base) == (True, 10000.0)
+    assert (config.rope.linear_factor, config.rope_local.linear_factor) == (8.0, 1.0)
+    assert (config.rope.rotate_half, config.rope_local.base) == (True, 10000.0)
     every = sizes("gemma3", attention__sliding_window=8, attention__sliding_window_pattern=2)
     flags = np.array([True, False, True, False])
     named = sizes("gemma3", attention__sliding_window=8, attention__sliding_window_pattern=flags)
@@ -223,5 +223,5 @@ def test_variants_of_one_architecture_are_refused(architecture, key, value):
 
 def test_longrope_with_a_factor_is_stretched_too():
     stretch = {"rope__scaling__type": "longrope", "rope__scaling__factor": 4.0}
-    assert sizes("phi3", **stretch).rope.stretch == 4.0
-    assert sizes("phi3", **stretch | {"rope__scaling__type": "none"}).rope.stretch == 1.0
+    assert sizes("phi3", **stretch).rope.linear_factor == 4.0
+    assert sizes("phi3", **stretch | {"rope__scaling__type": "none"}).rope.linear_factor == 1.0

@@ -31,7 +31,7 @@ def textbook(path, ids):
     def rotate(heads, position):
         for head in heads:
             for i in range(0, c.rope.dim, 2):
-                a = position * c.rope.base ** (-i / c.rope.dim) / c.rope.stretch
+                a = position * c.rope.base ** (-i / c.rope.dim) / c.rope.linear_factor
                 a /= w["rope_freqs"][i // 2] if "rope_freqs" in w else 1
                 x, y = head[i], head[i + 1]
                 head[i], head[i + 1] = x * np.cos(a) - y * np.sin(a), x * np.sin(a) + y * np.cos(a)

@@ -115,11 +115,11 @@ def test_linear_and_a_slice_of_it(rows, bias):
 YARN = Yarn(factor=8.0, original_context=64, fast=32.0, slow=1.0)
 ROPES = {
     "neighbours": Rope(dim=8, base=100.0),
-    "halves": Rope(dim=8, base=100.0, halves=True),
-    "some of a head": Rope(dim=4, base=100.0, halves=True),
-    "stretched": Rope(dim=8, base=100.0, stretch=4.0),
-    "grown": Rope(dim=6, base=100.0, halves=True, magnitude=1.5),
-    "yarn": Rope(dim=8, base=100.0, yarn=YARN, magnitude=YARN.magnitude),
+    "halves": Rope(dim=8, base=100.0, rotate_half=True),
+    "some of a head": Rope(dim=4, base=100.0, rotate_half=True),
+    "stretched": Rope(dim=8, base=100.0, linear_factor=4.0),
+    "grown": Rope(dim=6, base=100.0, rotate_half=True, attention_factor=1.5),
+    "yarn": Rope(dim=8, base=100.0, yarn=YARN, attention_factor=YARN.attention_factor),
 }
 FACTORS = np.array([1, 2, 4, 8], np.float32)
 
@@ -149,18 +149,18 @@ def test_rope(kind, own):
             for i in range(pairs):
                 frequency = rope.base ** (-2 * i / rope.dim) / (FACTORS[i] if own else 1)
                 share = yarn_share(i, rope) if rope.yarn else 1
-                by = YARN.factor if rope.yarn else rope.stretch
+                by = YARN.factor if rope.yarn else rope.linear_factor
                 angle = position * (frequency / by * share + frequency * (1 - share))
-                a, b = (i, i + pairs) if rope.halves else (2 * i, 2 * i + 1)
+                a, b = (i, i + pairs) if rope.rotate_half else (2 * i, 2 * i + 1)
                 u, v = head[a], head[b]
-                head[a] = rope.magnitude * (u * cos(angle) - v * sin(angle))
-                head[b] = rope.magnitude * (u * sin(angle) + v * cos(angle))
+                head[a] = rope.attention_factor * (u * cos(angle) - v * sin(angle))
+                head[b] = rope.attention_factor * (u * sin(angle) + v * cos(angle))
     np.testing.assert_allclose(ours, expected, **NEAR)
 
 
 def test_yarn_makes_attention_sharper_by_the_paper():
-    assert YARN.magnitude == 0.1 * log(8) + 1
-    assert Yarn(factor=1.0, original_context=64).magnitude == 1
+    assert YARN.attention_factor == 0.1 * log(8) + 1
+    assert Yarn(factor=1.0, original_context=64).attention_factor == 1
 
 
 @pytest.mark.parametrize("window", [0, 1, 5, 100])
@@ -207,8 +207,8 @@ def test_a_limit_before_the_window_is_refused():
         run(numbers(4, 2), attend, limits=np.array([0, 1, 2, 1], np.int32))
 
 
-@pytest.mark.parametrize(("used", "share_one"), [(1, True), (2, True), (2, False), (5, False)])
-def test_experts(used, share_one):
+@pytest.mark.parametrize(("used", "norm_topk_prob"), [(1, True), (2, True), (2, False), (5, False)])
+def test_experts(used, norm_topk_prob):
     count, n, inner = 5, 6, 4
     x, scores = numbers(ROWS, n), numbers(ROWS, count)
     scores[0] = 1.0  # ties go to the lowest index
@@ -216,13 +216,13 @@ def test_experts(used, share_one):
     held = {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up, "ffn_down_exps.weight": down}
     ours = run(
         x,
-        lambda g, x: g.experts(x, g.embed("s"), "", used=used, share_one=share_one),
+        lambda g, x: g.experts(x, g.embed("s"), "", used=used, norm_topk_prob=norm_topk_prob),
         held | {"s.weight": scores},
     )
     for row, v, score in zip(ours, x.astype(float), scores.astype(float), strict=True):
         weights = [exp(s) / sum(exp(other) for other in score) for s in score]
         chosen = sorted(range(count), key=lambda e, score=score: (-score[e], e))[:used]
-        total = sum(weights[e] for e in chosen) if share_one else 1
+        total = sum(weights[e] for e in chosen) if norm_topk_prob else 1
         expected = np.zeros(n)
         for e in chosen:
             inside = [a / (1 + exp(-a)) * b for a, b in zip(gate[e] @ v, up[e] @ v, strict=True)]

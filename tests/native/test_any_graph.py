@@ -74,9 +74,9 @@ def wire(draw):
             made += [draw(st.sampled_from(maps))(pick())]
         elif kind == "experts":
             x = pick()
-            made += [g.experts(x, g.linear(x, "scores"), "", used=2, share_one=True)]
+            made += [g.experts(x, g.linear(x, "scores"), "", used=2, norm_topk_prob=True)]
         else:
-            x, rope = pick(), Rope(dim=16, base=50.0, halves=draw(st.booleans()))
+            x, rope = pick(), Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
             q, k, v = (g.linear(x, f"m{i}") for i in range(3))
             q = g.rms_norm(q, "head", 1e-2, group=16) if draw(st.booleans()) else q
             q, k = (g.rope(t, rope, head_dim=16) for t in (q, k))

@@ -1,4 +1,4 @@
-"""The bits contract (design.md §3): logits equal as uint32 however they are computed."""
+"""The bits contract: logits equal as uint32 however they are computed."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cutaway import LLM
 from cutaway.backends import Batch
 from cutaway.engine.batch import lay_rows
-from cutaway.measure.verify import Company, Text, checks, differing_bits, instruction_set
+from cutaway.measure.verify import BatchMate, Sample, checks, differing_bits, instruction_set
 from cutaway.weights import FORMATS, GGUFFile
 from support.native_plans import TIERS, linear
 from support.random_llama import write_tiny_llama
@@ -62,7 +62,7 @@ def mixed(tmp_path_factory):
 
 
 def everywhere(tokens, blocks):
-    return Text(tokens, blocks, frozenset(range(len(tokens))))
+    return Sample(tokens, blocks, frozenset(range(len(tokens))))
 
 
 def assert_equal(ours, plain):
@@ -75,7 +75,7 @@ def test_rows_and_threads(mixed, threads, rows):
     path, text, plain = mixed
     if rows <= 3:  # the later rows, where several chunks of history are split among threads
         llm = opened(path, threads=threads)
-        late = Text(text.tokens, text.blocks, frozenset(range(540, 600)))
+        late = Sample(text.tokens, text.blocks, frozenset(range(540, 600)))
         assert_equal(late.run(llm.backend, [540, *[rows] * 60]), plain[540:])
     else:
         assert_equal(text.run(opened(path, threads=threads).backend, [rows]), plain)
@@ -96,9 +96,9 @@ def test_neighbours_of_every_size(mixed):
     path, text, plain = mixed
     backend = opened(path).backend
     others = [
-        Company(text.tokens[::-1][:100], range(19, 23), 1, first=True),
-        Company(text.tokens[5:60], range(23, 25), 11),
-        Company(text.tokens[100:195], range(25, 28), 95, first=True),
+        BatchMate(text.tokens[::-1][:100], range(19, 23), 1, first=True),
+        BatchMate(text.tokens[5:60], range(23, 25), 11),
+        BatchMate(text.tokens[100:195], range(25, 28), 95, first=True),
     ]
     for cuts in ([40], [1] * 4 + [596], [257, 1]):
         for company in ([others[0]], others[1:], others):
@@ -112,7 +112,7 @@ def test_scrambled_blocks_full_of_another_text(mixed):
     hot = everywhere(np.random.default_rng(5).integers(3, 264, 640).tolist(), range(12, 32))
     hot.run(llm.backend)
     blocks = np.random.default_rng(1).permutation(32)[:19].tolist()
-    assert_equal(Text(text.tokens, blocks, text.positions).run(llm.backend, [100]), plain)
+    assert_equal(Sample(text.tokens, blocks, text.positions).run(llm.backend, [100]), plain)
 
 
 def test_two_sequences_share_the_blocks_of_their_beginning(mixed):

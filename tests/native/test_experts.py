@@ -35,7 +35,7 @@ def random_experts(name, seed=0):
     return raw, numbers
 
 
-def run(tier, name, raw, x, scores, used, share_one, threads=1):
+def run(tier, name, raw, x, scores, used, norm_topk_prob, threads=1):
     """x (M, HIDDEN), scores (M, COUNT) -> (M, HIDDEN)."""
     count = len(x)
     rows = np.zeros((max(HIDDEN, count), HIDDEN + COUNT), np.float32)
@@ -48,18 +48,18 @@ def run(tier, name, raw, x, scores, used, share_one, threads=1):
         plan.normalise(False, (source, 0), HIDDEN, NO_WEIGHT, NO_WEIGHT, 0.0, 0, NOWHERE, act)
     shapes = {"gate": (INNER, HIDDEN), "up": (INNER, HIDDEN), "down": (HIDDEN, INNER)}
     packed = [[pack(name, one, *shape) for one in raw[role]] for role, shape in shapes.items()]
-    plan.experts(False, (source, 0), act, (source, HIDDEN), used, share_one, *packed, (out, 0))
+    plan.experts(False, (source, 0), act, (source, HIDDEN), used, norm_topk_prob, *packed, (out, 0))
     plan.output((out, 0))
     return run_apart(plan, count)[:, :HIDDEN]
 
 
-def textbook(numbers, x, scores, used, share_one):
+def textbook(numbers, x, scores, used, norm_topk_prob):
     out = np.zeros(x.shape)
     for row in range(len(x)):
         share = np.exp(scores[row].astype(float) - scores[row].max())
         share /= share.sum()
         chosen = sorted(range(COUNT), key=lambda e: (-scores[row, e], e))[:used]
-        total = share[chosen].sum() if share_one else 1
+        total = share[chosen].sum() if norm_topk_prob else 1
         for e in chosen:
             gate, up = numbers["gate"][e] @ x[row], numbers["up"][e] @ x[row]
             out[row] += share[e] / total * (numbers["down"][e] @ (gate / (1 + np.exp(-gate)) * up))
@@ -73,17 +73,19 @@ def inputs(count, seed=1):
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q4_1"])
-@pytest.mark.parametrize(("used", "share_one"), [(1, True), (2, True), (2, False), (COUNT, False)])
-def test_experts_are_mixed_by_their_scores(name, used, share_one):
+@pytest.mark.parametrize(
+    ("used", "norm_topk_prob"), [(1, True), (2, True), (2, False), (COUNT, False)]
+)
+def test_experts_are_mixed_by_their_scores(name, used, norm_topk_prob):
     raw, numbers = random_experts(name)
     x, scores = inputs(20)
-    expected = textbook(numbers, x, scores, used, share_one)
-    first = run(TIERS[0], name, raw, x, scores, used, share_one)
+    expected = textbook(numbers, x, scores, used, norm_topk_prob)
+    first = run(TIERS[0], name, raw, x, scores, used, norm_topk_prob)
     near = 1e-5 if name in FLOATS else 0.03  # what reads int8 is only close
     assert np.abs(first - expected).max() < near * np.abs(expected).max()
     for tier in TIERS:
         for threads in (1, 3):
-            again = run(tier, name, raw, x, scores, used, share_one, threads)
+            again = run(tier, name, raw, x, scores, used, norm_topk_prob, threads)
             assert_same_bits(again, first)
 
 

@@ -126,7 +126,7 @@ def test_any_shape(data):
         "heads": kv_heads * draw(st.integers(1, 9)), "kv_heads": kv_heads, "head_dim": head_dim,
         "rope_dim": draw(st.integers(0, head_dim // 2)) * 2,
         "softcap": draw(st.sampled_from([0.0, 2.0])), "window": draw(st.sampled_from([0, 1, 17])),
-        "halves": draw(st.booleans()), "magnitude": draw(st.sampled_from([1.0, 1.25])),
+        "rotate_half": draw(st.booleans()), "attention_factor": draw(st.sampled_from([1.0, 1.25])),
         "scale": draw(st.sampled_from([None, 0.3])) or head_dim**-0.5,
     }  # fmt: skip
     cuts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))

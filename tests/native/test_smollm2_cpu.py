@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.measure.verify import Text, differing_bits, instruction_set
+from cutaway.measure.verify import Sample, differing_bits, instruction_set
 from support.golden import GOLDEN
 from support.native_plans import TIERS
 
@@ -32,7 +32,7 @@ def reference(smollm2_path):
 def plain(llm):
     """300 tokens, and the logits of every 7th position and the last 8."""
     tokens = llm.tokenize(PROMPT)[:300]
-    text = Text(tokens, range(10), frozenset({*range(0, 300, 7), *range(292, 300)}))
+    text = Sample(tokens, range(10), frozenset({*range(0, 300, 7), *range(292, 300)}))
     return text, text.run(llm.backend)
 
 
@@ -62,7 +62,7 @@ def test_tiers(smollm2_path, plain, tier):
         other = LLM(smollm2_path, backend="cpu", context=512)
     assert other.backend.tier == tier
     if tier == "generic":  # slow: the beginning; small models have the rest
-        begin = Text(text.tokens[:64], text.blocks, frozenset(range(0, 64, 7)))
+        begin = Sample(text.tokens[:64], text.blocks, frozenset(range(0, 64, 7)))
         assert differing_bits(begin.run(other.backend, [60, 1, 3]), logits[:10]) == 0
     else:
         assert differing_bits(text.run(other.backend, [297, 1, 2]), logits) == 0

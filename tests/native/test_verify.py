@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.measure.verify import Text, checks, differing_bits, text_of
+from cutaway.measure.verify import Sample, checks, differing_bits, text_of
 from support.native_plans import TIERS
 from support.random_llama import write_tiny_llama
 
@@ -107,7 +107,7 @@ def test_differing_bits():
 
 def test_logits_of_the_positions_asked_for(path):
     llm = LLM(path)
-    text = Text(range(3, 43), [1, 0], frozenset({0, 17, 39}))
+    text = Sample(range(3, 43), [1, 0], frozenset({0, 17, 39}))
     assert differing_bits(text.run(llm.backend, [5]), llm.logits(range(3, 43))[[0, 17, 39]]) == 0
 
 

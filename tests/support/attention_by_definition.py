@@ -5,7 +5,7 @@ import numpy as np
 
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
-    halves=False, magnitude=1.0, scale=None, limits=None,
+    rotate_half=False, attention_factor=1.0, scale=None, limits=None,
 ):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as float16 holds them."""
     length, d = len(qkv), head_dim
@@ -13,11 +13,11 @@ def textbook(
     q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
     half = np.arange(0, rope_dim, 2)
     angle = np.arange(length)[:, None, None] * base ** (-half / max(rope_dim, 1))
-    cos, sin = ((magnitude * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
+    cos, sin = ((attention_factor * f(angle)).astype(np.float32) for f in (np.cos, np.sin))
     middle = rope_dim // 2
     pair = (
         (slice(middle), slice(middle, rope_dim))
-        if halves
+        if rotate_half
         else (slice(0, rope_dim, 2), slice(1, rope_dim, 2))
     )
     for a in (q, k):

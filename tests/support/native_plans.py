@@ -87,7 +87,7 @@ def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None):
     plan.attend(
         (source, 0), (source, heads * d), (source, (heads + kv_heads) * d), (out, 0),
         heads, kv_heads, d, turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
-        shape.get("halves", False), shape.get("magnitude", 1.0),
+        shape.get("rotate_half", False), shape.get("attention_factor", 1.0),
         shape.get("scale", d**-0.5), shape.get("softcap", 0.0), shape.get("window", 0),
     )  # fmt: skip
     plan.output((out, 0))

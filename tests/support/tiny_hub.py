@@ -32,13 +32,13 @@ PARTS = Model(
     download_size=500,
     parts=tuple(Part(f"parts-{n}==2.0", f"parts_{n}/data/part{n}") for n in (1, 2)),
     notice="These are the terms of Parts.",
-    papers=(Part("parts-terms==2.0", "parts_terms/TERMS.html"),),
+    license_files=(Part("parts-terms==2.0", "parts_terms/TERMS.html"),),
 )
 
 
 def files() -> dict[Part, bytes]:
-    contents = [(PARTS.parts[0], TWO[0]), (PARTS.parts[1], TWO[1]), (PARTS.papers[0], b"terms")]
-    return {TINY.parts[0]: ONE} | dict(contents)
+    license = {PARTS.license_files[0]: b"terms"}
+    return {TINY.parts[0]: ONE, PARTS.parts[0]: TWO[0], PARTS.parts[1]: TWO[1]} | license
 
 
 def write_wheels(folder: Path) -> None:

@@ -53,17 +53,17 @@ def test_which_tensors_become_what(halves):
     odd = {"blk.0.odd": "F16"}
     with QuantisedFile(GGUFFile(halves), "Q8_0") as file:
         assert formats(file) == kept | odd | dict.fromkeys(MATRICES, "Q8_0")
-        assert file.unfit == ("blk.0.odd.weight",)
+        assert file.fallback_tensors == ("blk.0.odd.weight",)
     with QuantisedFile(GGUFFile(halves), "Q4_1") as file:
         better = {"token_embd": "Q6_K", "output": "Q6_K"}
         assert formats(file) == kept | odd | dict.fromkeys(MATRICES, "Q4_1") | better
     with QuantisedFile(GGUFFile(halves), "Q6_K") as file:
         short = {"blk.0.ffn_down": "Q8_0"}
         assert formats(file) == kept | odd | dict.fromkeys(MATRICES, "Q6_K") | short
-        assert file.unfit == ("blk.0.ffn_down.weight", "blk.0.odd.weight")
+        assert file.fallback_tensors == ("blk.0.ffn_down.weight", "blk.0.odd.weight")
     with QuantisedFile(GGUFFile(halves), "BF16") as file:
         assert formats(file) == kept | {"blk.0.odd": "BF16"} | dict.fromkeys(MATRICES, "BF16")
-        assert file.unfit == ()
+        assert file.fallback_tensors == ()
 
 
 def test_the_metadata_tells(halves):

@@ -109,11 +109,12 @@ class ReferenceBackend(HostSampling):
         own = None if factors is None else self.weights[factors].tolist()
         frequency = np.array(rope.frequencies(own))  # (n/2,)
         angle = batch.positions[:, None, None] * frequency  # (M, 1, n/2)
-        cos = (rope.magnitude * np.cos(angle)).astype(np.float32)
-        sin = (rope.magnitude * np.sin(angle)).astype(np.float32)
+        cos = (rope.attention_factor * np.cos(angle)).astype(np.float32)
+        sin = (rope.attention_factor * np.sin(angle)).astype(np.float32)
         out = x.reshape(len(x), -1, op.attrs["head_dim"]).copy()  # (M, heads, head_dim)
         n, half = rope.dim, rope.dim // 2
-        pair = (slice(half), slice(half, n)) if rope.halves else (slice(0, n, 2), slice(1, n, 2))
+        halves, neighbours = (slice(half), slice(half, n)), (slice(0, n, 2), slice(1, n, 2))
+        pair = halves if rope.rotate_half else neighbours
         first, second = (out[..., part].copy() for part in pair)  # (M, heads, n/2)
         out[..., pair[0]] = first * cos - second * sin
         out[..., pair[1]] = first * sin + second * cos
@@ -177,7 +178,7 @@ class ReferenceBackend(HostSampling):
         share /= share.sum(axis=-1, keepdims=True)  # (M, experts)
         chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : op.attrs["used"]]  # (M, used)
         weights = np.take_along_axis(share, chosen, axis=-1)
-        if op.attrs["share_one"]:
+        if op.attrs["norm_topk_prob"]:
             weights /= weights.sum(axis=-1, keepdims=True)
         out = np.zeros_like(x)
         for row, experts in enumerate(chosen):

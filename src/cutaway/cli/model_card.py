@@ -7,14 +7,14 @@ from dataclasses import asdict
 from cutaway import hub
 from cutaway.checks import check_int
 from cutaway.cli.terminal.streams import print_json
-from cutaway.loading.info import Card, Special
+from cutaway.loading.info import ModelInfo, Special
 from cutaway.model import ModelConfig
 from cutaway.progress import megabytes
 
 
 def run(args: Namespace) -> int:
     """Print the card to standard output."""
-    card = Card.read(hub.resolve(args.name), args.quantize)
+    card = ModelInfo.read(hub.resolve(args.name), args.quantize)
     longest = card.config.context_length
     context = longest if args.context is None else check_int("--context", args.context, 1, longest)
     if args.json:
@@ -25,12 +25,12 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _document(card: Card, context: int) -> dict[str, object]:
+def _document(card: ModelInfo, context: int) -> dict[str, object]:
     told = asdict(card) | {"path": str(card.path)}
     return told | {"memory": {"context": context, "bytes": card.memory(context)}}
 
 
-def _rows(card: Card, context: int) -> Iterator[tuple[str, str]]:
+def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     c = card.config
     yield "name", card.name
     yield "file", f"{card.path} ({megabytes(card.file_bytes)})"
@@ -62,15 +62,15 @@ def _positions(c: ModelConfig) -> str:
     if c.architecture == "gpt2":
         return "learned"
     r = c.rope
-    told = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} turned"]
-    if r.stretch != 1:
-        told.append(f"stretched {r.stretch:g} times")
+    told = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} rotated"]
+    if r.linear_factor != 1:
+        told.append(f"stretched {r.linear_factor:g} times")
     if r.yarn:
         told.append(f"stretched {r.yarn.factor:g} times by yarn")
     return ", ".join(told)
 
 
-def _chat(card: Card) -> str:
+def _chat(card: ModelInfo) -> str:
     if card.template is None:
         return "no template: completion only"
     told = f"by the template in {card.template_origin}"

@@ -123,7 +123,7 @@ def _tell(
             "input": str(before.path), "output": str(output), "to": args.to,
             "before": _document(size_of(before.path), old),
             "after": _document(size_of(output), new),
-            "unfit": {name: after.tensors[name].format for name in after.unfit},
+            "unfit": {name: after.tensors[name].format for name in after.fallback_tensors},
             "seconds": seconds,
         })  # fmt: skip
     elif not args.quiet:
@@ -154,11 +154,11 @@ def _cell(stored: "Stored | None") -> str:
 
 def _unfit(after: "QuantisedFile") -> Iterator[str]:
     """What did not become what it should have."""
-    if not after.unfit:
+    if not after.fallback_tensors:
         return
-    kept = sorted({after.tensors[name].format for name in after.unfit})
-    few = len(after.unfit) == 1
+    kept = sorted({after.tensors[name].format for name in after.fallback_tensors})
+    count = len(after.fallback_tensors)
     yield (
-        f"{len(after.unfit)} tensor{' is' if few else 's are'} {' or '.join(kept)} instead: rows "
+        f"{count} tensor{' is' if count == 1 else 's are'} {' or '.join(kept)} instead: rows "
         "that are no whole quant blocks of the format meant for them"
     )

@@ -63,10 +63,10 @@ def installed(model: Model) -> Path | None:
 
 
 def is_installed(model: Model) -> bool:
-    """Whether installed packages hold all the parts and papers, in their full size."""
+    """Whether installed packages hold all the parts and license files, in their full size."""
     sizes = [_installed_size(part) for part in model.parts]
-    papers = [_installed_size(part) for part in model.papers]
-    return -1 not in sizes + papers and sum(sizes) == model.size
+    licenses = [_installed_size(part) for part in model.license_files]
+    return -1 not in sizes + licenses and sum(sizes) == model.size
 
 
 def installed_path(part: Part) -> Path | None:

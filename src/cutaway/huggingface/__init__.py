@@ -5,6 +5,6 @@ stores what is in them. Refuses to know how any of it is computed; what the conv
 is refused by name.
 """
 
-from .folder import HuggingFaceFolder, is_folder, parts
+from .folder import HuggingFaceFolder, parts
 
-__all__ = ["HuggingFaceFolder", "is_folder", "parts"]
+__all__ = ["HuggingFaceFolder", "parts"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import family_keys as keys
-from .rewrites import Rewrite, neighbours, one_more, queries_keys_values, transposed
+from .rewrites import Rewrite, add_one, interleave_rope_rows, queries_keys_values, transposed
 from .settings import Settings
 
 Names = Mapping[str, str]
@@ -21,14 +21,15 @@ class Family:
 
     architecture  GGUF's name, and the prefix of its metadata keys
     prefixes      what may stand before a tensor's name
-    outside       tensors that are there once, in a layer: those of each layer; transformers' name
-                  without ".weight" or ".bias" -> GGUF's
-    experts       those that each expert of a layer has, {} for its number
+    outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
+                  GGUF's
+    layer         tensors of each layer, likewise
+    experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
     skipped       endings of tensors that hold nothing of the model: masks and tables
     names         what config.json calls a key, where it is not called as in llama's
     defaults      what transformers takes where config.json says nothing
     own           adds the family's own metadata, and refuses what it cannot say
-    grouped       whether heads may share keys and values; else config.json's word is not heard
+    grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
     """
 
@@ -70,13 +71,13 @@ _GEMMA_DEFAULTS = {
 }  # fmt: skip
 
 
-def _neighbours(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
-    return {"attn_q": neighbours(heads), "attn_k": neighbours(kv_heads)}
+def _interleaved(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads)}
 
 
 def _gemma(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     norms = [name for name in (_GEMMA_LAYER | _QK_NORMS).values() if name.endswith("norm")]
-    return dict.fromkeys(["output_norm", *norms], one_more)
+    return dict.fromkeys(["output_norm", *norms], add_one)
 
 
 def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
@@ -87,8 +88,8 @@ def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_qkv": queries_keys_values(heads)}
 
 
-# llama and what descends from it: q and k are stored for pairs of neighbours.
-_LLAMA = Family(architecture="llama", outside=_OUTSIDE, layer=_LAYER, rewrites=_neighbours)
+# Llama and what descends from it: GGUF stores the rows of q and k interleaved.
+_LLAMA = Family(architecture="llama", outside=_OUTSIDE, layer=_LAYER, rewrites=_interleaved)
 _GEMMA3 = Family(
     architecture="gemma3",
     prefixes=("language_model.model.", "model.language_model.", "language_model.", "model."),

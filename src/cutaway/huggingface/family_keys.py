@@ -40,10 +40,10 @@ def mixtral(config: Settings) -> dict[str, Any]:
 def smollm3(config: Settings) -> dict[str, Any]:
     """Every fourth layer has no positions: GGUF takes that for granted."""
     layers = config.size("num_hidden_layers")
-    turned = config.get("no_rope_layers")
-    if turned is None:
+    flags = config.get("no_rope_layers")
+    if flags is None:
         config.must_be("no_rope_layer_interval", 4)
-    elif not isinstance(turned, list) or turned[:layers] != [
+    elif not isinstance(flags, list) or flags[:layers] != [
         int((layer + 1) % 4 != 0) for layer in range(layers)
     ]:
         config.refuse("no_rope_layers", "only 0 in every fourth layer and 1 elsewhere is")
@@ -91,7 +91,7 @@ def gemma2(config: Settings) -> dict[str, Any]:
 
 
 def gemma3(config: Settings) -> dict[str, Any]:
-    """A window in five of six layers, which turn by another base."""
+    """A window in five of six layers, which rotate by another base."""
     for name in ("sliding_window_pattern", "_sliding_window_pattern"):
         config.must_be(name, 6)
     _check_layers(config, lambda layer: _SLIDING if (layer + 1) % 6 else _FULL)

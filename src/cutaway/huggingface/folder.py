@@ -15,13 +15,8 @@ from cutaway.weights import ModelFile
 
 from .config import CONFIG, Config
 from .shards import INDEX, Shards, shard_paths
-from .tensors import recipes
+from .tensors import tensor_sources
 from .tokens import TOKENIZER, TOKENIZER_FILES, tokenizer_metadata
-
-
-def is_folder(path: Path) -> bool:
-    """Whether a path names a folder with a model."""
-    return (path / CONFIG).is_file()
 
 
 def parts(folder: Path) -> list[Path]:
@@ -42,12 +37,12 @@ class HuggingFaceFolder(ModelFile):
         self.path = Path(path)
         config = Config(self.path)
         shards = Shards(self.path)
-        self._recipes = recipes(config, shards)
-        rows = self._recipes["token_embd.weight"].shape[0]
+        self._sources = tensor_sources(config, shards)
+        rows = self._sources["token_embd.weight"].shape[0]
         self.metadata = MappingProxyType(
             config.metadata | tokenizer_metadata(self.path, config.settings, rows)
         )
-        self.tensors = MappingProxyType(self._recipes)
+        self.tensors = MappingProxyType(self._sources)
         self._shards: Shards | None = shards
 
     def raw(self, name: str) -> NDArray[np.uint8]:
@@ -55,13 +50,13 @@ class HuggingFaceFolder(ModelFile):
         self.info(name)
         if self._shards is None:
             raise InputError(f"{self.path}: the folder is closed, so {name} cannot be read")
-        return self._recipes[name].make(self._shards)
+        return self._sources[name].make(self._shards)
 
     def release(self, name: str) -> None:
         """See `ModelFile`."""
         self.info(name)
         if self._shards is not None:
-            for source in self._recipes[name].sources:
+            for source in self._sources[name].sources:
                 self._shards.release(source)
 
     def close(self) -> None:

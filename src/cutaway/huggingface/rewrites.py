@@ -29,10 +29,10 @@ def transposed(x: Array) -> Array:
     return x.T
 
 
-def neighbours(heads: int) -> Rewrite:
-    """Rows of queries or keys, so that a rotated pair lies side by side.
+def interleave_rope_rows(heads: int) -> Rewrite:
+    """Rows of queries or keys, so that the two of a rotated pair are neighbours.
 
-    transformers turns row i of a head with row i + half; GGUF's llama with its neighbour.
+    transformers rotates row i of a head with row i + half; GGUF's llama with row i + 1.
     """
     return lambda x: _parts(x, heads, 2).swapaxes(1, 2).reshape(x.shape)
 
@@ -42,7 +42,7 @@ def queries_keys_values(heads: int) -> Rewrite:
     return lambda x: _parts(x, heads, 3).swapaxes(0, 1).reshape(x.shape)
 
 
-def one_more(x: Array) -> Array:
+def add_one(x: Array) -> Array:
     """Gemma's norms are stored as what is to be added to 1; x is float32."""
     return x + np.float32(1)
 

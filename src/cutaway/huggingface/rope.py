@@ -35,7 +35,7 @@ def rope_metadata(
 ) -> tuple[dict[str, Any], FloatTensors]:
     """(metadata without the architecture's prefix, tensors).
 
-    partial: whether the family can turn a part of each head; longrope: whether it knows that kind
+    partial: whether the family can rotate a part of each head; longrope: whether it knows that kind
     """
     rope = settings_of(config, layer_type)
     share = config.get("partial_rotary_factor") or config.get("rotary_share") or 1.0
@@ -45,7 +45,7 @@ def rope_metadata(
         rope.fail("partial_rotary_factor", "a share of each head, up to 1")
     dims = int(head_dim * share)
     if dims != head_dim and not partial:
-        rope.refuse("partial_rotary_factor", "this family turns whole heads")
+        rope.refuse("partial_rotary_factor", "this family rotates whole heads")
     metadata = {"rope.freq_base": rope.positive("rope_theta"), "rope.dimension_count": dims}
     kind = rope.text(_KIND) or "default"
     if longrope and kind in ("longrope", "su", "yarn"):  # as transformers reads phi3's

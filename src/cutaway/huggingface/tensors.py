@@ -27,8 +27,8 @@ _VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vi
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe(TensorInfo):
-    """A tensor, and what it is made of: one in the files, one per expert, or numbers."""
+class TensorSource(TensorInfo):
+    """Where a tensor comes from: one of the files', one for each expert, or numbers."""
 
     sources: tuple[str, ...]
     rewrite: Rewrite = as_it_is
@@ -53,8 +53,11 @@ class Recipe(TensorInfo):
         return dequantize(FORMATS[stored], elements.reshape(-1).view(np.uint8)).reshape(self.shape)
 
 
-def recipes(config: Config, shards: Shards) -> dict[str, Recipe]:
-    """By name, in the order of the files. `FormatError` for a tensor that is not the family's."""
+def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
+    """The source of each tensor by GGUF's name, in the order of the files.
+
+    `FormatError` for a tensor that is not the family's.
+    """
     family = config.family
     rewrites = family.rewrites(config.heads, config.kv_heads)
     sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
@@ -67,20 +70,21 @@ def recipes(config: Config, shards: Shards) -> dict[str, Recipe]:
         sources[new][expert] = name
     _check_output(config, sources)
     made = {
-        new: _recipe(new, found, config.experts, rewrites, shards) for new, found in sources.items()
+        new: _tensor_source(new, found, config.experts, rewrites, shards)
+        for new, found in sources.items()
     }
     for new, values in config.tensors.items():
-        made[new] = Recipe(new, "F32", values.shape, (), values=values)
+        made[new] = TensorSource(new, "F32", values.shape, (), values=values)
     return made
 
 
-def _recipe(
+def _tensor_source(
     name: str,
     found: dict[int, str],
     experts: int,
     rewrites: Mapping[str, Rewrite],
     shards: Shards,
-) -> Recipe:
+) -> TensorSource:
     base = name.removesuffix(".weight").removesuffix(".bias").split(".")[-1]
     rewrite = rewrites.get(base, as_it_is)
     info = shards.info(next(iter(found.values())))
@@ -94,13 +98,14 @@ def _recipe(
     if len(shape) > 2:
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
     if not base.endswith("_exps"):
-        return Recipe(name, format, shape, (info.name,), rewrite)
+        return TensorSource(name, format, shape, (info.name,), rewrite)
     if len(found) != experts or max(found) >= experts:
         raise FormatError(f"{name} is made of {len(found)} experts, and {experts} are announced")
     infos = [shards.info(found[i]) for i in range(experts)]
     if any((one.shape, one.format) != (info.shape, info.format) for one in infos):
         raise FormatError(f"the experts of {name} differ in shape or format")
-    return Recipe(name, format, (experts, *shape), tuple(found[i] for i in range(experts)), rewrite)
+    names = tuple(one.name for one in infos)
+    return TensorSource(name, format, (experts, *shape), names, rewrite)
 
 
 def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int]]]:

@@ -38,7 +38,7 @@ class Special:
 
 
 @dataclass(frozen=True)
-class Card:
+class ModelInfo:
     """A model as its file describes it.
 
     parameters  numbers in all tensors
@@ -65,7 +65,7 @@ class Card:
     ends: tuple[Special, ...]
 
     @classmethod
-    def read(cls, path: Path, quantize: str | None = None) -> "Card":
+    def read(cls, path: Path, quantize: str | None = None) -> "ModelInfo":
         """FormatError where the file is of no model that can be run, with the reason.
 
         quantize: as it is when it is loaded so; see ``LLM``

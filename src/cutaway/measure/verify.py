@@ -1,6 +1,6 @@
 """The bits contract, proven: one text's logits computed in many ways, compared as uint32.
 
-Knows what must not change a bit (design.md §3): how a prompt is cut, who else is in the batch,
+Knows what must not change a bit: how a prompt is cut, who else is in the batch,
 where the KV blocks lie and what they held, how many threads compute, and on which instruction
 set. Refuses to know terminals.
 """
@@ -60,7 +60,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class BatchMate:
     """Another sequence that goes through every batch: its tokens, its blocks, rows a call."""
 
     tokens: Sequence[int]
@@ -70,7 +70,7 @@ class Company:
 
 
 @dataclass(slots=True)
-class Text:
+class Sample:
     """The text under test, and where in memory its history goes."""
 
     tokens: Sequence[int]
@@ -82,7 +82,7 @@ class Text:
         self.positions = self.positions or frozenset((*range(0, last, STRIDE), last))
 
     def run(
-        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), company: Sequence[Company] = ()
+        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), company: Sequence[BatchMate] = ()
     ) -> Logits:
         """Teacher-forced logits of the positions in order; `cuts` are repeated to the end."""
         out, start, done = [], 0, [0] * len(company)
@@ -98,7 +98,7 @@ class Text:
         return np.concatenate(out)
 
     def _parts(
-        self, start: int, stop: int, company: Sequence[Company], done: list[int]
+        self, start: int, stop: int, company: Sequence[BatchMate], done: list[int]
     ) -> tuple[list[Part], int]:
         """The sequences of one call as lay_rows takes them, and which of them is the text."""
         before: list[Part] = []
@@ -140,7 +140,7 @@ def checks(
     room = backend.kv_blocks * KV_BLOCK
     tokens = text_of(sample, room)
     blocks = -(-len(tokens) // KV_BLOCK)
-    text = Text(tokens, range(blocks))
+    text = Sample(tokens, range(blocks))
     plain = text.run(backend)
 
     def check(varied: str, value: object, logits: Logits) -> Check:
@@ -156,7 +156,7 @@ def checks(
     for value, moved in placements(tokens, backend):
         yield check("KV blocks", value, moved.run(backend, [33]))
     yield check("again", "the same call", text.run(backend))
-    other = Text([(tokens[0] + 1) % plain.shape[1], *tokens[1:]], range(blocks))
+    other = Sample([(tokens[0] + 1) % plain.shape[1], *tokens[1:]], range(blocks))
     yield Check(
         "control", "another first token", len(plain),
         differing_bits(other.run(backend), plain), control=True,
@@ -174,13 +174,13 @@ def checks(
 
 def neighbours(
     tokens: Sequence[int], blocks: int, kv_blocks: int
-) -> Iterator[tuple[str, list[Company], int]]:
-    """Company of several kinds, in the blocks that the text leaves free; and rows per call."""
+) -> Iterator[tuple[str, list[BatchMate], int]]:
+    """BatchMate of several kinds, in the blocks that the text leaves free; and rows per call."""
     free = range(blocks, kv_blocks)
     half = len(free) // 2
     backwards = tokens[::-1]
-    one = Company(backwards[: half * KV_BLOCK], free[:half], 5, first=True)
-    two = Company(tokens[1 : (len(free) - half) * KV_BLOCK], free[half:], 1)
+    one = BatchMate(backwards[: half * KV_BLOCK], free[:half], 5, first=True)
+    two = BatchMate(tokens[1 : (len(free) - half) * KV_BLOCK], free[half:], 1)
     if half:
         yield "one before", [one], 64
         yield "one before, decoding", [one], 1
@@ -189,7 +189,7 @@ def neighbours(
         yield "both", [one, two], 7
 
 
-def placements(tokens: Sequence[int], backend: Backend) -> Iterator[tuple[str, Text]]:
+def placements(tokens: Sequence[int], backend: Backend) -> Iterator[tuple[str, Sample]]:
     """The text in other blocks, each full of another text's keys and values."""
     blocks = -(-len(tokens) // KV_BLOCK)
     everywhere = list(range(backend.kv_blocks))
@@ -200,8 +200,8 @@ def placements(tokens: Sequence[int], backend: Backend) -> Iterator[tuple[str, T
     for name, order in orders.items():
         for start in range(0, len(everywhere), blocks):  # the others' history
             used = everywhere[start : start + blocks]
-            Text(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
-        yield name, Text(tokens, order)
+            Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
+        yield name, Sample(tokens, order)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ _MOST_LAYERS = 10_000
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 # What files of an architecture leave unsaid, as llama.cpp has it.
-_NEIGHBOURS = ("llama", "granite", "smollm3")  # turned in pairs of neighbours, not of halves
+_INTERLEAVED_ROPE = ("llama", "granite", "smollm3")  # pairs of neighbours, not halves
 _LAYER_NORMS = ("gpt2", "gptneox")
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6}  # layers up to and including one that sees all
 _WINDOW = {"gemma2": 4096}
@@ -54,7 +54,7 @@ class ModelConfig:
     """The numbers that a graph is built from. Sizes are in elements, context in tokens.
 
     rope, rope_local   of the layers that see the whole text, and of those that see a window
-    is_stretched       whether texts may be longer than the model was first trained for
+    extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that each layer sees, itself included; 0: all
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
@@ -71,7 +71,7 @@ class ModelConfig:
     head_dim: int
     rope: Rope
     rope_local: Rope
-    is_stretched: bool
+    extends_context: bool
     windows: tuple[int, ...]
     attention_scale: float
     attention_softcap: float
@@ -83,7 +83,7 @@ class ModelConfig:
     is_parallel: bool  # attention and MLP of a layer read the same input
     experts: int
     experts_used: int
-    experts_share_one: bool  # the weights of a token's experts add up to 1
+    norm_topk_prob: bool  # the weights of a token's experts add up to 1
 
 
 def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
@@ -111,7 +111,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         head_dim=head_dim,
         rope=rope,
         rope_local=_rope_local(read, rope),
-        is_stretched=(context or longest) > _original_context(read, longest),
+        extends_context=(context or longest) > _original_context(read, longest),
         windows=_windows(read, layers),
         attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
         attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
@@ -123,7 +123,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         is_parallel=read.flag("use_parallel_residual", architecture == "gptneox"),
         experts=experts,
         experts_used=read.size("expert_used_count", most=experts) if experts else 0,
-        experts_share_one=read.flag("expert_weights_norm", True),
+        norm_topk_prob=read.flag("expert_weights_norm", True),
     )
 
 
@@ -131,7 +131,7 @@ def _check_supported(read: Reader) -> None:
     for key, values in _MUST_BE.items():
         read.must_be(key, *values)
     if read.prefix == "granite":
-        read.must_be("rope.scaling.finetuned", True)  # where it is false, nothing is turned
+        read.must_be("rope.scaling.finetuned", True)  # where it is false, nothing is rotated
     if read.prefix == "olmo2":
         read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
 
@@ -163,19 +163,19 @@ def _rope(read: Reader, head_dim: int) -> Rope:
     return Rope(
         dim=dim,
         base=read.number("rope.freq_base", 10000.0),
-        halves=read.prefix not in _NEIGHBOURS,
-        stretch=_stretch(read) if kind in ("linear", "longrope") else 1.0,
+        rotate_half=read.prefix not in _INTERLEAVED_ROPE,
+        linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
         yarn=yarn,
-        magnitude=own * (yarn.magnitude if yarn else 1.0),
+        attention_factor=own * (yarn.attention_factor if yarn else 1.0),
     )
 
 
 def _rope_local(read: Reader, rope: Rope) -> Rope:
     base = read.number("rope.freq_base_swa", 10000.0)
-    return Rope(dim=rope.dim, base=base, halves=rope.halves)
+    return Rope(dim=rope.dim, base=base, rotate_half=rope.rotate_half)
 
 
-def _stretch(read: Reader) -> float:
+def _linear_factor(read: Reader) -> float:
     """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
     for key in ("rope.scaling.factor", "rope.scale_linear"):
         if read.value(key) is not None:

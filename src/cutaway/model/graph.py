@@ -43,7 +43,7 @@ class Graph:
         self.shapes = shapes
         self.ops: list[Op] = []
         self._names: set[str] = set()
-        self._set_aside: set[str] = set()
+        self._allowed_unused: set[str] = set()
         self._scope = ""
 
     def layers(self, count: int) -> Iterator[str]:
@@ -107,10 +107,10 @@ class Graph:
         return self._add("linear", last - first, x, name=weight, weights=weights, attrs=attrs)
 
     def rope(self, x: Tensor, rope: Rope, *, head_dim: int, factors: str | None = None) -> Tensor:
-        """Turn pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
+        """Rotate pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
 
         factors: a tensor of rope.dim / 2 divisors of the frequencies. GGUF stores llama's q and k
-        permuted, so that their pairs are neighbours.
+        permuted, so that the two of a pair are neighbours.
         """
         self._expect_groups(x, head_dim)
         weights = {}
@@ -161,13 +161,13 @@ class Graph:
         return self._add("gelu_exact", x.width, x)
 
     def experts(
-        self, x: Tensor, scores: Tensor, prefix: str, *, used: int, share_one: bool
+        self, x: Tensor, scores: Tensor, prefix: str, *, used: int, norm_topk_prob: bool
     ) -> Tensor:
         """A mixture of gated MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
 
         Each row goes through the experts of its ``used`` highest scores, ties to the lowest index,
         and takes their outputs by weight: the softmax of all scores (M, experts), made to add up
-        to 1 where they share_one.
+        to 1 where they norm_topk_prob.
         """
         weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in ("gate", "up", "down")}
         count, inner, _ = self._shape(weights["up"], 3)
@@ -176,7 +176,7 @@ class Graph:
         for role, shape in (("gate", (inner, x.width)), ("up", (inner, x.width)),
                             ("down", (x.width, inner))):  # fmt: skip
             self._expect(weights[role], (count, *shape))
-        attrs = {"used": used, "share_one": share_one}
+        attrs = {"used": used, "norm_topk_prob": norm_topk_prob}
         return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
@@ -208,9 +208,9 @@ class Graph:
         out, inner = self._shape(f"{weight}.weight", 2)
         return out, inner
 
-    def set_aside(self, weight: str) -> None:
-        """Let a tensor be unused, which the architecture knows and does without this time."""
-        self._set_aside.add(weight)
+    def allow_unused(self, weight: str) -> None:
+        """Let a tensor be unused: the architecture knows it and chose another."""
+        self._allowed_unused.add(weight)
 
     def check_all_used(self) -> None:
         """Raise FormatError if the file holds a tensor, or rows of one, that no op reads.
@@ -218,7 +218,7 @@ class Graph:
         What is left over means that the model is not what the architecture takes it for
         (an extra norm, a rope table), and that its text would be quietly wrong.
         """
-        used = {name for op in self.ops for name in op.weights.values()} | self._set_aside
+        used = {name for op in self.ops for name in op.weights.values()} | self._allowed_unused
         unused = [name for name in self.shapes if name not in used]
         if unused:
             raise FormatError(

@@ -1,7 +1,7 @@
-"""Rotary positions: how far each pair of numbers turns from one position to the next.
+"""Rotary positions: how far each pair of numbers rotates from one position to the next.
 
-Su et al. 2021, arXiv 2104.09864. Knows the formula and how models stretch it to longer texts.
-Refuses to know what is turned.
+Su et al. 2021, arXiv 2104.09864. Knows the formula and how models extend it to longer texts.
+Refuses to know what is rotated.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,13 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yarn:
-    """Fast pairs stay, slow ones are stretched, with a ramp between (Peng et al. 2023, 2309.00071).
+    """Fast pairs keep their frequency, slow ones are divided by ``factor``, with a ramp between.
+
+    Peng et al. 2023, arXiv 2309.00071.
 
     original_context  tokens that the model was first trained for
-    fast, slow        turns within that many tokens from which, and up to which, a pair is such
+    fast, slow        rotations within that many tokens from which on a pair is fast, and up to
+                      which it is slow
     """
 
     factor: float
@@ -25,16 +28,16 @@ class Yarn:
     slow: float = 1.0
 
     @property
-    def magnitude(self) -> float:
+    def attention_factor(self) -> float:
         """By which queries and keys grow, so that attention stays as sharp."""
         return 0.1 * log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
-    def stretched(self, frequencies: list[float], base: float) -> list[float]:
+    def scaled(self, frequencies: list[float], base: float) -> list[float]:
         """The frequencies of all pairs."""
         last = 2 * len(frequencies) - 1
         low, high = (
-            len(frequencies) * log(self.original_context / (turns * 2 * pi)) / log(base)
-            for turns in (self.fast, self.slow)
+            len(frequencies) * log(self.original_context / (rotations * 2 * pi)) / log(base)
+            for rotations in (self.fast, self.slow)
         )
         first, end = max(floor(low), 0), min(ceil(high), last)
         width = max(end - first, 0.001)
@@ -45,23 +48,23 @@ class Yarn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rope:
-    """How one model turns its queries and keys.
+    """How one model rotates its queries and keys.
 
-    dim        numbers of a head that are turned, the first ones
-    halves     whether pair i is (i, i + dim / 2); else the neighbours (2i, 2i + 1)
-    stretch    positions count as so many times less (Chen et al. 2023, arXiv 2306.15595)
-    magnitude  by which what is turned grows, too
+    dim               numbers of a head that are rotated, the first ones
+    rotate_half       whether pair i is (i, i + dim / 2); else the neighbours (2i, 2i + 1)
+    linear_factor     positions are divided by it (Chen et al. 2023, arXiv 2306.15595)
+    attention_factor  by which the rotated numbers are multiplied
     """
 
     dim: int
     base: float
-    halves: bool = False
-    stretch: float = 1.0
+    rotate_half: bool = False
+    linear_factor: float = 1.0
     yarn: Yarn | None = None
-    magnitude: float = 1.0
+    attention_factor: float = 1.0
 
     def frequencies(self, factors: Sequence[float] | None = None) -> list[float]:
-        """Radians a position of each pair: base^(-2i / dim), stretched.
+        """Radians a position of each pair: base^(-2i / dim), scaled.
 
         factors: the model's own divisor of each pair, as llama 3.1 and phi 4 have them
         """
@@ -73,5 +76,5 @@ class Rope:
                 )
             plain = [f / float(factor) for f, factor in zip(plain, factors, strict=True)]
         if self.yarn is not None:
-            return self.yarn.stretched(plain, self.base)
-        return [f / self.stretch for f in plain] if self.stretch != 1 else plain
+            return self.yarn.scaled(plain, self.base)
+        return [f / self.linear_factor for f in plain] if self.linear_factor != 1 else plain

@@ -98,7 +98,7 @@ class Service:
     def check_length(self, text: str) -> None:
         """TooLongError for a text of more tokens than fit, without counting them."""
         llm = self.llm.llm
-        fewest, limits = llm.tokenizer.fewest(text), llm.engine.limits
+        fewest, limits = llm.tokenizer.min_tokens(text), llm.engine.limits
         if fewest > limits.longest_prompt:
             raise limits.too_long(f"at least {fewest}")
 

@@ -57,9 +57,7 @@ class ChatTemplate:
         check: may refuse the text before it is read, by raising
         """
         _check(messages)
-        strings = [self.source]
-        _map_strings([*messages], lambda string: strings.append(string) or string)
-        mark = _unused_character(strings)
+        mark = _unused_character([self.source, *_strings([*messages])])
         escape = partial(tokenizer.escape_special_tokens, mark=mark)
         text = self.render(_map_strings([*messages], escape))
         check(text.replace(mark, ""))
@@ -123,6 +121,18 @@ def _map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> An
         f"messages: a message cannot hold a {type(value).__name__}; it holds text, numbers, true, "
         "false, null, lists and objects"
     )
+
+
+def _strings(value: Any) -> list[str]:
+    """Each string in a JSON value."""
+    found: list[str] = []
+
+    def keep(string: str) -> str:
+        found.append(string)
+        return string
+
+    _map_strings(value, keep)
+    return found
 
 
 def _unused_character(texts: Iterable[str]) -> str:

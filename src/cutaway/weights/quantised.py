@@ -45,7 +45,7 @@ class QuantisedFile(ModelFile):
 
     to       Q8_0, Q6_K, Q4_1, Q4_0, F16, BF16 or F32
     threads  that quantise; None takes one for each processor that this process may use
-    unfit    the tensors whose rows do not fit into the format that they should have
+    fallback_tensors  those whose rows do not fit into their format, and that got another
 
     ``raw`` quantises anew each time, in new memory, and raises FormatError where a weight is not
     finite, or too large for the format. InputError where the native extension was not built.
@@ -57,7 +57,9 @@ class QuantisedFile(ModelFile):
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
             {name: _fitting(info, wanted[name]) for name, info in source.tensors.items()}
         )
-        self.unfit = tuple(n for n, info in self.tensors.items() if info.format != wanted[n])
+        self.fallback_tensors = tuple(
+            n for n, info in self.tensors.items() if info.format != wanted[n]
+        )
         told = {
             "general.file_type": _FILE_TYPES[to],
             "general.quantization_version": _QUANTIZATION_VERSION,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway import _native, sampling
 from cutaway.backends.base import Batch, KVGroup, KVLayout, Logits
-from cutaway.backends.cpu.compile import Compiler, Slice, Stack, slice_of
+from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
@@ -88,7 +88,7 @@ class CpuBackend:
 
 def pack_matrices(
     graph: Graph, file: ModelFile, pool: _native.Pool
-) -> tuple[dict[Slice, _native.Packed], dict[str, Stack]]:
+) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
     """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena.
 
     The matrices of experts, of which there may be thousands, come by tensor.
@@ -109,8 +109,8 @@ def pack_matrices(
                 rows = raw[at * row : min(at + step, last) * row]
                 arena.fill(pool, packed[part], rows, at - first)
                 file.release(name)  # or a large matrix would be in memory twice
-    stacks = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
-    return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in stacks}
+    experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
+    return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in experts}
 
 
 def _parts(op: Op, graph: Graph) -> list[Slice]:

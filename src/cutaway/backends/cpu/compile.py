@@ -26,7 +26,7 @@ GATES = ("silu_mul", "gelu_mul")
 
 Slice = tuple[str, int, int]
 """Some rows of a matrix: its name, the first, and the one after the last."""
-Stack = list[Any]
+ExpertMatrices = list[Any]
 """The packed matrices of a layer's experts, in one role."""
 
 
@@ -60,8 +60,8 @@ def quantised(name: str) -> str:
     return name + INT8
 
 
-def gather_early(ops: list[Op]) -> list[Op]:
-    """Move the choice of rows from the end to right behind the last attention. Same bits."""
+def hoist_logit_rows(ops: list[Op]) -> list[Op]:
+    """Choose the wanted rows right after the last attention instead of at the end. Same bits."""
     kinds = [op.kind for op in ops]
     if not {"attend", "logit_rows"} <= set(kinds):
         return ops
@@ -89,12 +89,12 @@ class Compiler:
         self,
         graph: Graph,
         weights: Mapping[Slice, Any],
-        stacks: Mapping[str, Stack],
+        experts: Mapping[str, ExpertMatrices],
         vectors: Mapping[str, Vector],
     ) -> None:
-        """weights: packed matrices; stacks: of experts, by tensor; vectors: norms and biases."""
-        self.ops, self.graph = gather_early(graph.ops), graph
-        self.weights, self.stacks, self.vectors = weights, stacks, vectors
+        """weights: packed matrices; experts: those of each tensor; vectors: norms and biases."""
+        self.ops, self.graph = hoist_logit_rows(graph.ops), graph
+        self.weights, self.experts, self.vectors = weights, experts, vectors
         self.consumers: dict[str, list[Op]] = {}
         for op in self.ops:
             for name in op.inputs:
@@ -217,7 +217,7 @@ class Compiler:
     def _wants_floats(self, op: Op, x: str) -> bool:
         """Whether an op reads the numbers of x themselves."""
         if op.kind == "experts" and x == op.inputs[0]:
-            return bool(self.stacks[op.weights["up"]][0].is_float)
+            return bool(self.experts[op.weights["up"]][0].is_float)
         return op.kind != "linear" or self._is_float(op)
 
     def _experts(self, op: Op) -> None:

@@ -106,20 +106,20 @@ class Emitter:
         made = op.ops[0]
         x, scores = op.reads
         floats, act = (NOWHERE, self._view(x)[0]) if x.endswith(INT8) else (self._view(x), -1)
-        gate, up, down = (self.c.stacks[made.weights[role]] for role in ("gate", "up", "down"))
+        gate, up, down = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
         self.plan.experts(
             self._is_late(op), floats, act, self._view(scores), made.attrs["used"],
-            made.attrs["share_one"], gate, up, down, self._view(made.out.name),
+            made.attrs["norm_topk_prob"], gate, up, down, self._view(made.out.name),
         )  # fmt: skip
 
-    def _turn(self, name: str) -> tuple[list[float], bool, float]:
-        """How the tensor of that name was turned: each pair's frequency, halves, magnitude."""
+    def _rotation(self, name: str) -> tuple[list[float], bool, float]:
+        """How that tensor is rotated: the pairs' frequencies, rotate_half, attention_factor."""
         op = self.c.maker[name]
         if op.kind != "rope":
             return [], False, 1.0
         rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
-        return rope.frequencies(own), rope.halves, rope.magnitude
+        return rope.frequencies(own), rope.rotate_half, rope.attention_factor
 
     def _attend(self, op: Lowered) -> None:
         a = op.ops[0].attrs
@@ -128,7 +128,7 @@ class Emitter:
                 f"heads of {a['head_dim']} are not supported here, only even ones up to "
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
-        of_q, of_k = (self._turn(name) for name in op.ops[0].inputs[:2])
+        of_q, of_k = (self._rotation(name) for name in op.ops[0].inputs[:2])
         if of_q != of_k:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
         q, k, v = (self._view(name) for name in op.reads)

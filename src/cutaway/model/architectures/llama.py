@@ -5,18 +5,18 @@ from cutaway.model.config import ModelConfig
 from cutaway.model.graph import Graph, Tensor
 
 
-def llama(g: Graph, c: ModelConfig, *, norms: str = "", unturned_every: int = 0) -> Tensor:
+def llama(g: Graph, c: ModelConfig, *, norms: str = "", nope_interval: int = 0) -> Tensor:
     """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
-    norms: see ``attention``; unturned_every: each so-many-th layer has no positions.
+    norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE).
     Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
-        turned = not unturned_every or (layer + 1) % unturned_every
+        is_rotated = not nope_interval or (layer + 1) % nope_interval
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        a = attention(g, c, h, layer, c.rope if turned else None, norms=norms)
+        a = attention(g, c, h, layer, c.rope if is_rotated else None, norms=norms)
         x = g.add(x, g.scale(a, c.residual_scale))
 
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
@@ -33,4 +33,4 @@ def qwen3(g: Graph, c: ModelConfig) -> Tensor:
 
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
     """Llama without positions in every fourth layer (Yang et al. 2025, arXiv 2501.18795)."""
-    return llama(g, c, unturned_every=4)
+    return llama(g, c, nope_interval=4)

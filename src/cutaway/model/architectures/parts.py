@@ -63,8 +63,8 @@ def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
     if not g.has("rope_factors_long.weight"):
         return None
     names = ("rope_factors_long", "rope_factors_short")
-    taken, other = names if c.is_stretched else reversed(names)
-    g.set_aside(f"{other}.weight")
+    taken, other = names if c.extends_context else reversed(names)
+    g.allow_unused(f"{other}.weight")
     return taken
 
 
@@ -87,7 +87,7 @@ def mixture(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
             "April 2024, are not supported; convert the model again"
         )
     scores = g.linear(h, f"{p}ffn_gate_inp")  # (M, experts)
-    return g.experts(h, scores, p, used=c.experts_used, share_one=c.experts_share_one)
+    return g.experts(h, scores, p, used=c.experts_used, norm_topk_prob=c.norm_topk_prob)
 
 
 def plain_mlp(g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What stands on the shelf: which models there are, where, and whether they are whole.
+"""Which models there are, where on this machine, and whether their files are intact.
 
 Knows the state of each model on this machine and how to hash a file again.
 Refuses to know how to fetch one.

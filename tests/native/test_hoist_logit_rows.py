@@ -5,7 +5,7 @@ from copy import copy
 import numpy as np
 
 from cutaway.backends import Batch
-from cutaway.backends.cpu.compile import gather_early
+from cutaway.backends.cpu.compile import hoist_logit_rows
 from cutaway.backends.reference import ReferenceBackend
 from cutaway.model import build
 from cutaway.weights import GGUFFile
@@ -21,7 +21,7 @@ def tiny(tmp_path):
 
 def test_only_wanted_rows_reach_the_last_mlp(tmp_path):
     graph, _ = tiny(tmp_path)
-    ops = gather_early(graph.ops)
+    ops = hoist_logit_rows(graph.ops)
     kinds = [op.kind for op in ops]
     last = len(kinds) - 1 - kinds[::-1].index("attend")
     assert kinds[last + 1 : last + 3] == ["logit_rows", "logit_rows"]  # heads' output and residual
@@ -34,7 +34,7 @@ def test_only_wanted_rows_reach_the_last_mlp(tmp_path):
 def test_the_definition_runs_the_changed_graph_to_the_same_logits(tmp_path):
     graph, weights = tiny(tmp_path)
     early = copy(graph)
-    early.ops = gather_early(graph.ops)
+    early.ops = hoist_logit_rows(graph.ops)
     ints = [np.array(x, np.int32) for x in ([5, 6, 7], [0, 1, 2], [0, 0, 0], [[0]], [0, 2])]
     plain, changed = (ReferenceBackend(g, weights, 1).run(Batch(*ints)) for g in (graph, early))
     assert plain.shape == changed.shape == (2, plain.shape[1])
