@@ -33,7 +33,9 @@ def test_no_serious_barrier(open_page, server, scheme, width):
     for panel in PANELS:
         page.tab.get_by_role("tab", name=panel).click()
         page.settle()
-        found = axe.run(page.tab).response["violations"]
+        # What surrounds the panels is the same beside each of them.
+        where = None if panel == PANELS[0] else "panel-tabs"
+        found = axe.run(page.tab, context=where).response["violations"]
         serious = [v for v in found if v["impact"] in ("serious", "critical")]
         told = [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
         assert not serious, (panel, told)

@@ -21,7 +21,7 @@ test("the figures are those of the steps' views", () => {
     assert.deepEqual(series.moments[i], view.end);
     assert.deepEqual(series.end[i], view.end?.probability ?? 0);
     const { schedule, run, sample } = view.ms;
-    assert.deepEqual(series.ms.map((sums) => sums[i]), [schedule, schedule + run, schedule + run + sample]);
+    assert.deepEqual(series.ms.map((sums) => sums[i]), [schedule, schedule, schedule + run, schedule + run + sample]);
   });
 });
 
@@ -72,7 +72,7 @@ test("each row draws every step once, and each outcome has its lane", () => {
   for (const name of ["surprise", "entropy", "P(end)", "KV"]) {
     assert.equal(bars(rows.find((row) => row.name === name)), series.length, name);
   }
-  assert.equal(bars(rows.find((row) => row.name === "time")), 3 * series.length);
+  assert.equal(bars(rows.find((row) => row.name === "time")), 4 * series.length);
 });
 
 const told = (outcomes, silence, more = {}) => whyItWentOn({

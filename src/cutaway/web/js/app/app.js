@@ -16,7 +16,7 @@ const session = new Session(store);
 
 /** Bring back what the address says, and begin. */
 async function begin() {
-  const kept = store.restore(location.hash.slice(1));
+  const saved = store.restore(location.hash.slice(1));
   assemble(store, session);
   try {
     store.set({ about: await (await ask("/page/about")).json() });
@@ -26,8 +26,8 @@ async function begin() {
     return; // and the address stays, so that a reload brings back what it holds
   }
   keepAddress(store);
-  if (kept.length) store.set({ follow: false }); // the selection is that of the address
-  for (const run of kept) session.start(run.request, run);
+  if (saved.length) store.set({ follow: false }); // the selection is that of the address
+  for (const run of saved) session.start(run.request, run);
 }
 
 begin();

@@ -24,7 +24,7 @@ export function assemble(store, session) {
   for (const part of document.querySelectorAll("*")) {
     if (part instanceof View && !part.store) part.attach(store, session);
   }
-  store.addEventListener("change", () => tell(store));
+  store.addEventListener("change", () => announce(store));
   acceptFiles(session);
 }
 
@@ -49,7 +49,7 @@ export function keepAddress(store) {
 }
 
 /** @param {Store} store */
-function tell(store) {
+function announce(store) {
   const notice = document.querySelector("#notice");
   const said = [store.state.notice, store.run?.error].filter(Boolean).join(" · ");
   if (notice && notice.textContent !== said) notice.textContent = said;

@@ -1,5 +1,5 @@
 /**
- * A run in a file of its own, which opens from disk: what is shown stands in the document.
+ * A run in a file of its own, which opens from disk: the document holds what is shown.
  */
 
 import { assemble, keepAddress } from "./assemble.js";

@@ -11,7 +11,7 @@ import { answered, branchOf, ending, open, plain, settled, shown } from "../stat
 import { View } from "../parts/view.js";
 /** @import { Message, Run } from "../state/store.js" */
 
-/** @typedef {{item: HTMLElement, words: Text, told: HTMLElement, role: string, run: number | null}} Line */
+/** @typedef {{item: HTMLElement, words: Text, status: HTMLElement, role: string, run: number | null}} Line */
 
 export class ChatBox extends View {
   list = el("ol", {});
@@ -98,15 +98,15 @@ export class ChatBox extends View {
     const current = run !== null && run.id === this.here.state.run;
     if (current) line.item.setAttribute("aria-current", "true");
     else line.item.removeAttribute("aria-current");
-    const told = run ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
-    if (line.told.textContent !== told) line.told.textContent = told;
+    const status = run ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
+    if (line.status.textContent !== status) line.status.textContent = status;
     const text = shown(message, this.find);
     if (line.words.data === text) return false;
     line.words.data = text;
     return true;
   }
 
-  /** @param {Event} event an answer was clicked: its run is shown; whoever marks text is let be */
+  /** @param {Event} event an answer was clicked: its run is shown; selecting text is no click */
   clicked(event) {
     const item = /** @type {Element} */ (event.target).closest("li");
     const run = this.lines.find((line) => line.item === item)?.run ?? null;
@@ -166,14 +166,14 @@ export class ChatBox extends View {
 /** @param {Message} message @returns {Line} */
 function made(message) {
   const words = document.createTextNode("");
-  const told = el("span", { class: "faint" });
+  const status = el("span", { class: "faint" });
   const answer = message.role === "assistant";
   const who = answer
     ? el("button", { type: "button", class: "look", title: "Look into this answer" }, "Model")
     : el("span", {}, message.role === "user" ? "You" : message.role);
   const item = el("li", { class: `said ${answer ? "answer" : "question"}` },
-    el("div", { class: "who" }, who, told), el("div", { class: "words" }, words));
-  return { item, words, told, role: message.role, run: null };
+    el("div", { class: "who" }, who, status), el("div", { class: "words" }, words));
+  return { item, words, status, role: message.role, run: null };
 }
 
 /** @param {string} label @param {() => void} onclick @returns {HTMLButtonElement} */

@@ -19,7 +19,7 @@ export class CompletionBox extends View {
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.pressed(event) });
   write = el("button", { class: "primary", type: "button", onclick: () => this.writeOrStop() });
   more = el("button", { type: "button", onclick: () => this.writeOn() }, "Write on");
-  told = el("span", { class: "faint" });
+  status = el("span", { class: "faint" });
   prompt = document.createTextNode("");
   words = document.createTextNode("");
   result = el("div", { class: "result", tabindex: 0, role: "region", "aria-label": "The text" },
@@ -30,7 +30,7 @@ export class CompletionBox extends View {
 
   build() {
     replace(this, el("label", { for: "prompt-field" }, "A text to go on with"), this.field,
-      el("div", { class: "row" }, this.write, this.more, this.told), this.result);
+      el("div", { class: "row" }, this.write, this.more, this.status), this.result);
   }
 
   /** @returns {Run | null} the run that is shown here */
@@ -45,7 +45,7 @@ export class CompletionBox extends View {
     const { run } = this;
     this.write.textContent = run?.live ? "Stop" : "Write";
     this.more.disabled = !run || run.live || !run.trace.steps.length || !this.here.state.about;
-    this.told.textContent = run?.trace.known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
+    this.status.textContent = run?.trace.known ? [`run ${run.id}`, ending(run)].filter(Boolean).join(" · ") : "";
     if (this.field.value !== this.here.state.prompt) this.field.value = this.here.state.prompt;
     this.drawText(run?.trace ?? null);
   }

@@ -8,7 +8,7 @@ import { el } from "../parts/dom.js";
 /** @import { Dial } from "./parameters.js" */
 
 /**
- * show      what the setting is now; usual: what it is where nobody says
+ * show      what the setting is now; usual: its default
  * complain  a sentence of the server; null: it has none
  * @typedef {{element: HTMLElement, show: (value: any, usual: any) => void,
  *   complain: (sentence: string | null) => void}} Field

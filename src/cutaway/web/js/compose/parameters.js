@@ -28,7 +28,7 @@ export const LENGTH = [
     help: "At most this many new tokens. Where the end token comes before, the text ends there." },
 ];
 
-/** The fields that the panel has: what the server says of them stands beside them. */
+/** The fields that the panel has: the server's refusals are shown beside them. */
 export const FIELDS = [
   ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name }) => name), "seed", "stop", "preset", "chain",
 ];

@@ -2,7 +2,7 @@
  * How the next text is to be chosen, each setting with its meaning, and how the selected one was.
  *
  * Knows which settings there are and where they stand. The server says which values they may have,
- * and its sentence stands beside the field that it names.
+ * and its sentence is shown beside the field that it names.
  */
 
 import "./in-force.js";
@@ -28,7 +28,7 @@ const PRESET = { name: "preset", label: "preset",
 const CHAIN = { name: "chain", label: "chain",
   help: `An order of your own, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` };
 
-/** Fields that are empty where nobody says. */
+/** Fields that are empty by default. */
 const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
 
 export class SettingsPanel extends View {

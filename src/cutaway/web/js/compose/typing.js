@@ -25,10 +25,10 @@ export class TypingBox extends View {
   begin = button("Begin", () => this.want(this.field.value, []));
   prompt = document.createTextNode("");
   words = document.createTextNode("");
-  rest = document.createTextNode("");
+  continuation = document.createTextNode("");
   text = el("div", { class: "result", tabindex: 0, role: "region", "aria-label": "The text so far" },
     el("span", { class: "begun" }, this.prompt), this.words, el("span", { class: "caret" }),
-    el("span", { class: "own" }, this.rest));
+    el("span", { class: "own" }, this.continuation));
   following = new Following(this.text);
   keys = Array.from({ length: MOST_OFFERS }, (_, i) =>
     el("button", { type: "button", class: "offer", onclick: () => this.pick(i) }));
@@ -94,13 +94,13 @@ export class TypingBox extends View {
   /** @param {Run} run @param {Run | null} gone */
   drawText(run, gone) {
     const { trace } = run;
-    const [words, rest] = [trace.textOf(this.given),
+    const [words, continuation] = [trace.textOf(this.given),
       gone ? gone.trace.textOf(gone.trace.outputIds.slice(this.given.length)) : ""];
     const prompt = trace.textOf(trace.head.prompt_token_ids);
     if (prompt !== this.prompt.data) this.prompt.data = prompt;
-    if (words === this.words.data && rest === this.rest.data) return;
+    if (words === this.words.data && continuation === this.continuation.data) return;
     this.words.data = words;
-    this.rest.data = rest;
+    this.continuation.data = continuation;
     this.following.follow();
   }
 
@@ -211,8 +211,8 @@ export class TypingBox extends View {
   /** @param {Run} run that takes the place of the one before */
   take(run) {
     const { runs, typing, other } = this.here.state;
-    const kept = runs.some((child) => child.parent === typing) || other === typing;
-    if (typing !== null && !kept) this.here.drop(typing);
+    const inUse = runs.some((child) => child.parent === typing) || other === typing;
+    if (typing !== null && !inUse) this.here.drop(typing);
     this.here.set({ typing: run.id, run: run.id, step: run.trace.steps.length - 1, candidate: 0,
       follow: false, whatIf: null });
   }
@@ -231,8 +231,8 @@ function dress(key, i, offer) {
     " ", el("span", { class: "share mono" }, percent(offer.probability)));
 }
 
-/** @param {string} told @returns {HTMLElement} for those who hear the page */
-const hidden = (told) => el("span", { class: "visually-hidden" }, ` ${told} `);
+/** @param {string} text @returns {HTMLElement} for screen readers */
+const hidden = (text) => el("span", { class: "visually-hidden" }, ` ${text} `);
 
 /** @param {string} label @param {() => void} onclick @returns {HTMLButtonElement} */
 const button = (label, onclick) => el("button", { type: "button", onclick }, label);

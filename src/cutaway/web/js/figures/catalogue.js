@@ -1,7 +1,7 @@
 /**
  * What Python says once for the page: the stages of the chain and their settings, the presets'
- * orders, styles, and the words on why a text ended. It stands in the document as JSON (trace/catalogue.py), so that a new stage is
- * no work here.
+ * orders, styles, and the words on why a text ended. The
+ * document holds it as JSON (trace/catalogue.py), so a new stage needs no change here.
  */
 
 /**

@@ -10,7 +10,7 @@
  * pixels that a step takes; `width` the pixels there are; `count` how many steps there are.
  * @typedef {{first: number, step: number, width: number, count: number}} Sight
  *
- * Column i holds the steps edges[i] … edges[i + 1] − 1, and stands at x = left + i · wide.
+ * Column i holds the steps edges[i] … edges[i + 1] − 1, and begins at x = left + i · wide.
  * @typedef {{edges: Int32Array, left: number, wide: number}} Columns
  */
 
@@ -53,7 +53,7 @@ export function peaks(value, edges) {
  * Bars from the foot of a row, one path for each bucket. Their edges lie on whole pixels.
  * @template B
  * @param {Columns} columns @param {Int32Array} shown which step each column shows; −1: none
- * @param {(step: number) => B | null} bucket what tells its colour; null: no bar
+ * @param {(step: number) => B | null} bucket what decides its colour; null: no bar
  * @param {(step: number) => number} high its height in pixels
  * @param {number} foot y of the row's foot
  * @param {(step: number) => number} [under] pixels between the foot and the bar: 0

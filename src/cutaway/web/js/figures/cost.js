@@ -7,7 +7,7 @@
 /** @import { Run } from "../state/store.js" */
 
 /** @typedef {{prompt: number, cached: number, written: number, whole: boolean}} Taken whole: of runs
- *   that have ended; else what is on record so far, in which the cached are not told */
+ *   that have ended; else what is on record so far, which does not say how many were cached */
 /** @typedef {{input: number, output: number}} Price of a million tokens */
 
 /** @param {Run} run @returns {Taken} */

@@ -55,7 +55,7 @@ function changes(a, b) {
     .map((name) => ({ name, a: left[name] ?? null, b: right[name] ?? null }));
 }
 
-/** @param {Head} head @returns {Record<string, any>} where both tell one thing, they tell the same */
+/** @param {Head} head @returns {Record<string, any>} its params beside its own fields; where both have a name, the values agree */
 function flat(head) {
   const { kind: _, format: _format, version: _version, params, ...own } = /** @type {any} */ (head);
   const more = Object.entries(params).filter(([name]) => !(name in own));

@@ -7,7 +7,7 @@ import { percent, thousands } from "./numbers.js";
 import { outcomePhrase } from "./endings.js";
 /** @import { Series, Outcome } from "./series.js" */
 
-/** Outcomes in which no stage was in the way. */
+/** Outcomes in which no stage removed the end token. */
 const NO_STAGE = ["drawn", "lost", "forced"];
 
 /** @param {Series} series @returns {string[]} sentences; none where no end token is on record */
@@ -18,10 +18,10 @@ export function whyItWentOn(series) {
 
 /** @param {Series} series @returns {string} how often what became of it */
 function fates({ outcomes, length }) {
-  const told = [...outcomes]
+  const fates = [...outcomes]
     .sort(([, a], [, b]) => b.count - a.count)
     .map(([outcome, { count }], i) => `in ${thousands(count)} ${i ? "it" : "the end token"} ${outcomePhrase(outcome)}`);
-  return `Of ${thousands(length)} step${length === 1 ? "" : "s"}, ${told.join("; ")}.`;
+  return `Of ${thousands(length)} step${length === 1 ? "" : "s"}, ${fates.join("; ")}.`;
 }
 
 /** @param {Series} series @returns {string[]} whether the model, the chain or luck kept it going */
@@ -44,7 +44,7 @@ function verdict(series, model, final) {
   return `So the model wanted to end, and the chain${stage ? `, above all ${stage},` : ""} kept it from that.`;
 }
 
-/** @param {Series} series @returns {string | undefined} the stage that was most in the way */
+/** @param {Series} series @returns {string | undefined} the stage that removed most of its probability */
 function worst({ outcomes }) {
   const [first] = [...outcomes]
     .filter(([name]) => !NO_STAGE.includes(name))
@@ -56,9 +56,9 @@ function worst({ outcomes }) {
 function changed({ moments }) {
   const lower = moments.filter((moment) => (moment?.delta ?? 0) < 0).length;
   const higher = moments.filter((moment) => (moment?.delta ?? 0) > 0).length;
-  const told = (/** @type {number} */ count, /** @type {string} */ how) =>
+  const sentence = (/** @type {number} */ count, /** @type {string} */ how) =>
     count ? [`Bias, penalties or processors ${how} its logit in ${thousands(count)} of the steps.`] : [];
-  return [...told(lower, "lowered"), ...told(higher, "raised")];
+  return [...sentence(lower, "lowered"), ...sentence(higher, "raised")];
 }
 
 /** @param {Series} series @returns {string[] | null} null: an end that was drawn was heeded */

@@ -67,7 +67,7 @@ export const endedByToken = (trace) =>
 
 /**
  * @param {Trace} trace @param {number} count
- * @param {(EndMoment | null)[]} moments of every step, for whoever has them already
+ * @param {(EndMoment | null)[]} moments of every step, where they are known already
  * @returns {EndMoment[]} closest to ending before
  */
 export function closest(trace, count = 5, moments = trace.steps.map((step) => endMoment(trace, step))) {

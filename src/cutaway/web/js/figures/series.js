@@ -8,8 +8,8 @@ import { endMoment } from "./endings.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 /** @import { EndMoment } from "./endings.js" */
 
-/** The phases of a turn, in the order in which they come. */
-export const PHASES = /** @type {const} */ (["schedule", "run", "sample"]);
+/** The phases of an engine's step, in their order; draft is absent where no draft model ran. */
+export const PHASES = /** @type {const} */ (["schedule", "draft", "run", "sample"]);
 
 /**
  * In how many steps the end token had this fate, and the sum of the model's probabilities for it
@@ -31,7 +31,7 @@ export class Series {
     this.end = [];
     /** @type {number[]} bytes of keys and values that were read */
     this.kv = [];
-    /** @type {number[][]} milliseconds: of the first phase, of the first two, of all */
+    /** @type {number[][]} milliseconds: of the first phase, of the first two, and so on */
     this.ms = PHASES.map(() => []);
     /** @type {Map<string, Outcome>} what became of the end token */
     this.outcomes = new Map();

@@ -1,5 +1,5 @@
 /**
- * The paragraphs and tables of an exercise, as the server tells them, with bars where it gives lengths.
+ * The paragraphs and tables of an exercise, as the server sends them, with bars where it gives lengths.
  *
  * Knows which columns are figures. Refuses to compute any.
  */

@@ -67,7 +67,7 @@ export class PracticeLesson extends View {
   async begin(start) {
     this.begun = true;
     this.start = start;
-    const asked = await this.told("", {});
+    const asked = await this.fetched("", {});
     if (!asked || this.start !== start) return; // or another start was chosen meanwhile
     this.asked = asked;
     this.done = [];
@@ -81,7 +81,7 @@ export class PracticeLesson extends View {
    * @param {string} path @param {Record<string, any>} more
    * @returns {Promise<any>} null where the server refuses; the remark says why
    */
-  async told(path, more) {
+  async fetched(path, more) {
     try {
       return await (await ask(`/page/practice${path}`, { start: this.start, ...more })).json();
     } catch (error) {
@@ -151,7 +151,7 @@ export class PracticeLesson extends View {
   /** @param {string} text */
   async answer(text) {
     const { at } = this;
-    const reply = /** @type {Reply | null} */ (await this.told("/answer", { index: at, answer: text }));
+    const reply = /** @type {Reply | null} */ (await this.fetched("/answer", { index: at, answer: text }));
     if (!reply || at !== this.at || this.done[at]) return;
     if (reply.right) this.settle(this.tries ? "right at the second try" : "right", reply);
     else if (reply.right === null) this.say(reply.remark);
@@ -162,7 +162,7 @@ export class PracticeLesson extends View {
   /** @param {string} [remark] */
   async reveal(remark = "") {
     const { at } = this;
-    const reply = await this.told("/answer", { index: at, reveal: true });
+    const reply = await this.fetched("/answer", { index: at, reveal: true });
     if (reply && at === this.at && !this.done[at]) this.settle("missed", { ...reply, remark });
   }
 
@@ -190,7 +190,7 @@ export class PracticeLesson extends View {
   }
 
   async finish() {
-    const table = /** @type {Table | null} */ (await this.told("/comparison", {}));
+    const table = /** @type {Table | null} */ (await this.fetched("/comparison", {}));
     if (!table || !this.asked) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.here.run;

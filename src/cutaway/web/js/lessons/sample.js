@@ -1,4 +1,4 @@
-/** A run to learn from, for whoever has none yet. */
+/** A run to learn from, where there is none yet. */
 
 import { styles } from "../figures/catalogue.js";
 import { el } from "../parts/dom.js";

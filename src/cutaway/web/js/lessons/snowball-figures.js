@@ -133,13 +133,13 @@ export function againSentence(all) {
       + "forgiven: take an earlier step, or a longer run.";
   }
   const [early, late] = [mean(costs.slice(0, EARLY)), mean(costs.slice(LATE - 1))];
-  const told = `After the mistake the original’s next ${EARLY} tokens cost ${dearer(early)} each, `
+  const cost = `After the mistake the original’s next ${EARLY} tokens cost ${dearer(early)} each, `
     + `and from the ${LATE}th on ${dearer(late)}`;
-  if (Math.abs(early) < LITTLE && Math.abs(late) < LITTLE) return `${told}: there was nothing to forgive.`;
-  if (early <= LITTLE) return `${told}: it made them no dearer, so there was nothing to forgive.`;
-  if (late <= Math.max(LITTLE, early / 5)) return `${told}: made to talk past the mistake, the model forgives it.`;
-  if (late < early) return `${told}: forgiven in part, within ${costs.length} tokens.`;
-  return `${told}: not forgiven within ${costs.length} tokens.`;
+  if (Math.abs(early) < LITTLE && Math.abs(late) < LITTLE) return `${cost}: there was nothing to forgive.`;
+  if (early <= LITTLE) return `${cost}: it made them no dearer, so there was nothing to forgive.`;
+  if (late <= Math.max(LITTLE, early / 5)) return `${cost}: made to talk past the mistake, the model forgives it.`;
+  if (late < early) return `${cost}: forgiven in part, within ${costs.length} tokens.`;
+  return `${cost}: not forgiven within ${costs.length} tokens.`;
 }
 
 /** @param {Point[]} all @param {Meeting | null} met @returns {string} what the free text became */

@@ -35,7 +35,7 @@ export class SnowballLesson extends View {
 
   build() {
     replace(this, el("p", {}, "Put the likeliest other token in place of one of yours. Does the text recover? "
-      + "Two runs tell: one goes on by itself with the same luck, one is made to say what the original says."),
+      + "Two runs show it: one goes on by itself with the same luck, one is made to say what the original says."),
       el("p", { class: "row" }, this.go, this.sample, this.offer), this.result);
   }
 
@@ -148,7 +148,7 @@ function offer(trace, at, mistake, left) {
 const token = (name) => el("span", { class: "token" }, visible(name));
 
 /** @param {number | null} value @returns {string} */
-const told = (value) => (value === null ? "–" : value.toFixed(2));
+const twoPlaces = (value) => (value === null ? "–" : value.toFixed(2));
 
 /** @param {Point} point @param {Run} original @param {Run} free @param {number} step @returns {(Node | string)[]} */
 function readout(point, original, free, step) {
@@ -156,12 +156,12 @@ function readout(point, original, free, step) {
   /** @type {(Node | string)[]} */
   const parts = [`Distance ${point.distance}. `];
   if (meant && point.plain !== null) {
-    parts.push(token(original.trace.nameOf(meant.token_id)), ` ${told(point.plain)} bits in the original, `
-      + `${told(point.again)} after the mistake`);
+    parts.push(token(original.trace.nameOf(meant.token_id)), ` ${twoPlaces(point.plain)} bits in the original, `
+      + `${twoPlaces(point.again)} after the mistake`);
     if (point.again !== null) parts.push(` (${signed(point.again - point.plain)})`);
     parts.push(". ");
   }
-  if (own) parts.push("By itself it says ", token(free.trace.nameOf(own.token_id)), ` with ${told(point.free)} bits.`);
+  if (own) parts.push("By itself it says ", token(free.trace.nameOf(own.token_id)), ` with ${twoPlaces(point.free)} bits.`);
   return parts;
 }
 
@@ -172,7 +172,7 @@ function tableOf(rows) {
     el("table", {}, el("caption", { class: "faint" }, "Mean bits a token, by distance from the mistake"),
       el("thead", {}, el("tr", {}, ...heads.map((head, i) => el("th", { scope: "col", class: i && "figure" }, head)))),
       el("tbody", {}, ...rows.map((row) => el("tr", {}, el("th", { scope: "row" }, row.name),
-        ...[told(row.plain), told(row.again), signed(row.cost), told(row.free)].map((cell) =>
+        ...[twoPlaces(row.plain), twoPlaces(row.again), signed(row.cost), twoPlaces(row.free)].map((cell) =>
           el("td", { class: "figure" }, cell)))))));
 }
 

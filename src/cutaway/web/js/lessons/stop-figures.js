@@ -1,5 +1,5 @@
 /**
- * Why a text does not stop: the end token at every step, what would have kept it in, and what
+ * Why a text does not stop: the end token at every step, which filter would have left it in, and what
  * another run changed. All from the record, and exact unless a sentence says otherwise.
  */
 
@@ -17,14 +17,14 @@ const known = new WeakMap();
 
 /** @param {Trace} trace @returns {EndMoment[]} of the steps that have an end token on record */
 export function momentsOf(trace) {
-  const kept = known.get(trace) ?? { seen: 0, moments: [] };
-  known.set(trace, kept);
-  for (const step of trace.steps.slice(kept.seen)) {
+  const found = known.get(trace) ?? { seen: 0, moments: [] };
+  known.set(trace, found);
+  for (const step of trace.steps.slice(found.seen)) {
     const moment = endMoment(trace, step);
-    if (moment) kept.moments.push(moment);
+    if (moment) found.moments.push(moment);
   }
-  kept.seen = trace.steps.length;
-  return kept.moments;
+  found.seen = trace.steps.length;
+  return found.moments;
 }
 
 /** @param {Trace} trace @returns {EndMoment[]} those at which it went on */
@@ -60,21 +60,21 @@ export const anyOf = (shares) =>
 /** @param {Trace} trace @returns {boolean} */
 export const isGreedy = (trace) => trace.head.params["temperature"] === 0;
 
-/** @param {Trace} trace @returns {string} who kept it going: the model, the chain, or chance */
+/** @param {Trace} trace @returns {string} what kept the text going: the model, the chain, or luck */
 export function diagnosis(trace) {
   const moments = goneOn(trace);
   if (!moments.length) return "There is no step on record at which it went on.";
-  if (trace.head.params["ignore_eos"]) return "It was told to ignore the end token, so it went on past any.";
+  if (trace.head.params["ignore_eos"]) return "ignore_eos was set, so the text went on past every end token.";
   const [plain, left] = [anyOf(moments.map((m) => m.probability)), anyOf(moments.map((m) => m.final))];
-  const told = `Along this text, drawing from the model as it is would have ended it before with `
+  const chances = `Along this text, drawing from the model as it is would have ended it before with `
     + `${percent(plain)}; after the chain that was ${percent(left)}.`;
-  if (isGreedy(trace)) return `${told} Greedy takes the likeliest token alone, and the end token was never that.`;
-  if (plain < 0.05) return `${told} The model itself did not want to stop: no filter is to blame.`;
+  if (isGreedy(trace)) return `${chances} Greedy takes the likeliest token alone, and the end token was never that.`;
+  if (plain < 0.05) return `${chances} The model itself did not want to stop: no filter is to blame.`;
   if (plain < 0.5) {
-    return `${told} The model mostly wanted to go on, and ${left < plain / 2
+    return `${chances} The model mostly wanted to go on, and ${left < plain / 2
       ? "the chain removed what chance of an end there was" : "what chance of an end there was did not come"}.`;
   }
-  return `${told} ${left < plain / 2 ? "The chain kept it from stopping." : "The chain let it stop; the luck did not."}`;
+  return `${chances} ${left < plain / 2 ? "The chain kept it from stopping." : "The chain let it stop; the luck did not."}`;
 }
 
 /** @param {EndMoment[]} moments @param {number} k @returns {string} */

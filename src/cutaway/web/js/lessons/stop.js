@@ -32,10 +32,10 @@ export class StopLesson extends View {
   change = el("div", {});
   ticks = svg("path", { class: "ticks" });
   cursor = svg("path", { class: "cursor" });
-  /** @type {HTMLElement[]} what stands there once there is a run */
+  /** @type {HTMLElement[]} what is shown once there is a run */
   parts = [];
   shown = "-";
-  told = "";
+  compared = "";
   count = 0;
 
   build() {
@@ -117,7 +117,7 @@ export class StopLesson extends View {
     this.again.disabled = !this.here.state.about || this.here.run?.live === true;
   }
 
-  /** @returns {number} the top-k that the slider stands at; 0 keeps all */
+  /** @returns {number} the top-k that the slider is at; 0 keeps all */
   get asked() {
     return KEEPS[Number(this.keep.value)] ?? 0;
   }
@@ -166,8 +166,8 @@ export class StopLesson extends View {
     const { run, state } = this.here;
     const made = run && rerunOf(state.runs, run);
     const key = made ? `${made.again.id} ${made.again.live} ${made.original.trace.steps.length}` : "";
-    if (key === this.told) return;
-    this.told = key;
+    if (key === this.compared) return;
+    this.compared = key;
     replace(this.change, ...(made ? this.changed(made.original, made.again) : []));
   }
 
@@ -177,8 +177,8 @@ export class StopLesson extends View {
     if (again.live) return [head, el("p", {}, "It is being written …")];
     const look = (/** @type {Run} */ run, /** @type {string} */ what) => el("button", { type: "button",
       onclick: () => this.here.set({ run: run.id, step: again.at, candidate: 0, follow: false }) }, what);
-    const told = again.error ? [again.error] : changes(original, again);
-    return [head, ...told.map((sentence) => el("p", {}, sentence)),
+    const sentences = again.error ? [again.error] : changes(original, again);
+    return [head, ...sentences.map((sentence) => el("p", {}, sentence)),
       el("p", { class: "row" }, look(original, `Run ${original.id} at step ${again.at}`), look(again, `Run ${again.id} there`))];
   }
 }

@@ -2,7 +2,7 @@
  * The candidates of one step as the rows of a table.
  *
  * The draw at a glance: each survivor's log-probability is where its line begins, its luck is how
- * far the line goes, and whoever ends furthest to the right is drawn.
+ * far the line goes, and the one that ends furthest to the right is drawn.
  */
 
 import { el, svg } from "./dom.js";
@@ -19,12 +19,12 @@ export function heading(view) {
   return el("tr", {}, ...named);
 }
 
-/** @param {StepView} view @returns {[string, string][]} what stands above, and what it means */
+/** @param {StepView} view @returns {[string, string][]} each column's heading and meaning */
 function columns(view) {
   const drawn = view.candidates.some((c) => c.luck !== null);
   return [
     ["", "what became of it"],
-    ["token", "as it stands in the text"],
+    ["token", "as it is in the text"],
     ["model → final", "probability under the model's own logits → among the survivors of the chain"],
     ["rank", "of all tokens; 1 is the likeliest"],
     ["logit", "the model's own"],

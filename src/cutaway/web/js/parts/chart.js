@@ -138,7 +138,7 @@ export class Chart {
     }
   }
 
-  /** @param {Row[]} rows where each stands, and its name and scale beside it */
+  /** @param {Row[]} rows draw each at its height, with its name and scale beside it */
   layOut(rows) {
     this.feet = [];
     this.paths = rows.map(() => new Map());

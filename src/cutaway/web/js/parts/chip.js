@@ -13,9 +13,9 @@ const MARKS = { forced: "→", draft: "d" };
 export function chip(trace, step) {
   const surprise = bits(step.logprob);
   const name = trace.nameOf(step.token_id);
-  const told = `step ${step.index}: ${percent(probability(step.logprob))}, `
+  const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
-  return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title: told,
+  return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
     "data-mark": MARKS[step.source], style: underline(surprise) },
     name === "" ? visible(name) : inText(name));
 }

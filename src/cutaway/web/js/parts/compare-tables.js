@@ -9,7 +9,7 @@ import { MEETING } from "../figures/meetings.js";
 /** @import { Child } from "./dom.js" */
 
 /** @param {Difference} found @returns {string} as `cutaway trace diff` says it */
-export function told(found) {
+export function sentences(found) {
   const prompts = found.samePrompt ? "The prompts are equal" : "The prompts differ";
   const at = found.logitsDifferAt;
   const logits = at === null ? "the logits up to there are equal, bit for bit"

@@ -7,7 +7,7 @@
 
 import { clip, titleOf } from "../figures/branches.js";
 import { chip } from "./chip.js";
-import { changesTable, figuresTable, told } from "./compare-tables.js";
+import { changesTable, figuresTable, sentences } from "./compare-tables.js";
 import { diff, stretches } from "../figures/diff.js";
 import { el, keepInSight, replace, say } from "./dom.js";
 import { View } from "./view.js";
@@ -135,7 +135,7 @@ export class RunCompare extends View {
     const [a, b] = sides.map(({ run }) => run);
     if (!a || !b) return;
     const found = diff(a.trace, b.trace);
-    say(this.sentences, told(found));
+    say(this.sentences, sentences(found));
     replace(this.figures, figuresTable(found));
     replace(this.settings, changesTable(found));
     this.lay(sides, stretches(found));
@@ -144,8 +144,8 @@ export class RunCompare extends View {
   /** @param {[Side, Side]} sides @param {Stretch[]} found those that stand already are left alone */
   lay(sides, found) {
     const keys = found.map((stretch) => JSON.stringify(stretch));
-    const kept = this.rows.findIndex(({ key }, i) => key !== keys[i]);
-    for (const { row } of this.rows.splice(kept < 0 ? this.rows.length : kept)) row.remove();
+    const same = this.rows.findIndex(({ key }, i) => key !== keys[i]);
+    for (const { row } of this.rows.splice(same < 0 ? this.rows.length : same)) row.remove();
     for (const [i, stretch] of found.entries()) {
       if (i < this.rows.length) continue;
       const row = rowOf(sides, stretch);

@@ -14,7 +14,7 @@ const SOURCES = {
   sampled: "drawn",
   greedy: "the likeliest was taken",
   forced: "given, not drawn",
-  draft: "drawn, and guessed before",
+  draft: "drawn, as the draft token was",
 };
 
 export class StepFacts extends View {

@@ -19,14 +19,14 @@ export class RunPicker extends View {
   seed = el("output", { class: "mono seed" });
   copy = el("button", { onclick: () => this.copied() });
   saving = el("button", { onclick: () => this.download(), title: "the run as a trace, .jsonl" }, "Download");
-  told = el("span", { class: "faint served" });
+  served = el("span", { class: "faint served" });
   seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy);
   lock = lock();
 
   build() {
     const help = el("button", { "aria-label": "Keys", title: "Keys (?)", onclick: pressHelp }, "?");
     replace(this, this.choice, this.stop, this.seeds,
-      el("span", { class: "row" }, ...this.opener(), this.saving, help), this.told, this.lock);
+      el("span", { class: "row" }, ...this.opener(), this.saving, help), this.served, this.lock);
   }
 
   draw() {
@@ -36,7 +36,7 @@ export class RunPicker extends View {
     this.stop.hidden = !run?.live;
     this.saving.disabled = !run?.trace.known || lineage(runs, run).some((one) => one.live);
     this.tellSeed(run?.trace.known?.seed ?? null);
-    say(this.told, about ? `${about.model} · cutaway ${about.version}` : "");
+    say(this.served, about ? `${about.model} · cutaway ${about.version}` : "");
     this.lock.hidden = !locked;
   }
 

@@ -24,7 +24,7 @@ const FATES = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-fi
 export const fateColour = (letter) => FATES[letter] ?? hue(letter);
 
 /** The colours of the phases of a turn, from the foot upwards. */
-export const PHASE_COLOURS = ["var(--ink)", "var(--bar)", "var(--warn)"];
+export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--warn)"];
 
 /** Colours of surprise for each half bit. */
 const SURPRISES = Array.from({ length: 2 * MOST_BITS + 1 }, (_, i) => surpriseColour(i / 2));

@@ -1,6 +1,6 @@
 /**
- * The chain of one step as a row of cards: who was left after each stage, who went, and the way of
- * one token through it.
+ * The chain of one step as a row of cards: how many tokens each stage left, which it removed, and the
+ * probability of one token after each.
  */
 
 import { el } from "./dom.js";
@@ -21,22 +21,22 @@ export function cards(trace, view) {
   return [beginning, ...stages, luck(view), pick(view)];
 }
 
-/** @returns {HTMLElement} where the selected token's probability stands */
+/** @returns {HTMLElement} the place of the selected token's probability */
 const way = () => el("p", { class: "way faint" });
 
 /**
  * @param {HTMLElement[]} shown what `cards` made
- * @param {Trace} trace @param {Step} step @param {Candidate} candidate whose way is told
+ * @param {Trace} trace @param {Step} step @param {Candidate} candidate whose probabilities are shown
  */
-export function tellWay(shown, trace, step, candidate) {
+export function showProbabilities(shown, trace, step, candidate) {
   const first = Math.exp(Math.min(candidate.logit - step.log_sum_exp, 0));
   const path = [first, ...stageProbabilities(trace, step, candidate)];
   const name = visible(trace.nameOf(candidate.id));
   path.forEach((share, i) => {
     const place = shown[i]?.querySelector(".way");
     const gone = share === null && path[i - 1] !== null;
-    const told = share === undefined ? "?" : gone ? "removed" : percent(share);
-    place?.replaceChildren(el("span", { class: "token" }, name), ` ${told}`);
+    const text = share === undefined ? "?" : gone ? "removed" : percent(share);
+    place?.replaceChildren(el("span", { class: "token" }, name), ` ${text}`);
     place?.classList.toggle("gone", share === null);
   });
 }
@@ -71,8 +71,8 @@ function luck(view) {
   const [first, second] = scored;
   if (!first) return card("+", "luck", null, el("p", {}, "none: the likeliest is taken"));
   const likeliest = scored.reduce((a, b) => ((b.final ?? 0) > (a.final ?? 0) ? b : a));
-  const told = first === likeliest ? ["the likeliest won"] : ["beat the likeliest, ", name(likeliest)];
-  return card("+", "luck", null, el("p", {}, ...told), sum(first),
+  const words = first === likeliest ? ["the likeliest won"] : ["beat the likeliest, ", name(likeliest)];
+  return card("+", "luck", null, el("p", {}, ...words), sum(first),
     ...(second ? [next(second)] : []));
 }
 

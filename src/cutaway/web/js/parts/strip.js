@@ -28,7 +28,7 @@ export class TokenStrip extends View {
   chunk = el("div");
   length = 0;
 
-  /** Who sees it for the first time is told what it is. */
+  /** What an empty page is for, in a sentence. */
   empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
     + "drawn, and behind it all that it could have been: who was likelier, who was removed by which "
     + "setting, and whose luck won.");

@@ -25,7 +25,7 @@ export class RunTimelines extends View {
   /** @type {number | null} */
   hovered = null;
   /** @type {string} what the readout and the key say now */
-  told = "";
+  read = "";
   keyed = "";
 
   build() {
@@ -49,24 +49,24 @@ export class RunTimelines extends View {
     const series = seriesOf(run.trace);
     this.chart.show(series, state.step, run.live);
     this.showKey(series);
-    this.tell(series);
+    this.readOut(series);
   }
 
   /** @param {number | null} step */
   hover(step) {
     this.hovered = step;
-    if (this.here.run?.trace.steps.length) this.tell(seriesOf(this.here.run.trace));
+    if (this.here.run?.trace.steps.length) this.readOut(seriesOf(this.here.run.trace));
   }
 
   /** @param {Series} series the figures of the step under the pointer, or else of the chosen one */
-  tell(series) {
-    const told = figuresOf(series, Math.min(this.hovered ?? this.here.state.step, series.length - 1));
+  readOut(series) {
+    const figures = figuresOf(series, Math.min(this.hovered ?? this.here.state.step, series.length - 1));
     const quiet = this.chart.dragging || this.hovered !== null || this.here.run?.live;
     this.readout.setAttribute("aria-live", quiet ? "off" : "polite");
-    if (told.join() === this.told) return;
-    this.told = told.join();
-    const [at, name, ...figures] = told;
-    replace(this.readout, `${at} `, el("span", { class: "token" }, name), ` · ${figures.join(" · ")}`);
+    if (figures.join() === this.read) return;
+    this.read = figures.join();
+    const [at, name, ...others] = figures;
+    replace(this.readout, `${at} `, el("span", { class: "token" }, name), ` · ${others.join(" · ")}`);
   }
 
   /** @param {Series} series */
@@ -88,7 +88,7 @@ export class RunTimelines extends View {
 function figuresOf({ trace, surprise, entropy, moments, kv }, index) {
   const step = /** @type {Step} */ (trace.steps[index]);
   const end = moments[index];
-  const ms = PHASES.map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
+  const ms = PHASES.filter((phase) => phase in step.ms).map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
   return [
     `step ${index}`, visible(trace.nameOf(step.token_id)),
     `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,

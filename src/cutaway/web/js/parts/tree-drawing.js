@@ -10,7 +10,7 @@ import { put, say, svg } from "./dom.js";
 /** @import { Run } from "../state/store.js" */
 
 const LEFT = 16;
-const RIGHT = 116; // for what is told behind a line
+const RIGHT = 116; // for what is written behind a line
 const TOP = 44;
 const LANE = 44;
 const BEND = 8;
@@ -68,7 +68,7 @@ export class BranchNode {
   line = svg("path", { class: "line" });
   tip = svg("circle", { class: "tip", r: 4 });
   name = svg("text", { class: "name" });
-  length = svg("text", { class: "length", "aria-hidden": "true" }); // the title tells it
+  length = svg("text", { class: "length", "aria-hidden": "true" }); // the title says it
 
   /** @param {() => void} choose */
   constructor(choose) {
@@ -99,13 +99,13 @@ export class BranchNode {
     say(this.length, `${figures}${run.live ? " …" : ""}`);
     put(this.group, { "aria-pressed": isChosen,
       class: `branch${isChosen ? " chosen" : ""}${run.live ? " live" : ""}` });
-    say(this.title, told(run, titleOf(runs, run), mean));
+    say(this.title, description(run, titleOf(runs, run), mean));
   }
 }
 
 /** @param {Run} run @param {string} name @param {number | null} mean
- *  @returns {string} for whoever points at it, and for whoever hears it */
-function told(run, name, mean) {
+ *  @returns {string} for pointers and for screen readers */
+function description(run, name, mean) {
   // Without its length while it grows: each token would be read out.
   if (run.live) return `${name}, being written`;
   const bits = mean === null ? "" : `, ${mean.toFixed(2)} bits each`;

@@ -33,9 +33,9 @@ export class BranchTree extends View {
   width = 600;
 
   build() {
-    const told = el("p", { class: "told" }, this.heading, " ", this.begun);
+    const about = el("p", { class: "about" }, this.heading, " ", this.begun);
     const buttons = el("div", { class: "row" }, this.fork, this.beside, this.exporting);
-    replace(this, this.box, told, buttons, this.files);
+    replace(this, this.box, about, buttons, this.files);
     new ResizeObserver(([entry]) => {
       this.width = entry?.contentRect.width || this.width;
       this.here.changed();
@@ -55,7 +55,7 @@ export class BranchTree extends View {
     const { run } = this.here;
     const path = run ? lineage(runs, run) : [];
     this.chosen.draw(path.flatMap((one) => placed.find((b) => b.run === one) ?? []), scale, step);
-    this.tell(runs, run);
+    this.describe(runs, run);
   }
 
   /** @param {Branch[]} placed of which those that are new get nodes */
@@ -80,7 +80,7 @@ export class BranchTree extends View {
   }
 
   /** @param {Run[]} runs @param {Run | null} run */
-  tell(runs, run) {
+  describe(runs, run) {
     this.box.hidden = !runs.length;
     say(this.heading, run ? titleOf(runs, run) : "");
     say(this.begun, run ? beginningOf(run)

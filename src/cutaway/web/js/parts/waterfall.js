@@ -8,7 +8,7 @@ import { heading, rows } from "./candidates.js";
 import { el, keepInSight, replace } from "./dom.js";
 import { visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
-import { cards, tellWay } from "./stages.js";
+import { cards, showProbabilities } from "./stages.js";
 import { stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
@@ -63,7 +63,7 @@ export class StepWaterfall extends View {
     this.mark(step);
   }
 
-  /** @param {Step} step mark the selected candidate, and tell its way through the chain */
+  /** @param {Step} step mark the selected candidate, and show its probability after each stage */
   mark(step) {
     const { run, state } = this.here;
     const candidate = step.candidates[state.candidate];
@@ -76,7 +76,7 @@ export class StepWaterfall extends View {
       const box = /** @type {HTMLElement} */ (row.closest(".scrolling"));
       keepInSight(box, row, { head: this.head.offsetHeight });
       this.marked = row;
-      tellWay(this.cards, run.trace, step, candidate);
+      showProbabilities(this.cards, run.trace, step, candidate);
     }
     if (!canBranch) this.branch.remove();
     else if (this.branch.parentNode !== row.lastChild) row.lastChild?.appendChild(this.branch);
@@ -103,8 +103,8 @@ export class StepWaterfall extends View {
     if (!run) return;
     try {
       const { ids, names } = await tokensOf(text);
-      const told = `${ids.length} tokens, given one after the other: ${names.map(visible).join(" ")}`;
-      this.said.textContent = ids.length > 1 ? told : "";
+      const note = `${ids.length} tokens, given one after the other: ${names.map(visible).join(" ")}`;
+      this.said.textContent = ids.length > 1 ? note : "";
       const request = this.runs.continued(run, [...run.trace.outputIds.slice(0, at), ...ids]);
       this.runs.start(request, { parent: run.id, at, name: `${text} at ${at}` });
     } catch (error) {

@@ -68,7 +68,7 @@ export class WhatIf extends View {
     this.answer.abort();
     clearTimeout(this.timer);
     if (state.whatIf && state.about) this.timer = window.setTimeout(() => this.ask(), PAUSE);
-    else this.tell(run.trace, step, run.trace, step);
+    else this.compare(run.trace, step, run.trace, step);
   }
 
   /** The step with these settings, once the slider rests. */
@@ -80,7 +80,7 @@ export class WhatIf extends View {
     try {
       const trace = await this.runs.stepWith(run, step.index, state.whatIf, signal);
       const found = trace.steps[step.index];
-      if (!signal.aborted && found) this.tell(run.trace, step, trace, found);
+      if (!signal.aborted && found) this.compare(run.trace, step, trace, found);
     } catch (error) {
       if (!signal.aborted) replace(this.winner, sentence(error));
     }
@@ -90,7 +90,7 @@ export class WhatIf extends View {
    * @param {Trace} trace @param {Step} step as recorded
    * @param {Trace} other @param {Step} found with other settings
    */
-  tell(trace, step, other, found) {
+  compare(trace, step, other, found) {
     replace(this.winner, ...winnerOf(step, other, found));
     replace(this.body, ...rows(trace, step, other, found));
   }

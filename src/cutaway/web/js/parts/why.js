@@ -48,11 +48,11 @@ export class WhyPanel extends View {
     }
     const series = seriesOf(run.trace);
     this.chart.show(series, state.step, run.live);
-    if (series !== this.shown || series.length !== this.length || run.live !== this.live) this.tell(run, series);
+    if (series !== this.shown || series.length !== this.length || run.live !== this.live) this.explain(run, series);
   }
 
   /** @param {Run} run @param {Series} series */
-  tell(run, series) {
+  explain(run, series) {
     this.shown = series;
     this.length = series.length;
     this.live = run.live;

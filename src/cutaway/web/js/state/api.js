@@ -45,8 +45,8 @@ export async function ask(path, body, signal) {
     throw new ApiError("the server cannot be reached: is it running?", 0);
   }
   if (answer.ok) return answer;
-  const told = (await answer.json().catch(() => ({}))).error ?? {};
-  throw new ApiError(told.message ?? `the server answered ${answer.status}`, answer.status, told.param);
+  const problem = (await answer.json().catch(() => ({}))).error ?? {};
+  throw new ApiError(problem.message ?? `the server answered ${answer.status}`, answer.status, problem.param);
 }
 
 /** @param {unknown} body @returns {string} JSON; seeds are strings here and numbers there */
@@ -93,7 +93,7 @@ async function* events(body) {
       }
     }
   } finally {
-    await reader.cancel().catch(() => {}); // whoever leaves early hangs up
+    await reader.cancel().catch(() => {}); // leaving early closes the connection
   }
 }
 

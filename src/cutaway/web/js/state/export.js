@@ -41,8 +41,8 @@ export async function exportedAlone(runs, run) {
 /** @param {Run} run @param {Exported | undefined} parent @returns {string} */
 function fileOf(run, parent) {
   const token = run.request?.forced[run.at] ?? run.trace.steps[run.at]?.token_id;
-  const told = run.trace.head.parent?.trace;
-  if (!parent || token === undefined || told === parent.sha256) return run.trace.file;
+  const named = run.trace.head.parent?.trace;
+  if (!parent || token === undefined || named === parent.sha256) return run.trace.file;
   const head = { ...run.trace.head, parent: { trace: parent.sha256, step: run.at, token_id: token } };
   return [lineOf(head), ...run.trace.lines.slice(1)].map((line) => `${line}\n`).join("");
 }

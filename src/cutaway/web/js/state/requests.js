@@ -7,7 +7,7 @@
 /** @import { Request, Run, Store } from "./store.js" */
 /** @import { Session } from "./session.js" */
 
-/** How long a text may get where nobody says so and the server has not yet told its own limit. */
+/** max_tokens where neither the fields nor the server's defaults are known. */
 const MOST = 256;
 
 /**

@@ -122,7 +122,7 @@ export class Session {
   }
 
   /**
-   * A fork stands in the tree of its parent where that was opened before.
+   * A fork is put below its parent where that was opened before.
    * @param {File} file @returns {Promise<Run | null>} null where it is no trace; the page says why
    */
   async open(file) {

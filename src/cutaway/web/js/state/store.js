@@ -1,7 +1,7 @@
 /**
  * What the page shows, in one place, and as its address.
  *
- * Every change goes through `set`, tells whoever listens once per frame, and is written into the
+ * Every change goes through `set`, is announced once per frame, and is written into the
  * fragment of the URL, which no server sees. A run is its request: the same prompt, settings, seed
  * and given tokens bring back the same text, so that an address is all that a reload needs.
  */
@@ -30,7 +30,7 @@
  * lesson        which lesson: "practice", "snowball", "stop"
  * follow        whether the selection follows a run that grows
  * kind          how one writes: a conversation, a text that goes on, or token by token
- * draft         what stands in the field of the conversation; prompt: in that of a text
+ * draft         what the conversation's field holds; prompt: that of a completion
  * seed          of the next run; empty: one is chosen
  * typing        the run that is typed: its given tokens are the picks
  * price         of a million tokens
@@ -78,7 +78,7 @@ export class Store extends EventTarget {
     this.changed();
   }
 
-  /** Tell whoever listens, once per frame however much changes. */
+  /** Announce a change, once per frame however much changes. */
   changed() {
     if (this.scheduled) return;
     this.scheduled = true;
@@ -125,7 +125,7 @@ export class Store extends EventTarget {
     this.set({ run: id, step, candidate: 0, follow: false, whatIf: null });
   }
 
-  /** @param {number} step where to go; whoever steps looks around, and follows no more */
+  /** @param {number} step where to go; stepping by hand ends following */
   goTo(step) {
     const last = (this.run?.trace.steps.length ?? 0) - 1;
     const there = Math.max(0, Math.min(step, last));

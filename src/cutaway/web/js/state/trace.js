@@ -36,7 +36,7 @@ export class Trace {
     this.steps = [];
     /** @type {End | null} */
     this.end = null;
-    /** @type {string[]} the lines as they came, for whoever wants the file */
+    /** @type {string[]} the lines as they came: the file */
     this.lines = [];
     /** @type {Map<number, {bytes: Uint8Array, name: string | null}>} */
     this.tokens = new Map();
