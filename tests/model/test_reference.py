@@ -154,11 +154,11 @@ def test_company_does_not_change_the_text(llm):
 
 def test_a_watcher_sees_every_op_and_the_attention_weights(llm):
     seen = {}
-    llm.backend.watch = lambda name, value: seen.setdefault(name, value.copy())
+    llm.backend.on_op = lambda name, value: seen.setdefault(name, value.copy())
     try:
         llm.logits([1, 40, 41])
     finally:
-        llm.backend.watch = None
+        llm.backend.on_op = None
     assert {op.out.name for op in llm.graph.ops} < set(seen)
     weights = seen["blk.1.attend.weights"]  # (kv_heads, group, rows, tokens)
     assert weights.shape == (2, 3, 3, 3)

@@ -11,7 +11,7 @@ from cutaway.backends.base import (
     KVGroup,
     KVLayout,
     Logits,
-    Watch,
+    OnOp,
 )
 from cutaway.errors import InputError
 from cutaway.model import Graph
@@ -29,7 +29,7 @@ __all__ = [
     "KVGroup",
     "KVLayout",
     "Logits",
-    "Watch",
+    "OnOp",
     "default",
     "kv_layout",
     "load",

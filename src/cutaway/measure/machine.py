@@ -1,6 +1,6 @@
 """The machine's own rates, and what else it was doing while it was measured.
 
-Knows the native probes and /proc. What a system does not tell is None, never a guess.
+Knows the native probes and /proc. What a system does not report is None, never an estimate.
 """
 
 import os
@@ -63,7 +63,7 @@ class Noise:
         self._wall, self._own, self._busy = perf_counter(), process_time(), busy_seconds()
 
     def share(self) -> float | None:
-        """0 … 1; None where the system does not tell."""
+        """0 … 1; None where the system does not report it."""
         now = busy_seconds()
         if self._busy is None or now is None:
             return None
@@ -83,7 +83,7 @@ def busy_seconds() -> float | None:
 
 
 def peak_memory() -> int | None:
-    """Bytes of this process at its largest; None where the system does not tell."""
+    """Bytes of this process at its largest; None where the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The bits contract, proven: one text's logits computed in many ways, compared as uint32.
+"""The bits contract, checked: one sample's logits computed in many ways, compared as uint32.
 
 Knows what must not change a bit: how a prompt is cut, who else is in the batch,
 where the KV blocks lie and what they held, how many threads compute, and on which instruction
@@ -82,14 +82,14 @@ class Sample:
         self.positions = self.positions or frozenset((*range(0, last, STRIDE), last))
 
     def run(
-        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), company: Sequence[BatchMate] = ()
+        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), mates: Sequence[BatchMate] = ()
     ) -> Logits:
         """Teacher-forced logits of the positions in order; `cuts` are repeated to the end."""
-        out, start, done = [], 0, [0] * len(company)
+        out, start, done = [], 0, [0] * len(mates)
         sizes = chain.from_iterable(repeat(tuple(cuts)))
         while start < len(self.tokens):
             stop = min(len(self.tokens), start + next(sizes))
-            parts, mine = self._parts(start, stop, company, done)
+            parts, mine = self._parts(start, stop, mates, done)
             rows = lay_rows(parts)
             offset = int(np.count_nonzero(rows[2] < mine))
             wanted = [offset + p - start for p in range(start, stop) if p in self.positions]
@@ -98,12 +98,12 @@ class Sample:
         return np.concatenate(out)
 
     def _parts(
-        self, start: int, stop: int, company: Sequence[BatchMate], done: list[int]
+        self, start: int, stop: int, mates: Sequence[BatchMate], done: list[int]
     ) -> tuple[list[Part], int]:
         """The sequences of one call as lay_rows takes them, and which of them is the text."""
         before: list[Part] = []
         after: list[Part] = []
-        for i, other in enumerate(company):
+        for i, other in enumerate(mates):
             if tokens := other.tokens[done[i] : done[i] + other.rows]:
                 where = before if other.first else after
                 where.append((done[i], tokens, list(other.blocks)))
@@ -151,8 +151,8 @@ def checks(
             yield check("rows per call", rows, text.run(backend, [rows]))
     for cuts in CUTS:
         yield check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts))
-    for value, company, rows in neighbours(tokens, blocks, backend.kv_blocks):
-        yield check("neighbours", value, text.run(backend, [rows], company))
+    for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
+        yield check("neighbours", value, text.run(backend, [rows], mates))
     for value, moved in placements(tokens, backend):
         yield check("KV blocks", value, moved.run(backend, [33]))
     yield check("again", "the same call", text.run(backend))

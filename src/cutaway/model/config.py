@@ -28,7 +28,10 @@ _LAYER_NORMS = ("gpt2", "gptneox")
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6}  # layers up to and including one that sees all
 _WINDOW = {"gemma2": 4096}
 _SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
-_LARGE = {"gemma2": 46, "gemma3": 62}  # layers of the one model whose heads are not its measure
+_LARGE = {
+    "gemma2": 46,
+    "gemma3": 62,
+}  # layers of the one model of the family that scales scores otherwise
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {

@@ -2,7 +2,7 @@
 
 An architecture calls the methods of ``Graph`` once, at load; what it leaves is
 ``graph.ops``, in an order that can be run from top to bottom. Every tensor is a
-matrix (M, width) whose row count M stays free: prefill, decode and verification are
+matrix (M, width) whose row count M is open: prefill, decode and verification are
 the same list with another M.
 Knows names, widths and which weights an op needs, and checks them against the file's
 tensor table. Refuses to know how an op is computed, and what a weight's bytes mean.
@@ -69,9 +69,9 @@ class Graph:
         return self._add("embed_positions", width, name=weight, weights=weights)
 
     def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
-        """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) kept.
+        """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
-        group: so many neighbours have a mean of their own, and all groups the same weights
+        group: numbers that share a mean, such as a head's; all groups have the same weights
         """
         group = group or x.width
         self._expect(f"{weight}.weight", (group,))

@@ -1,7 +1,7 @@
 """Text to token ids and back, as the model file defines it.
 
 Knows which tokens are special, when they count, where BOS goes and which ids end
-a generation; leaves merging to the two kinds that it can tell apart. Refuses to
+a generation; leaves merging to the two kinds of tokenizer. Refuses to
 know models, sampling and files: metadata comes as a plain mapping.
 """
 
@@ -132,7 +132,7 @@ class Tokenizer:
         return self._bos(ids, self.add_bos if add_bos is None else add_bos)
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
-        """What whoever gave a prompt should know of how it begins; mostly nothing.
+        """Warnings about how a prompt begins, for its author; mostly none.
 
         text: what the ids were made from with special=True, if so
         """
@@ -154,7 +154,7 @@ class Tokenizer:
     def escape_special_tokens(self, text: str, mark: str) -> str:
         """``text`` in which no control token can be found: each is broken by ``mark``.
 
-        The text can then stand inside another that is encoded with special=True and the
+        The text can then be part of another that is encoded with special=True and the
         same mark, which must occur nowhere else.
         """
         return self._control_tokens.escape(text, mark)

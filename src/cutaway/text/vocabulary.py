@@ -1,4 +1,4 @@
-"""The vocabulary as the file tells it: token texts, their kinds, the special ids.
+"""The vocabulary as the file has it: token texts, their kinds, the special ids.
 
 Knows the names and types of the ``tokenizer.ggml.*`` fields of the GGUF
 specification and refuses what contradicts itself. Refuses to know how text

@@ -38,7 +38,7 @@ _MIN_ARRAY = 4 + 8  # the bytes of an empty array: element type and count
 
 
 def quoted(name: str) -> str:
-    """Return a name from a file, made safe and short enough to stand in a message."""
+    """Return a name from a file, made safe and short enough for a message."""
     text = repr(name[:80])
     return text if len(text) <= 80 else text[:76] + "...'"
 
@@ -107,7 +107,7 @@ class Cursor:
         """
         self.check_room(count, _LENGTH.size, "strings of at least 8 bytes")
         out: list[str] = []
-        # A vocabulary has hundreds of thousands: the loop is kept tight.
+        # A vocabulary has hundreds of thousands: the loop must be tight.
         data, size, position, length_at = self._data, self._size, self.position, _LENGTH.unpack_from
         for _ in range(count):
             start = position + _LENGTH.size

@@ -1,7 +1,7 @@
 """What every file of a model offers, however it stores one: metadata and tensors by name.
 
 Knows the face that the readers share; its words are GGUF's (metadata keys, tensor names), so
-that nobody behind it asks which kind of file it was. Refuses to know any kind of file.
+that no reader needs to ask which kind of file it was. Refuses to know any kind of file.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class ModelFile(ABC):
 
     `metadata` maps GGUF's keys to str, int, float, bool, list[str] or read-only numpy arrays;
     `tensors` maps GGUF's tensor names, in the order of the file. Both stay valid after `close`.
-    `value_types` maps the keys whose GGUF value type the file itself tells to that type.
+    `value_types` maps the keys whose GGUF value type the file gives to that type.
     """
 
     path: Path

@@ -65,7 +65,7 @@ FORMATS: dict[str, QuantFormat] = {format.name: format for format in _ALL}
 FORMATS_BY_ID: dict[int, QuantFormat] = {format.type_id: format for format in _ALL}
 """The same formats by ggml type id."""
 
-# Only so that a refusal can use the word that stands in the name of the file.
+# Only so that a refusal can use the word in the file's name.
 _UNREAD = {
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
     21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",

@@ -102,7 +102,7 @@ class GGUFFile(ModelFile):
     def close(self) -> None:
         """Let go of the mapping; the bytes stay mapped until the last view of them is gone."""
         # Closing the mmap itself would raise while a view exists. Dropping the reference
-        # leaves that to whoever drops the last one, and no view can ever dangle.
+        # leaves that to the last one dropped, and no view can ever dangle.
         self._bytes = self._map = None
 
     def _stored(self, name: str) -> _Stored:

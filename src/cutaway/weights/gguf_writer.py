@@ -24,19 +24,19 @@ _U32, _I32, _F32, _BOOL, _U64, _I64 = 4, 5, 6, 7, 10, 11
 
 
 def write_gguf(
-    path: Path, file: ModelFile, told: Callable[[int], None] = lambda _done: None
+    path: Path, file: ModelFile, on_progress: Callable[[int], None] = lambda _done: None
 ) -> None:
     """Write a model into a file, which takes its name when it is complete.
 
-    A file that had the name before is replaced. told: hears after each tensor how many bytes of
-    tensors are written. Raises CutawayError where it cannot be written; whatever is raised, nothing
-    is left behind.
+    A file that had the name before is replaced. Raises CutawayError where it cannot be written;
+    whatever is raised, nothing is left behind.
+    on_progress: called after each tensor with the bytes of tensors that are written
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
             with part.open("xb") as out:
-                _write(out, file, told)
+                _write(out, file, on_progress)
                 out.flush()
                 os.fsync(out.fileno())
             part.replace(path)
@@ -48,7 +48,7 @@ def write_gguf(
         ) from error
 
 
-def _write(out: BinaryIO, file: ModelFile, told: Callable[[int], None]) -> None:
+def _write(out: BinaryIO, file: ModelFile, on_progress: Callable[[int], None]) -> None:
     pairs = {key: value for key, value in file.metadata.items() if key != "general.alignment"}
     out.write(b"GGUF" + struct.pack("<IQQ", 3, len(file.tensors), len(pairs)))
     for key, value in pairs.items():
@@ -61,7 +61,7 @@ def _write(out: BinaryIO, file: ModelFile, told: Callable[[int], None]) -> None:
         out.write(file.raw(name).data)
         _pad(out)  # the last, too: there are readers that ask for whole paddings
         file.release(name)
-        told(done := done + info.nbytes)
+        on_progress(done := done + info.nbytes)
 
 
 def _pad(out: BinaryIO) -> None:

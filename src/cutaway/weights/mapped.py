@@ -1,6 +1,6 @@
 """A file's bytes as the system maps them.
 
-Knows how a file is mapped, and how the system is told that pages were read. Refuses to know what
+Knows how a file is mapped, and how the system learns that pages were read. Refuses to know what
 is in them.
 """
 

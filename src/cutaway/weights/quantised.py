@@ -60,12 +60,12 @@ class QuantisedFile(ModelFile):
         self.fallback_tensors = tuple(
             n for n, info in self.tensors.items() if info.format != wanted[n]
         )
-        told = {
+        changed = {
             "general.file_type": _FILE_TYPES[to],
             "general.quantization_version": _QUANTIZATION_VERSION,
         }
-        self.metadata = MappingProxyType({**source.metadata, **told})
-        self.value_types = {k: t for k, t in source.value_types.items() if k not in told}
+        self.metadata = MappingProxyType({**source.metadata, **changed})
+        self.value_types = {k: t for k, t in source.value_types.items() if k not in changed}
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`; the source's own bytes where its format stays."""

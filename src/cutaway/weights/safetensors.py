@@ -103,7 +103,7 @@ class SafetensorsFile:
 
     def close(self) -> None:
         """Let go of the mapping; what `raw` returned stays valid."""
-        self._bytes = self._map = None  # whoever drops the last view ends the mapping
+        self._bytes = self._map = None  # dropping the last view ends the mapping
 
     def _known(self, name: str) -> _Entry:
         if name not in self._entries:

@@ -140,7 +140,7 @@ class Compiler:
             self.lowered[-1].writes = [*floats, self._quantised(op.out)]
 
     def _elementwise(self, op: Op) -> None:
-        """In the place of the first input, where nobody wants that any more."""
+        """In the place of the first input, where no other op reads that."""
         x = op.inputs[0]
         place = x if self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
