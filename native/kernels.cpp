@@ -10,7 +10,7 @@ namespace {
 #include "attention.inc"
 #include "sample_kernels.inc"
 #include "sample_luck.inc"
-#include "sample_look.inc"
+#include "sample_observe.inc"
 
 template <Format f> constexpr void fill(Kernels& k) {
   if constexpr (is_float(f)) {
@@ -33,7 +33,7 @@ constexpr Kernels make() {
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;
   k.exp_sum = exp_sum, k.exp_sum_near = exp_sum_near, k.exp_each = exp_each;
   k.luck_all = luck_all, k.luck_some = luck_some, k.bounds = bounds;
-  k.exp_sum_deep = exp_sum_deep, k.rank_of = rank_of, k.sketch = sketch;
+  k.exp_sum_deep = exp_sum_deep, k.rank_of = rank_of, k.logit_histogram = logit_histogram;
   return k;
 }
 

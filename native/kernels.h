@@ -27,10 +27,10 @@ struct AttendChunk {
 // number · tanh(a / number).
 enum class Map { kAdd, kSiluMul, kGeluMul, kGelu, kGeluExact, kScale, kSoftcap };
 
-constexpr int kSketch = 32;  // counts in a sketch of a row
+constexpr int kHistogram = 32;  // bins of a row's logits, one nat each
 
 struct RowStats {
-  uint64_t hash;       // engine/fingerprint.py's row_hash
+  uint64_t hash;       // sampling/row_hash.py
   uint32_t magnitude;  // bits of the largest |x|: 0x7F800000 or more where x is not finite
   float max;
 };
@@ -64,10 +64,10 @@ struct Kernels {
   void (*luck_some)(const uint32_t* ids, size_t n, uint32_t position, uint64_t seed,
                     uint32_t* out);  // both: room for 32 more
   float (*bounds)(const float* x, const uint32_t* words, size_t n, float top, float* out);
-  // sample_look.inc
+  // sample_observe.inc
   double (*exp_sum_deep)(const float* x, size_t n, float peak, double* depth);
   size_t (*rank_of)(const float* x, size_t n, size_t index);
-  void (*sketch)(const float* x, size_t n, float peak, uint32_t* counts);  // kSketch of them
+  void (*logit_histogram)(const float* x, size_t n, float peak, uint32_t* counts);  // kHistogram of them
 };
 
 const Kernels* kernels_generic();

@@ -1,6 +1,6 @@
 #include "sampler.h"
 
-#include "sampler_look.h"
+#include "sampler_observe.h"
 
 namespace cutaway {
 namespace {
@@ -18,29 +18,26 @@ double log_sum(const Kernels& k, const float* logits, size_t vocab) {
 
 Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row, bool logprob) {
   Drawn drawn{};
+  const auto failed = [&](Drawn::Status why) { return drawn.status = why, drawn; };
   RowStats stats;
   k.row_stats(logits, vocab, &stats);
-  drawn.row_hash = stats.hash;
-  if (!is_finite(stats)) return drawn.status = Drawn::Status::kNotFinite, drawn;
+  drawn.logits_hash = stats.hash;
+  if (!is_finite(stats)) return failed(Drawn::Status::kNotFinite);
   Candidates c(k, scratch, logits, vocab, stats);
-  std::optional<Onlooker> onlooker;
-  if (row.look) onlooker.emplace(k, logits, row, c);
+  std::optional<Observer> observer;
+  if (row.observe) observer.emplace(k, logits, row, c);
   const double log_sum = logprob ? c.log_sum() : 0;
-  drawn.model = c.likeliest(row.top);
-  for (size_t n = 0; n < row.chain->stages.size(); n++) {
-    StageReport* report = row.ledger || row.look ? &drawn.ledger.emplace_back() : nullptr;
-    c.apply(row.chain->stages[n], row, report);
-    if (!c.in_range()) return drawn.status = Drawn::Status::kOutOfRange, drawn;
-    if (onlooker) onlooker->after(n, c);
+  for (const Stage& stage : row.chain->stages) {
+    c.apply(stage, row, observer ? observer->report() : nullptr);
+    if (c.size() == 0) return failed(Drawn::Status::kNothingAllowed);
+    if (!c.in_range()) return failed(Drawn::Status::kOutOfRange);
+    if (observer) observer->after_stage(c);
   }
-  drawn.own = c.id(c.draw(row));
-  drawn.token_id = row.forced.value_or(drawn.own);
+  drawn.sampled_id = c.id(c.draw(row));
+  drawn.token_id = row.forced.value_or(drawn.sampled_id);
   drawn.survivors = c.size();
   drawn.logprob = logits[drawn.token_id] - log_sum;
-  drawn.chain = c.likeliest(row.top);
-  const size_t at = c.find(drawn.token_id);
-  if (at < c.size() && (row.top || row.look)) drawn.chain_logprob = c.logprob(at);
-  if (onlooker) drawn.observed = onlooker->tell(drawn.token_id, c);
+  if (observer) drawn.observed = observer->finish(drawn.token_id, c);
   return drawn;
 }
 

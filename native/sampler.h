@@ -14,7 +14,7 @@
 namespace cutaway {
 
 struct Stage {
-  enum class Kind { kBias, kPenalties, kTemperature, kTopK, kTopP, kMinP } kind;
+  enum class Kind { kBias, kPenalties, kConstraint, kTemperature, kTopK, kTopP, kMinP } kind;
   std::vector<std::pair<int64_t, float>> bias;      // token id, what is added
   float repetition = 1, presence = 0, frequency = 0;  // penalties
   double value = 0;  // the temperature (a float32), k, p, or the logarithm of min_p's p
@@ -27,21 +27,22 @@ struct Chain {
   std::vector<int64_t> prompt;  // its distinct ids, where the chain has penalties
 };
 
-// Which tokens of a row to follow: the likeliest, and others by their ids, below vocab.
-struct Look {
-  size_t top;
-  std::vector<uint32_t> watch;
+// What to note of a row beside its token. sampling/observe.py says more.
+struct Observe {
+  size_t top = 0;                // the likeliest tokens
+  std::vector<uint32_t> track;   // others by their ids, below vocab
+  bool stages = false;           // the ledger
+  bool after_chain = false;      // the likeliest survivors, as many as `top`
 };
 
 struct Row {
   const Chain* chain;
   uint64_t seed;
   uint32_t position;
-  bool ledger;
-  size_t top;                   // how many of the likeliest to tell
   std::vector<int64_t> output;  // ids, where the chain has penalties
-  std::optional<Look> look;
+  std::optional<Observe> observe;
   std::optional<uint32_t> forced;  // the token, where it is given; below vocab
+  std::vector<uint32_t> mask;      // a bit per token id, set where it is allowed; empty: all are
 };
 
 // A token and its natural log-probability.
@@ -53,12 +54,12 @@ struct Likely {
 struct StageReport {
   size_t survivors;
   double removed_mass;
-  std::vector<uint32_t> victims;
-  double log_sum;            // of the survivors
-  std::optional<float> cut;  // the lowest of them, where somebody was removed
+  std::vector<uint32_t> top_removed;
+  double log_sum;                       // of the survivors
+  std::optional<float> min_kept_logit;  // where a token was removed
 };
 
-// sampling/look.py says what these are.
+// sampling/observe.py says what these are.
 struct Candidate {
   uint32_t id;
   float logit = 0, delta = 0;
@@ -67,35 +68,35 @@ struct Candidate {
   size_t rank = 0;
 };
 
-struct Observed {
+struct Observation {
   double maximum, log_sum, entropy;
   size_t rank;
   std::optional<size_t> final_rank;
+  std::optional<double> final_logprob;
   double final_log_sum;
   std::vector<Candidate> candidates;
-  std::array<uint32_t, kSketch> sketch;
+  std::vector<StageReport> stages;
+  std::array<uint32_t, kHistogram> logit_histogram;
+  std::vector<Likely> after_chain;
 };
 
 struct Drawn {
-  enum class Status { kDrawn, kNotFinite, kOutOfRange } status;  // the last: ask the twin
-  uint32_t token_id, own;  // own: what is drawn here, whatever is given
+  enum class Status { kDrawn, kNotFinite, kOutOfRange, kNothingAllowed } status;  // kOutOfRange: ask the twin
+  uint32_t token_id, sampled_id;  // sampled_id: what is drawn here, whatever is forced
   size_t survivors;
   double logprob;
-  uint64_t row_hash;
-  std::vector<StageReport> ledger;
-  std::vector<Likely> model, chain;  // the likeliest before and after the chain, best first
-  std::optional<double> chain_logprob;  // where the token is one of the survivors
-  std::optional<Observed> observed;
+  uint64_t logits_hash;
+  std::optional<Observation> observed;
 };
 
 // Choose a token from logits (vocab), which are left as they are. Two threads can share this for a
-// row that nobody looks at: one draws with its logprob left out, the other takes the log_sum.
+// row that is not observed: one draws with its logprob left out, the other takes the log_sum.
 Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row, bool logprob = true);
 double log_sum(const Kernels& k, const float* logits, size_t vocab);  // log Σ exp(logit); NaN is possible
 
 // What a row of logits says of the token that follows, without a draw.
 struct ReadRow {
-  bool finite;     // if not, nothing below is told
+  bool finite;     // if not, nothing below is set
   double logprob;  // of the next token
   size_t rank;     // of it; 1 is the likeliest
   std::vector<Likely> top;

@@ -1,5 +1,5 @@
-// Every filter keeps the keys up to some last one, or the logits from some least one, so nothing is
-// ever sorted in full: candidates are collected by a threshold that is known to suffice.
+// Nearly every filter keeps the keys up to some last one, or the logits from some least one, so
+// nothing is ever sorted in full: candidates are collected by a threshold that is known to suffice.
 #include "sampler_candidates.h"
 
 #include <math.h>
@@ -13,13 +13,13 @@ namespace cutaway {
 namespace {
 
 constexpr size_t kRoom = 128;   // spare elements that the kernels may write past the end
-constexpr size_t kVictims = 8;  // how many removed tokens a report names
+constexpr size_t kTopRemoved = 8;  // how many removed tokens a report names
 constexpr size_t kBins = 1024;  // top-p sorts its candidates bin by bin, as far as it has to
 constexpr size_t kFew = 64;     // candidates not worth binning; weights computed at once
 constexpr double kLargest = 1e38;   // magnitudes that no float32 operation of a stage overflows
 constexpr double kNear = 2e-5;      // twice what `exp_sum_near` may be off by
 constexpr size_t kMany = 4096;      // candidates whose exact mass is worth avoiding
-constexpr double kLittle = 0x1p-20;  // of a mass: less is not told by a difference
+constexpr double kLittle = 0x1p-20;  // of a mass: a difference is too coarse to show less
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float magnitude_of(const RowStats& stats) {
@@ -33,7 +33,7 @@ float magnitude_of(const RowStats& stats) {
 void Scratch::reserve(size_t n) {
   n += kRoom;
   if (logits.size() >= n) return;
-  logits.resize(n), floats.resize(n), ids.resize(n), index.resize(n), words.resize(n);
+  logits.resize(n), floats.resize(n), maxima.resize(n), ids.resize(n), index.resize(n), words.resize(n);
   bins.resize(n), keys.resize(n), sorted.resize(n), weights.resize(n), counts.resize(n);
 }
 
@@ -59,6 +59,7 @@ void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) 
   switch (stage.kind) {
     case Stage::Kind::kBias: bias(stage); break;
     case Stage::Kind::kPenalties: penalties(stage, row); break;
+    case Stage::Kind::kConstraint: constraint(row, report); break;
     case Stage::Kind::kTemperature: temperature((float)stage.value); break;
     case Stage::Kind::kTopK: top_k(stage.value, report); break;
     case Stage::Kind::kTopP: top_p(stage.value, report); break;
@@ -128,22 +129,22 @@ void Candidates::temperature(float by) {
 
 // -- filters --------------------------------------------------------------------------------------
 
-// The keys of the k best, in no order but that the last of them comes last; 1 <= k <= n.
-uint64_t* Candidates::best(size_t k) {
+// The keys of the k best of n logits, in no order but that the last of them comes last; 1 <= k <= n.
+uint64_t* Candidates::best(const float* z, size_t n, size_t k) {
   // The k-th largest of the maxima of disjoint groups has at least k logits at or above it.
   float least = -kInfinity;
   size_t groups = kBins;
-  while (groups < 4 * k && 8 * groups <= n_) groups *= 2;
-  if (k <= groups && 4 * groups <= n_) {
-    float* maxima = s_.floats.data();
-    k_.group_max(z_, n_, groups, maxima);
+  while (groups < 4 * k && 8 * groups <= n) groups *= 2;
+  if (k <= groups && 4 * groups <= n) {
+    float* maxima = s_.maxima.data();
+    k_.group_max(z, n, groups, maxima);
     std::nth_element(maxima, maxima + k - 1, maxima + groups, std::greater<float>());
     least = maxima[k - 1];
   }
   uint32_t* index = s_.words.data();  // s_.index may hold the survivors
-  const size_t m = k_.collect(z_, n_, least, index);
+  const size_t m = k_.collect(z, n, least, index);
   uint64_t* keys = s_.keys.data();
-  for (size_t i = 0; i < m; i++) keys[i] = key_of(z_[index[i]], index[i]);
+  for (size_t i = 0; i < m; i++) keys[i] = key_of(z[index[i]], index[i]);
   std::nth_element(keys, keys + k - 1, keys + m);
   return keys;
 }
@@ -151,7 +152,7 @@ uint64_t* Candidates::best(size_t k) {
 void Candidates::top_k(double wanted, StageReport* report) {
   if (wanted >= (double)n_) return;
   const size_t k = (size_t)wanted;
-  keep_to(best(k)[k - 1], report);
+  keep_to(best(z_, n_, k)[k - 1], report);
 }
 
 // A mass that is nearly known nearly always tells where to cut; nobody else wants it exactly, unless
@@ -205,6 +206,33 @@ bool Candidates::cut_at(double low, double high, float least, double width, uint
   return false;
 }
 
+// The tokens whose bits are set in the mask.
+void Candidates::constraint(const Row& row, StageReport* report) {
+  if (row.mask.empty()) return;
+  uint32_t* index = s_.index.data();
+  size_t m = 0;
+  if (all_) {
+    for (size_t w = 0; w < row.mask.size(); w++)
+      for (uint32_t bits = row.mask[w]; bits; bits &= bits - 1)
+        index[m++] = (uint32_t)(32 * w) + (uint32_t)__builtin_ctz(bits);
+    while (m && index[m - 1] >= n_) m--;  // bits beyond the vocabulary
+  } else {
+    for (size_t i = 0; i < n_; i++) {
+      index[m] = (uint32_t)i;
+      m += row.mask[s_.ids[i] / 32] >> (s_.ids[i] % 32) & 1;
+    }
+  }
+  keep(m, report);
+  find_top();
+}
+
+// After a filter that may have removed the highest logit.
+void Candidates::find_top() {
+  if (n_ == 0) return;
+  const float top = k_.max_of(z_, n_);
+  if (top != top_) top_ = top, mass_ = -1;
+}
+
 void Candidates::min_p(double log_p, StageReport* report) {
   const double top = top_;
   const auto in = [&](float z) { return (double)z - top >= log_p; };
@@ -228,7 +256,8 @@ void Candidates::keep_to(uint64_t last, StageReport* report) {
 // The m candidates at s_.index stay.
 void Candidates::keep(size_t m, StageReport* report) {
   if (m == n_) return;
-  const double kept = report ? tell(m, report) : -1;
+  if (m == 0) return void(n_ = 0);  // nothing to report of a row that fails
+  const double kept = report ? fill(m, report) : -1;
   for (size_t i = 0; i < m; i++) {  // in place: an index is never below i
     const uint32_t from = s_.index[i];
     s_.logits[i] = z_[from];
@@ -238,24 +267,39 @@ void Candidates::keep(size_t m, StageReport* report) {
 }
 
 // What it means that only the m candidates at s_.index stay; their mass.
-double Candidates::tell(size_t m, StageReport* report) {
+double Candidates::fill(size_t m, StageReport* report) {
   float* floats = s_.floats.data();
   for (size_t i = 0; i < m; i++) floats[i] = z_[s_.index[i]];
-  report->cut = *std::min_element(floats, floats + m) + 0.0f;  // one zero, not two
+  report->min_kept_logit = *std::min_element(floats, floats + m) + 0.0f;  // one zero, not two
   const double kept = k_.exp_sum(floats, m, top_);
   double gone = mass() - kept;
-  if (gone < mass() * kLittle) rest(m, floats), gone = k_.exp_sum(floats, n_ - m, top_);
+  removed(m, floats);
+  if (gone < mass() * kLittle) gone = k_.exp_sum(floats, n_ - m, top_);
   report->removed_mass = gone / mass();
-  const size_t named = std::min(n_ - m, kVictims);  // a filter keeps the m best: these come next
-  uint64_t* keys = best(m + named);
-  std::nth_element(keys, keys + m, keys + m + named);
-  std::sort(keys + m, keys + m + named);
-  for (size_t i = m; i < m + named; i++) report->victims.push_back(id((uint32_t)keys[i]));
+  top_removed(m, report);
   return kept;
 }
 
+// The likeliest of those who are not among the m at s_.index; their logits are in s_.floats.
+void Candidates::top_removed(size_t m, StageReport* report) {
+  const size_t named = std::min(n_ - m, kTopRemoved);
+  uint64_t* keys = best(s_.floats.data(), n_ - m, named);
+  std::sort(keys, keys + named);
+  const uint32_t* kept = s_.index.data();
+  for (size_t i = 0; i < named; i++) {
+    const uint32_t place = (uint32_t)keys[i];  // among the removed; add the kept that lie before
+    size_t before = 0;
+    for (size_t end = m; before < end;) {
+      const size_t middle = (before + end) / 2;
+      if (kept[middle] - middle <= place) before = middle + 1;
+      else end = middle;
+    }
+    report->top_removed.push_back(id(place + (uint32_t)before));
+  }
+}
+
 // The logits of those who are not among the m at s_.index.
-void Candidates::rest(size_t m, float* out) const {
+void Candidates::removed(size_t m, float* out) const {
   size_t from = 0;
   for (size_t i = 0; i < m; i++) {
     out = std::copy(z_ + from, z_ + s_.index[i], out);

@@ -1,7 +1,7 @@
 // Who is still in, on the way from a row of logits to a token.
 //
 // Knows what each stage keeps, who is likeliest and who is luckiest. Refuses to know rows beside this
-// one, and what is told of it.
+// one, and what is noted of it.
 #pragma once
 #include <vector>
 
@@ -20,7 +20,7 @@ inline float penalised(const Stage& stage, float z, int32_t times) {
 
 // Kept from row to row, so that a step allocates nothing.
 struct Scratch {
-  std::vector<float> logits, floats;
+  std::vector<float> logits, floats, maxima;
   std::vector<uint32_t> ids, index, words;
   std::vector<uint16_t> bins;
   std::vector<uint64_t> keys, sorted;
@@ -57,8 +57,9 @@ class Candidates {
   float* at(int64_t id);
   void bias(const Stage& stage);
   void penalties(const Stage& stage, const Row& row);
+  void constraint(const Row& row, StageReport* report);
   void temperature(float by);
-  uint64_t* best(size_t k);
+  uint64_t* best(const float* z, size_t n, size_t k);
   void top_k(double k, StageReport* report);
   void top_p(double p, StageReport* report);
   bool cut(double p, double low, double high, uint64_t* last);
@@ -66,8 +67,10 @@ class Candidates {
   void min_p(double log_p, StageReport* report);
   void keep_to(uint64_t last, StageReport* report);
   void keep(size_t m, StageReport* report);
-  double tell(size_t m, StageReport* report);
-  void rest(size_t m, float* out) const;
+  void find_top();
+  double fill(size_t m, StageReport* report);
+  void top_removed(size_t m, StageReport* report);
+  void removed(size_t m, float* out) const;
   size_t luckiest(const Row& row);
 
   const Kernels& k_;

@@ -17,7 +17,7 @@ constexpr double kSlack = 1e-3;  // ten times what `bounds` may be short by
 std::vector<Likely> Candidates::likeliest(size_t count) {
   count = std::min(count, n_);
   if (count == 0) return {};
-  uint64_t* keys = best(count);
+  uint64_t* keys = best(z_, n_, count);
   std::sort(keys, keys + count);
   const double sum = log_sum();
   std::vector<Likely> found;

@@ -45,23 +45,29 @@ uint32_t id_of(nb::handle item, size_t vocab) {
   return (uint32_t)id;
 }
 
-// (how many of the likeliest, watched ids)
-Look look_of(nb::handle item, size_t vocab) {
+// (top, tracked ids, stages, after_chain)
+Observe observe_of(nb::handle item, size_t vocab) {
   const nb::tuple t = nb::cast<nb::tuple>(item);
-  Look look{nb::cast<size_t>(t[0]), {}};
-  for (nb::handle id : t[1]) look.watch.push_back(id_of(id, vocab));
-  return look;
+  Observe observe{nb::cast<size_t>(t[0]), {}, nb::cast<bool>(t[2]), nb::cast<bool>(t[3])};
+  for (nb::handle id : t[1]) observe.track.push_back(id_of(id, vocab));
+  return observe;
 }
 
-// (chain, seed, position, ledger, top, output ids or None, look or None, forced id or None)
+std::vector<uint32_t> mask_of(nb::handle item, size_t vocab) {
+  const auto bits = nb::cast<nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(item);
+  if (bits.size() != (vocab + 31) / 32) throw std::invalid_argument("a mask has a bit per token, in words of 32");
+  return {bits.data(), bits.data() + bits.size()};
+}
+
+// (chain, seed, position, output ids or None, observe or None, forced id or None, mask or None)
 Row row_of(nb::handle item, size_t vocab) {
   const nb::tuple t = nb::cast<nb::tuple>(item);
-  if (t.size() != 8) throw std::invalid_argument("a row has eight fields");
-  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint32_t>(t[2]), nb::cast<bool>(t[3]),
-          nb::cast<size_t>(t[4]), {}, {}, {}};
-  if (!t[5].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[5]));
-  if (!t[6].is_none()) row.look = look_of(t[6], vocab);
-  if (!t[7].is_none()) row.forced = id_of(t[7], vocab);
+  if (t.size() != 7) throw std::invalid_argument("a row has seven fields");
+  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint32_t>(t[2]), {}, {}, {}, {}};
+  if (!t[3].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[3]));
+  if (!t[4].is_none()) row.observe = observe_of(t[4], vocab);
+  if (!t[5].is_none()) row.forced = id_of(t[5], vocab);
+  if (!t[6].is_none()) row.mask = mask_of(t[6], vocab);
   return row;
 }
 
@@ -71,32 +77,22 @@ template <typename Numbers> nb::tuple numbers(const Numbers& from) {
   return nb::tuple(to);
 }
 
-nb::list ledger_of(const Drawn& drawn) {
-  nb::list ledger;
-  for (const StageReport& r : drawn.ledger)
-    ledger.append(nb::make_tuple(r.survivors, r.removed_mass, numbers(r.victims), r.log_sum, r.cut));
-  return ledger;
-}
-
-nb::object observed_of(const Drawn& drawn) {
-  if (!drawn.observed) return nb::none();
-  const Observed& o = *drawn.observed;
-  nb::list candidates;
-  for (const Candidate& c : o.candidates)
-    candidates.append(nb::make_tuple(c.id, c.logit, c.delta, c.removed_by, c.final_logprob, c.luck, c.rank));
-  return nb::make_tuple(o.maximum, o.log_sum, o.entropy, o.rank, drawn.logprob, o.final_rank, drawn.chain_logprob,
-                        o.final_log_sum, candidates, numbers(o.sketch));
-}
-
 nb::tuple likely(const std::vector<Likely>& tokens) {
   nb::list pairs;
   for (const auto& [id, logprob] : tokens) pairs.append(nb::make_tuple(id, logprob));
   return nb::tuple(pairs);
 }
 
-nb::object logprobs_of(const Row& row, const Drawn& d) {
-  if (row.top == 0) return nb::none();
-  return nb::make_tuple(likely(d.model), likely(d.chain), d.logprob, d.chain_logprob);
+nb::object observed_of(const Drawn& drawn) {
+  if (!drawn.observed) return nb::none();
+  const Observation& o = *drawn.observed;
+  nb::list candidates, stages;
+  for (const StageReport& r : o.stages)
+    stages.append(nb::make_tuple(r.survivors, r.removed_mass, numbers(r.top_removed), r.log_sum, r.min_kept_logit));
+  for (const Candidate& c : o.candidates)
+    candidates.append(nb::make_tuple(c.id, c.logit, c.delta, c.removed_by, c.final_logprob, c.luck, c.rank));
+  return nb::make_tuple(o.maximum, o.log_sum, o.entropy, o.rank, drawn.logprob, o.final_rank, o.final_logprob,
+                        o.final_log_sum, candidates, stages, numbers(o.logit_histogram), likely(o.after_chain));
 }
 
 size_t vocab_of(const Logits& logits, size_t rows) {
@@ -136,7 +132,7 @@ template <typename Make> auto each_row(Pool* pool, size_t rows, Make make) {
 std::vector<Drawn> draw_rows(const Kernels& k, const Logits& logits, const std::vector<Row>& rows, Pool* pool) {
   const size_t vocab = logits.shape(1), n = rows.size();
   const auto at = [&](size_t i) { return logits.data() + i * vocab; };
-  const bool plain = std::all_of(rows.begin(), rows.end(), [](const Row& r) { return !r.look && !r.top; });
+  const bool plain = std::all_of(rows.begin(), rows.end(), [](const Row& r) { return !r.observe; });
   if (!pool || !plain || 2 * n > (size_t)pool->most() || vocab < kWorthSharing)
     return each_row(pool, n, [&](size_t i) { return sample_row(k, at(i), vocab, rows[i]); });
   std::vector<double> sums(n);
@@ -157,11 +153,9 @@ nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool
   for (nb::handle item : rows) wanted.push_back(row_of(item, vocab));
   const auto drawn = draw_rows(kernels, logits, wanted, pool);
   nb::list out;
-  for (size_t i = 0; i < drawn.size(); i++) {
-    const Drawn& d = drawn[i];
-    out.append(nb::make_tuple((int)d.status, d.token_id, d.own, d.survivors, d.logprob, d.row_hash, ledger_of(d),
-                              logprobs_of(wanted[i], d), observed_of(d)));
-  }
+  for (const Drawn& d : drawn)
+    out.append(nb::make_tuple((int)d.status, d.token_id, d.sampled_id, d.survivors, d.logprob, d.logits_hash,
+                              observed_of(d)));
   return out;
 }
 
@@ -195,6 +189,7 @@ void bind_sampler(nb::module_& m) {
         std::sort(c.prompt.begin(), c.prompt.end());
         c.prompt.erase(std::unique(c.prompt.begin(), c.prompt.end()), c.prompt.end());
       }, "repetition"_a, "presence"_a, "frequency"_a, "prompt"_a)
+      .def("constraint", [](Chain& c) { add(c, Kind::kConstraint); })
       .def("temperature", [](Chain& c, double by) { add(c, Kind::kTemperature, (double)(float)by); })
       .def("top_k", [](Chain& c, double k) { add(c, Kind::kTopK, k); })
       .def("top_p", [](Chain& c, double p) { add(c, Kind::kTopP, p); })
@@ -203,9 +198,8 @@ void bind_sampler(nb::module_& m) {
         return std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& s) { return s.kind == Kind::kPenalties; });
       });
   m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
-        "(status, token id, own token id, survivors, logprob, row hash, ledger, log-probabilities or None,\n"
-        "what was observed or None) per row;\n"
-        "status 1: not finite, 2: ask the twin.");
+        "(status, token id, sampled id, survivors, logprob, hash of the logits, observation or None) per row;\n"
+        "status 1: not finite, 2: ask the twin, 3: the constraint left no token.");
   m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),
         "(finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.");
 }

@@ -69,7 +69,7 @@ def test_each_sample_has_its_own(tiny, here):
 
 
 def test_candidates_and_watched_tokens(tiny, here):
-    given = ["--candidates", "2", "--watch", "7", "--watch", "ab", "--watch", "</s>"]
+    given = ["--candidates", "2", "--track", "7", "--track", "ab", "--track", "</s>"]
     done = here(
         "generate", "-m", tiny, "ab", "--max-tokens", "3", "--ignore-eos", "--trace", "t", *given
     )  # fmt: skip
@@ -92,10 +92,10 @@ def test_candidates_and_watched_tokens(tiny, here):
         (["--trace", "."], "is a folder"),
         (["--trace", ""], "trace must be the name of a file"),
         (["--trace", "t", "--candidates", "0"], "candidates: with a trace it must be"),
-        (["--trace", "t", "--watch", "99999"], "--watch 99999: the model's token ids are 0 to 263"),
-        (["--trace", "t", "--watch", "bb"], "--watch 'bb': the model has no such token"),
-        (["--trace", "t", "--watch", ""], "--watch '': the model has no such token"),
-        (["--watch", "7"], "add --trace FILE"),
+        (["--trace", "t", "--track", "99999"], "--track 99999: the model's token ids are 0 to 263"),
+        (["--trace", "t", "--track", "bb"], "--track 'bb': the model has no such token"),
+        (["--trace", "t", "--track", ""], "--track '': the model has no such token"),
+        (["--track", "7"], "add --trace FILE"),
         (["--candidates", "7"], "add --trace FILE"),
     ],
 )

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
-from cutaway.sampling import History, Look, SamplingParams
-from cutaway.sampling.chain import states
-from cutaway.sampling.look import observe
+from cutaway.sampling import History, Observe, SamplingParams
+from cutaway.sampling.chain import Context, states
+from cutaway.sampling.observe import observe
 from support.engine_mock import (
     END,
     GREEDY,
@@ -104,8 +104,8 @@ def test_a_forced_step_tells_what_would_have_been_drawn(params):
     other = (drawn[0], drawn[1], (drawn[2] + 1) % 256)
     steps = steps_of(force(Request(PROMPT, params, LONG), other))
     assert [step.token_id for step in steps[:3]] == list(other)
-    assert [step.own for step in steps[:3]] == list(drawn[:3])
-    assert all(step.own == step.token_id for step in steps[3:])
+    assert [step.sampled_id for step in steps[:3]] == list(drawn[:3])
+    assert all(step.sampled_id == step.token_id for step in steps[3:])
     free = "sampled" if params.temperature else "greedy"
     assert [step.source for step in steps] == ["forced"] * 3 + [free] * 37
 
@@ -115,7 +115,7 @@ def test_a_token_that_was_guessed_says_so():
         Request(PROMPT, SAMPLED, LONG, RunParams(speculate="draft")), make_engine(draft=noise)
     )
     assert {step.source for step in steps} == {"sampled", "draft"}
-    assert all(step.own == step.token_id for step in steps)
+    assert all(step.sampled_id == step.token_id for step in steps)
 
 
 def test_forced_tokens_are_no_guesses():
@@ -126,18 +126,19 @@ def test_forced_tokens_are_no_guesses():
     assert sequence.speculation.proposed == 0
 
 
-@pytest.mark.parametrize("name", ["forced", "watch"])
+@pytest.mark.parametrize("name", ["forced", "track"])
 @pytest.mark.parametrize("ids", [[-1], [VOCAB]])
 def test_ids_outside_the_vocabulary_are_refused(name, ids):
+    run = RunParams(forced=ids) if name == "forced" else RunParams(observe=Observe(track=ids))
     with pytest.raises(InputError, match=rf"{name}: token id {ids[0]} is not between 0 and 256"):
-        make_engine().add(PROMPT, GREEDY, StopParams(), RunParams(**{name: ids}))
+        make_engine().add(PROMPT, GREEDY, StopParams(), run)
 
 
-@pytest.mark.parametrize("name", ["forced", "watch"])
+@pytest.mark.parametrize(("make", "name"), [(RunParams, "forced"), (Observe, "track")])
 @pytest.mark.parametrize("ids", [3, "ab", [1.5], [True], [None]])
-def test_what_is_no_list_of_ids_is_refused(name, ids):
+def test_what_is_no_list_of_ids_is_refused(make, name, ids):
     with pytest.raises(InputError, match=f"{name} must be token ids"):
-        RunParams(**{name: ids})
+        make(**{name: ids})
 
 
 # -- observed ----------------------------------------------------------------------------------
@@ -146,22 +147,23 @@ def test_what_is_no_list_of_ids_is_refused(name, ids):
 @given(st.sampled_from([GREEDY, SAMPLED]), st.integers(0, 5), st.integers(0, 3), st.integers(1, 9))
 @settings(max_examples=40)
 def test_an_observed_step_is_its_definition(params, count, top, rows):
-    request = force(Request(PROMPT, params, LONG), range(count), candidates=top, watch=(END, 3))
+    wanted = Observe(top=top, track=(END, 3), stages=True, after_chain=True)
+    request = force(Request(PROMPT, params, LONG), range(count), observe=wanted)
     tokens = list(PROMPT)
     for step in steps_of(request, make_engine(rows=rows, block=4)):
         history = History(PROMPT, tokens[len(PROMPT) :])
         chain = request.add_to(make_engine()).chain
-        passed = states(chain, noise(tuple(tokens)), history)
+        passed = states(chain, noise(tuple(tokens)), Context(history))
         luck = (params.seed, len(tokens)) if params.temperature else None
-        seen = observe(Look(top, (END, 3)), chain, passed, step.token_id, luck)
+        seen = observe(wanted, chain, passed, step.token_id, luck)
         assert step.observed == seen
         tokens.append(step.token_id)
 
 
-@pytest.mark.parametrize("run", [{"candidates": 20, "watch": (END,)}, {"watch": (1, 2)}])
+@pytest.mark.parametrize("wanted", [Observe(top=20, track=(END,)), Observe(track=(1, 2))])
 @pytest.mark.parametrize("speculate", ["off", "ngram"])
-def test_looking_changes_nothing(run, speculate):
-    seen = replace(DRAWN, run=RunParams(speculate=speculate, **run))
+def test_observing_changes_nothing(wanted, speculate):
+    seen = replace(DRAWN, run=RunParams(speculate=speculate, observe=wanted))
     assert seen.run_on(make_engine()) == DRAWN.run_on(make_engine())
     assert all(step.observed for step in steps_of(seen))
 

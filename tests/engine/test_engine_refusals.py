@@ -6,7 +6,7 @@ import pytest
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.engine.scoring import score
 from cutaway.errors import InputError
-from cutaway.sampling import SamplingParams
+from cutaway.sampling import Observe, SamplingParams
 from support.engine_mock import GREEDY, VOCAB, make_engine, run_to_end
 
 STOPS = StopParams(max_tokens=4)
@@ -84,7 +84,7 @@ def test_add_names_the_field_and_queues_nothing(asked, sentence):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "run"), [([1, 3], RunParams()), ([1, 2], RunParams(prompt_logprobs=2))]
+    ("prompt", "run"), [([1, 3], RunParams()), ([1, 2], RunParams(observe=Observe(prompt_top=2)))]
 )
 def test_a_leader_of_another_prompt_would_lead_astray(prompt, run):
     """Its blocks would be taken for this text's own."""

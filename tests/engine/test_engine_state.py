@@ -108,7 +108,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def prompt_logprobs(self, request):
         """By definition: of every token after the first, given all before it."""
-        top, prompt = request.run.prompt_logprobs, request.prompt
+        top, prompt = request.run.observe.prompt_top, request.prompt
         asked = range(1, len(prompt)) if top else ()
         return [read_row(narrow(prompt[:i]), prompt[i], top) for i in asked]
 

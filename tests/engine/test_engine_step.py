@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
-from cutaway.sampling import SamplingParams, logprob
+from cutaway.sampling import Observe, SamplingParams, logprob
 from support.engine_mock import (
     GREEDY,
     Request,
@@ -139,7 +139,7 @@ def test_a_step_tells_what_happened():
     engine, prompt = make_engine(), (1, 2, 3)
     params = SamplingParams(temperature=2, top_k=7, top_p=1, seed=9)
     engine.add([0], GREEDY, FIVE)
-    sequence = engine.add(prompt, params, FIVE, RunParams(ledger=True))
+    sequence = engine.add(prompt, params, FIVE, RunParams(observe=Observe(stages=True)))
     steps = [s for s in run_to_end(engine) if s.sequence_id == sequence.id]
     tokens = (*prompt, *sequence.output_token_ids)
     assert [s.index for s in steps] == [0, 1, 2, 3, 4]
@@ -149,14 +149,16 @@ def test_a_step_tells_what_happened():
         logprob(noise(tokens[:n]), tokens[n]) for n in range(3, 8)
     ]
     assert [s.survivors for s in steps] == [7] * 5
-    assert [[r.stage.name for r in s.ledger] for s in steps] == [["temperature", "top_k"]] * 5
+    assert [[r.stage.name for r in s.observed.stages] for s in steps] == [
+        ["temperature", "top_k"]
+    ] * 5
     assert steps[-1].fingerprint == sequence.fingerprint
     assert [s.finish_reason for s in steps] == [None] * 4 + [FinishReason.MAX_TOKENS]
 
 
-def test_the_ledger_changes_nothing():
+def test_observing_changes_nothing():
     engine = make_engine()
-    looked_at = engine.add(PROMPT, SAMPLED, FIVE, RunParams(ledger=True))
+    looked_at = engine.add(PROMPT, SAMPLED, FIVE, RunParams(observe=Observe(stages=True)))
     assert written(looked_at, run_to_end(engine)) == alone(request())
 
 

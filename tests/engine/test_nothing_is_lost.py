@@ -14,7 +14,7 @@ pytest.importorskip("cutaway._native", reason="the native backend was not built"
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.engine.scoring import score
 from cutaway.errors import InputError
-from cutaway.sampling import SamplingParams, read_rows
+from cutaway.sampling import Observe, SamplingParams, read_rows
 from support.engine_mock import Request
 from support.random_llama import write_tiny_llama
 from support.ways import Alone, Trial, new_draft, new_engine, open_llm, quick, repeating
@@ -57,13 +57,12 @@ def new_trial(llm, draft, **policy):
     return trial
 
 
-def request(length, tokens, speculate="off", seed=0, **run):
+def request(length, tokens, speculate="off", seed=0, **observe):
     """A prompt of that length, told from others by its seed."""
     stops = StopParams(max_tokens=tokens, ignore_eos=True)
     params = replace(LUCK, seed=seed)
-    return Request(
-        repeating(seed, 11, length), params, stops, RunParams(speculate=speculate, **run)
-    )
+    run = RunParams(speculate=speculate, observe=Observe(**observe))
+    return Request(repeating(seed, 11, length), params, stops, run)
 
 
 def assert_as_alone(trial, alone):
@@ -200,16 +199,16 @@ def test_a_step_that_is_killed(few, draft, alone, monkeypatch, victim, name, tur
 def test_log_probabilities_do_not_tell_whether_the_prompt_was_cached(few, draft, rows):
     trial = new_trial(few, draft, rows=rows)
     told, cached = [], []
-    for prompt_logprobs, warm in product((0, 3), (False, True)):
+    for prompt_top, warm in product((0, 3), (False, True)):
         trial.engine.blocks.forget()
-        asked = request(80, 12, logprobs=5, prompt_logprobs=prompt_logprobs)
+        asked = request(80, 12, top=5, after_chain=True, prompt_top=prompt_top)
         if warm:
             trial.add(quick((*asked.prompt[:70], 3)))
             trial.finish()
         trial.steps = []
         samples = trial.add_samples(asked, 2)
         trial.finish()
-        likely = [[s.logprobs for s in trial.steps if s.sequence_id == one.id] for one in samples]
+        likely = [[s.observed for s in trial.steps if s.sequence_id == one.id] for one in samples]
         told.append((likely, samples[0].prompt_logprobs, samples[1].prompt_logprobs))
         cached.append([one.num_cached_tokens for one in samples])
     assert cached == [[0, 79], [64, 79], [0, 79], [0, 79]]  # a prompt that is told is read again
@@ -220,7 +219,7 @@ def test_log_probabilities_do_not_tell_whether_the_prompt_was_cached(few, draft,
 
 def test_log_probabilities_of_the_prompt_are_those_of_its_logits(few, draft):
     trial = new_trial(few, draft, rows=7)
-    asked = request(80, 1, prompt_logprobs=3)
+    asked = request(80, 1, prompt_top=3)
     sequence = trial.add(asked)
     trial.finish()
     logits = score(trial.engine, asked.prompt)[:-1]

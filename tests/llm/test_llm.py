@@ -116,8 +116,8 @@ def test_logits_rows_are_the_steps(llm):
 
 def test_ledger_only_when_asked(llm):
     options = {"max_tokens": 2, "seed": 1, "top_k": 3, "ignore_eos": True}
-    assert llm.generate("ab", **options).steps[0].ledger == ()
-    ledger = llm.generate("ab", ledger=True, **options).steps[0].ledger
+    assert llm.generate("ab", **options).steps[0].observed is None
+    ledger = llm.generate("ab", ledger=True, **options).steps[0].observed.stages
     assert [r.stage.name for r in ledger] == ["temperature", "top_k", "top_p"]
     assert ledger[1].survivors == 3
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cutaway.sampling import read_rows, sample
 from cutaway.sampling.logprobs import read_row
-from support.native_rows import ROWS, TIERS, TOPS, _native, made, needs_native, request, same
+from support.native_rows import ROWS, TIERS, TOPS, _native, made, needs_native, row_draw, same
 
 pytestmark = needs_native
 SHAPES = [(3.0, None, 0), (1.0, None, 300), (0.01, None, 0), (3.0, 0.25, 5), (400.0, None, 1)]
@@ -37,9 +37,9 @@ def test_whole_vocabularies(vocab, tier):
 
 def test_a_draw_and_a_reading_tell_the_same():
     logits = made(5000, 3, 3.0, None, 4)[None]
-    (drawn,) = sample(logits, [request(top=20)])
-    (read,) = read_rows(logits, [drawn.draw.token_id], 20)
-    assert (read.top, read.logprob) == (drawn.logprobs.model, drawn.logprob)
+    (drawn,) = sample(logits, [row_draw(top=20)])
+    (read,) = read_rows(logits, [drawn.token_id], 20)
+    assert (read.top, read.logprob) == (drawn.observed.logprobs(20).model, drawn.logprob)
 
 
 def test_rows_may_be_read_only_views():

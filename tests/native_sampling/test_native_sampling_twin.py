@@ -10,11 +10,11 @@ from support.native_rows import (
     ROWS,
     TIERS,
     by_twin,
+    draws,
     made,
     natively,
     needs_native,
-    request,
-    requests,
+    row_draw,
     same,
 )
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 @settings(max_examples=1200)
-@given(ROWS, requests())
+@given(ROWS, draws())
 def test_every_figure_equals_the_twins(logits, asked):
     kept = logits.copy()
     expected = by_twin(logits[None], [asked])
@@ -37,7 +37,7 @@ def test_every_figure_equals_the_twins(logits, asked):
 
 
 @settings(max_examples=200)
-@given(st.lists(requests(), min_size=1, max_size=6), st.integers(1, 900), st.integers(0, 2**32))
+@given(st.lists(draws(), min_size=1, max_size=6), st.integers(1, 900), st.integers(0, 2**32))
 def test_rows_of_a_batch_do_not_notice_each_other(asked, n, seed):
     logits = np.stack([made(n, seed + i, 3.0, None, 2) for i in range(len(asked))])
     expected = [by_twin(row[None], [r])[0] for row, r in zip(logits, asked, strict=True)]
@@ -67,7 +67,7 @@ def test_a_whole_vocabulary(name):
     for i, shape in enumerate(shapes):
         logits = made(49152, i, *shape)[None]
         for ledger in (False, True):
-            asked = [request(history=HISTORY, seed=i, position=i, ledger=ledger, **CHAINS[name])]
+            asked = [row_draw(history=HISTORY, seed=i, position=i, stages=ledger, **CHAINS[name])]
             expected = by_twin(logits, asked)
             for tier in TIERS:
                 assert same(natively(logits, asked, tier), expected), tier
@@ -77,7 +77,7 @@ def test_a_whole_vocabulary(name):
 def test_every_preset_on_a_whole_vocabulary(preset):
     logits = made(49152, 9, 2.0, None, 50)[None]
     given = {"top_k": 200, "top_p": 0.8, "min_p": 0.02, "temperature": 1.4, "preset": preset}
-    asked = [request(ledger=True, history=HISTORY, repetition_penalty=1.1, **given)]
+    asked = [row_draw(stages=True, history=HISTORY, repetition_penalty=1.1, **given)]
     expected = by_twin(logits, asked)
     for tier in TIERS:
         assert same(natively(logits, asked, tier), expected), tier
@@ -86,7 +86,7 @@ def test_every_preset_on_a_whole_vocabulary(preset):
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_large_vocabulary(tier):
     logits = np.stack([made(262144, 1, 3.0, None, 9), made(262144, 2, 3.0, 0.5, 0)])
-    asked = [request(), request(temperature=1, top_p=1)]
+    asked = [row_draw(), row_draw(temperature=1, top_p=1)]
     assert same(natively(logits, asked, tier), by_twin(logits, asked))
 
 
@@ -95,7 +95,7 @@ def test_luck_alone_decides_between_equals(tier):
     """All logits equal: the bound that spares logarithms must never spare the winner."""
     logits = np.zeros((1, 5000), np.float32)
     for position in range(150):
-        asked = [request(position=position, temperature=1, top_p=1)]
+        asked = [row_draw(position=position, temperature=1, top_p=1)]
         assert same(natively(logits, asked, tier), by_twin(logits, asked))
 
 
@@ -103,7 +103,7 @@ def test_luck_alone_decides_between_equals(tier):
 def test_pure_sampling_draws_the_twins_token_at_many_positions(spread):
     logits = made(3001, 4, spread, None, 0)[None]
     for position in range(100):
-        asked = [request(position=position, seed=2**40 + 1, temperature=1, top_p=1)]
+        asked = [row_draw(position=position, seed=2**40 + 1, temperature=1, top_p=1)]
         expected = by_twin(logits, asked)
         for tier in TIERS:
             assert same(natively(logits, asked, tier), expected), tier
@@ -114,7 +114,7 @@ def test_pure_sampling_draws_the_twins_token_at_many_positions(spread):
 def test_scores_too_coarse_for_luck_go_to_the_lowest_id(tier, value):
     logits = np.full((1, 700), value, np.float32)
     logits[0, 0] = -3e30
-    asked = [request(temperature=1, top_p=1, seed=s) for s in range(9)]
+    asked = [row_draw(temperature=1, top_p=1, seed=s) for s in range(9)]
     rows = np.repeat(logits, 9, axis=0)
     assert same(natively(rows, asked, tier), by_twin(rows, asked))
 
@@ -123,5 +123,5 @@ def test_scores_too_coarse_for_luck_go_to_the_lowest_id(tier, value):
 def test_both_zeros_are_one_value(tier):
     logits = np.array([[-1.0, -0.0, 0.0, -0.0, 0.0, -2.0]], np.float32)
     for chain in ({"temperature": 0}, {"top_k": 2}, {"top_p": 0.3, "temperature": 1}):
-        asked = [request(ledger=True, **chain)]
+        asked = [row_draw(stages=True, **chain)]
         assert same(natively(logits, asked, tier), by_twin(logits, asked))

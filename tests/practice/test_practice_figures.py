@@ -14,10 +14,10 @@ from cutaway.errors import InputError
 from cutaway.practice import SAMPLE, Table, comparison, exercises
 from cutaway.practice.outcome import WAYS, draws, outcome
 from cutaway.sampling import (
+    CompiledChain,
     History,
-    Look,
-    Recipe,
-    Request,
+    Observe,
+    RowDraw,
     SamplingParams,
     build_chain,
     derive_seed,
@@ -66,11 +66,11 @@ def test_every_way_draws_and_keeps_what_it_does_on_paper(start, way):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_native_sampler_does_the_same(way, seed):
     params = SamplingParams(**({"temperature": 1, "top_p": 1} | WAYS[way]))
-    recipe = Recipe(build_chain(params), params, ())
-    request = Request(recipe, History(), seed, SAMPLE.position, look=Look(6))
-    [done] = sample(np.array([SAMPLE.logits], np.float32), [request])
+    chain = CompiledChain(build_chain(params), params, ())
+    draw = RowDraw(chain, History(), seed, SAMPLE.position, Observe(top=6))
+    [done] = sample(np.array([SAMPLE.logits], np.float32), [draw])
     made = outcome(replace(SAMPLE, seed=seed), **WAYS[way])
-    assert made.pick == done.own
+    assert made.pick == done.sampled_id
     stay = [c for c in done.observed.candidates if c.removed_by is None]
     assert list(made.shares) == [c.id for c in stay]
     assert list(made.shares.values()) == pytest.approx(

@@ -68,4 +68,4 @@ def test_several_readings_are_refused(tiny, trace):
 
 def test_what_nobody_observes_cannot_be_rescored(tiny, trace):
     with pytest.raises(InputError, match="candidates must be 1 or more"):
-        rescore(tiny, trace, candidates=0, watch=())
+        rescore(tiny, trace, candidates=0, track=())

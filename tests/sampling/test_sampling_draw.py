@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.sampling import PRESETS, Draw, History, SamplingParams, build_chain, draw, logprob
+from cutaway.sampling import (
+    PRESETS,
+    History,
+    Observe,
+    Sampled,
+    SamplingParams,
+    build_chain,
+    logprob,
+)
 from support.sampling_oracles import row, rows, scores_of, snapshots, winner
+from support.twin_draw import draw
 
 NOBODY = History()
 SEED = st.integers(0, 2**64 - 1)
@@ -26,11 +35,15 @@ TEMPERATURE = st.one_of(st.just(1.0), st.floats(0.2, 5))
 
 
 def chosen(
-    logits: np.ndarray, seed: int = 0, position: int = 0, *, ledger: bool = False, **settings: Any
-) -> Draw:
+    logits: np.ndarray,
+    seed: int = 0,
+    position: int = 0,
+    *,
+    observe: Observe | None = None,
+    **settings: Any,
+) -> Sampled:
     params = SamplingParams(**({"temperature": 1, "top_p": 1} | settings))
-    chain = build_chain(params)
-    return draw(chain, params, logits, NOBODY, seed=seed, position=position, ledger=ledger)
+    return draw(params, logits, NOBODY, seed=seed, position=position, observe=observe)
 
 
 @given(rows(), SEED, POSITION, FILTERS, TEMPERATURE)
@@ -40,16 +53,17 @@ def test_the_token_is_the_argmax_of_processed_logit_plus_luck(
     chain = build_chain(SamplingParams(temperature=temperature, **filters))
     survivors = snapshots(chain, logits, NOBODY)[-1]
     got = chosen(logits, seed, position, temperature=temperature, **filters)
-    assert got == Draw(winner(survivors, seed, position), len(survivors))
+    won = winner(survivors, seed, position)
+    assert (got.token_id, got.survivors) == (won, len(survivors))
 
 
 @given(rows(), SEED, POSITION, FILTERS)
-def test_a_draw_repeats_whatever_was_drawn_in_between_and_whoever_looks(
+def test_a_draw_repeats_whatever_was_drawn_in_between_and_observed(
     logits: np.ndarray, seed: int, position: int, filters: dict[str, Any]
 ) -> None:
     first = chosen(logits, seed, position, **filters)
     chosen(logits, seed ^ 1, position + 1)
-    again = chosen(logits.copy(), seed, position, ledger=True, **filters)
+    again = chosen(logits.copy(), seed, position, observe=Observe(top=3, stages=True), **filters)
     assert (again.token_id, again.survivors) == (first.token_id, first.survivors)
 
 
@@ -76,14 +90,15 @@ def test_without_the_winner_the_rest_keep_their_luck(
             return scores
 
         got = chosen(logits, seed, position, processors=(ban,))
-        assert got == Draw(winner(rest, seed, position), len(rest))
+        assert (got.token_id, got.survivors) == (winner(rest, seed, position), len(rest))
         banned.add(got.token_id)
 
 
 @given(rows(), SEED, POSITION)
 def test_draw_leaves_the_logits_as_they_are(logits: np.ndarray, seed: int, position: int) -> None:
     writable = logits.copy()
-    chosen(writable, seed, position, temperature=0.3, top_k=2, logit_bias={0: 1}, ledger=True)
+    look = Observe(top=2, stages=True, after_chain=True)
+    chosen(writable, seed, position, temperature=0.3, top_k=2, logit_bias={0: 1}, observe=look)
     assert writable.tobytes() == logits.tobytes()
 
 
@@ -106,11 +121,10 @@ def test_greedy_ties_go_to_the_lowest_id(values: list[float], token_id: int) -> 
 
 def test_greedy_sees_bias_and_penalties() -> None:
     params = SamplingParams(temperature=0, presence_penalty=2, logit_bias={2: 5})
-    chain = build_chain(params)
     logits = row([3, 2.5, -1])
-    assert draw(chain, params, logits, NOBODY, seed=0, position=0).token_id == 2
+    assert draw(params, logits, NOBODY, seed=0, position=0).token_id == 2
     repeated = History([], [2, 0])
-    assert draw(chain, params, logits, repeated, seed=0, position=0).token_id == 1
+    assert draw(params, logits, repeated, seed=0, position=0).token_id == 1
 
 
 def test_draws_are_pinned() -> None:
@@ -123,10 +137,13 @@ def test_draws_are_pinned() -> None:
 
 
 def test_survivors_and_ledger_of_a_draw() -> None:
-    got = chosen(row([1, 9, 8, 2]), 5, 5, top_k=2, ledger=True)
+    got = chosen(row([1, 9, 8, 2]), 5, 5, top_k=2, observe=Observe(stages=True))
     assert got.survivors == 2
-    assert [report.stage.name for report in got.ledger] == ["top_k"]
-    assert chosen(row([1, 9, 8, 2]), 5, 5, top_k=2).ledger == ()
+    assert got.observed is not None
+    assert [report.stage.name for report in got.observed.stages] == ["top_k"]
+    got = chosen(row([1, 9, 8, 2]), 5, 5, top_k=2, observe=Observe(top=1))
+    assert got.observed is not None
+    assert got.observed.stages == got.observed.after_chain == ()
 
 
 # --- logprob --------------------------------------------------------------------------------

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import History, Recipe, Request, SamplingParams, build_chain, sample
+from cutaway.sampling import (
+    CompiledChain,
+    History,
+    Observe,
+    RowDraw,
+    SamplingParams,
+    build_chain,
+    sample,
+)
 
 
 class Mine(Exception):
@@ -31,9 +39,10 @@ def kept(_: list[int], logits: np.ndarray) -> np.ndarray:
     return logits
 
 
-def asked(position: int, *processors: Any, **settings: Any) -> Request:
+def asked(position: int, *processors: Any, **settings: Any) -> RowDraw:
     params = SamplingParams(processors=processors, **settings)
-    return Request(Recipe(build_chain(params), params, ()), History(), 11, position, top=2)
+    chain = CompiledChain(build_chain(params), params, ())
+    return RowDraw(chain, History(), 11, position, Observe(top=2))
 
 
 def noise(rows: int, vocab: int = 50) -> np.ndarray:
@@ -43,8 +52,8 @@ def noise(rows: int, vocab: int = 50) -> np.ndarray:
 KINDS = ("native", "processor", "not finite", "not finite for a processor", "raises", "misbehaves")
 
 
-def row_of(kind: str, position: int, logits: np.ndarray) -> Request:
-    """A request of this kind, whose row is spoilt where that is the kind."""
+def row_of(kind: str, position: int, logits: np.ndarray) -> RowDraw:
+    """A draw of this kind, whose row is spoilt where that is the kind."""
     if kind.startswith("not finite"):
         logits[position] = np.nan
     processors = {
@@ -65,12 +74,12 @@ def expected_error(kind: str, found: Exception) -> bool:
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=7))
 def test_rows_that_fail_leave_the_others_alone(kinds: Sequence[str]) -> None:
     logits = noise(len(kinds))
-    requests = [row_of(kind, i, logits) for i, kind in enumerate(kinds)]
-    found = sample(logits, requests)
+    draws = [row_of(kind, i, logits) for i, kind in enumerate(kinds)]
+    found = sample(logits, draws)
     assert len(found) == len(kinds)
     for i, kind in enumerate(kinds):
         if kind in ("native", "processor"):
-            assert found[i] == sample(logits[i : i + 1], [requests[i]])[0]
+            assert found[i] == sample(logits[i : i + 1], [draws[i]])[0]
         else:
             assert isinstance(found[i], Exception)
             assert expected_error(kind, found[i])

@@ -48,8 +48,8 @@ def test_ledger_counts_weighs_and_names_the_removed(
     chain = chain_of(**settings)
     _, reports = apply(chain, logits, history, ledger=True)
     expected = expected_reports(chain, logits, history)
-    assert [(r.stage, r.survivors, r.victims, r.cut) for r in reports] == [
-        (e.stage, e.survivors, e.victims, e.cut) for e in expected
+    assert [(r.stage, r.survivors, r.top_removed, r.min_kept_logit) for r in reports] == [
+        (e.stage, e.survivors, e.top_removed, e.min_kept_logit) for e in expected
     ]
     for report, truth in zip(reports, expected, strict=True):
         assert report.removed_mass == pytest.approx(truth.removed_mass, rel=1e-12, abs=1e-12)
@@ -60,31 +60,31 @@ def test_ledger_of_a_worked_example() -> None:
     logits = row([math.log(p) for p in (0.1, 0.4, 0.3, 0.2)])
     _, reports = apply(chain_of(top_k=3, top_p=0.5), logits, NOBODY, ledger=True)
     first, second = reports
-    assert (first.survivors, first.victims) == (3, (0,))
+    assert (first.survivors, first.top_removed) == (3, (0,))
     assert first.removed_mass == pytest.approx(0.1, rel=1e-6)
     assert first.log_sum_exp == pytest.approx(math.log(0.9), rel=1e-6)
-    assert (first.cut, second.cut) == (logits[3], logits[2])
-    assert (second.survivors, second.victims) == (2, (3,))
+    assert (first.min_kept_logit, second.min_kept_logit) == (logits[3], logits[2])
+    assert (second.survivors, second.top_removed) == (2, (3,))
     assert second.removed_mass == pytest.approx(0.2 / 0.9, rel=1e-6)
 
 
-def test_victims_are_the_eight_likeliest_ties_by_id() -> None:
+def test_top_removed_are_the_eight_likeliest_ties_by_id() -> None:
     values = [0.0, 5, 1, 1, 3, 2, -1, 2, 9, 1, 4, 0.5]
     _, (report,) = apply(chain_of(top_k=1), row(values), NOBODY, ledger=True)
-    assert report.victims == (1, 10, 4, 5, 7, 2, 3, 9)
-    assert set(report.victims).isdisjoint(top_k(scores_of(row(values)), 1))
+    assert report.top_removed == (1, 10, 4, 5, 7, 2, 3, 9)
+    assert set(report.top_removed).isdisjoint(top_k(scores_of(row(values)), 1))
 
 
 def test_a_stage_that_removes_nobody_says_so() -> None:
     _, reports = apply(chain_of(temperature=0.5, top_k=9), row([1, 2]), NOBODY, ledger=True)
-    told = [(r.survivors, r.removed_mass, r.victims, r.cut) for r in reports]
+    told = [(r.survivors, r.removed_mass, r.top_removed, r.min_kept_logit) for r in reports]
     assert told == [(2, 0.0, (), None)] * 2
     assert reports[0].log_sum_exp == reports[1].log_sum_exp
 
 
-def test_the_cut_has_one_zero() -> None:
+def test_the_lowest_kept_logit_has_one_zero() -> None:
     _, (report,) = apply(chain_of(top_k=2), row([-0.0, 3, -1]), NOBODY, ledger=True)
-    assert str(report.cut) == "0.0"
+    assert str(report.min_kept_logit) == "0.0"
 
 
 def test_no_ledger_unless_somebody_looks() -> None:

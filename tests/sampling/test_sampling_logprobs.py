@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.sampling import (
+    CompiledChain,
     History,
     Logprobs,
+    Observe,
     ReadRow,
-    Recipe,
-    Request,
+    RowDraw,
     Sampled,
     SamplingParams,
     build_chain,
@@ -47,16 +48,20 @@ CHAINS = st.fixed_dictionaries(
 
 def drawn(logits: np.ndarray, top: int, history: tuple[int, ...] = (), **settings: Any) -> Sampled:
     params = SamplingParams(**(OFF | settings))
-    recipe = Recipe(build_chain(params), params, ())
-    (found,) = sample(logits[None], [Request(recipe, History((), history), 7, 3, top=top)])
+    chain = CompiledChain(build_chain(params), params, ())
+    observe = Observe(top=top, after_chain=True)
+    (found,) = sample(logits[None], [RowDraw(chain, History((), history), 7, 3, observe)])
     assert isinstance(found, Sampled)
     return found
 
 
 def told(logits: np.ndarray, top: int, **settings: Any) -> Logprobs:
-    found = drawn(logits, top, **settings).logprobs
-    assert found is not None
-    return found
+    return logprobs_of(drawn(logits, top, **settings), top)
+
+
+def logprobs_of(found: Sampled, top: int) -> Logprobs:
+    assert found.observed is not None
+    return found.observed.logprobs(top)
 
 
 def close(number: float | None) -> Any:
@@ -83,8 +88,7 @@ def test_the_likeliest_before_and_after_the_chain(
 ) -> None:
     history = History((), tuple(output))
     found = drawn(logits, top, tuple(output), **settings)
-    likely, chosen = found.logprobs, found.draw.token_id
-    assert likely is not None
+    likely, chosen = logprobs_of(found, top), found.token_id
     states = snapshots(chain_of(**settings), logits, history)
     before, after = states[0], states[-1]
     assert_likeliest(likely.model, before, top)
@@ -123,10 +127,15 @@ def test_equals_are_told_by_id() -> None:
 @pytest.mark.parametrize("processors", [(), (lambda ids, x: x,)])
 def test_how_many_are_told(processors: tuple[Any, ...]) -> None:
     logits = row([1, 2, 3])
-    for top, count in [(1, 1), (3, 3), (4, 3), (2**70, 3)]:
-        assert len(told(logits, top, processors=processors).model) == count
-    for top in (0, -1):
-        assert drawn(logits, top, processors=processors).logprobs is None
+    for top, count in [(0, 0), (1, 1), (3, 3), (4, 3), (1000, 3)]:
+        likely = told(logits, top, processors=processors)
+        assert len(likely.model) == len(likely.chain) == count
+
+
+def test_fewer_than_were_observed() -> None:
+    found = drawn(row([1, 2, 3, 0]), 3)
+    for top in range(4):
+        assert logprobs_of(found, top) == told(row([1, 2, 3, 0]), top)
 
 
 def test_what_was_told_stays() -> None:

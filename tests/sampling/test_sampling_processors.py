@@ -6,17 +6,24 @@ import numpy as np
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.sampling import Draw, History, Processor, SamplingParams, build_chain, draw
+from cutaway.sampling import History, Observe, Processor, Sampled, SamplingParams
 from support.sampling_oracles import row
+from support.twin_draw import draw
 
 LOGITS = row([1, 4, 2, 3])
 HISTORY = History((9, 8), [7])
 
 
-def chosen(*processors: Processor, ledger: bool = False, **settings: Any) -> Draw:
+def drawn(*processors: Processor, **settings: Any) -> Sampled:
     settings = {"temperature": 0, "top_p": 1} | settings
     params = SamplingParams(processors=processors, **settings)
-    return draw(build_chain(params), params, LOGITS, HISTORY, seed=3, position=2, ledger=ledger)
+    return draw(params, LOGITS, HISTORY, seed=3, position=2, observe=Observe(stages=True))
+
+
+def chosen(*processors: Processor, **settings: Any) -> tuple[int, int]:
+    """The token, and how many survived."""
+    made = drawn(*processors, **settings)
+    return made.token_id, made.survivors
 
 
 def masking(*banned: int) -> Processor:
@@ -32,20 +39,22 @@ def returning(value: Any) -> Processor:
 
 
 def test_masked_tokens_are_removed() -> None:
-    assert chosen(masking(1)) == Draw(3, 3)
-    assert chosen(masking(1), masking(3)) == Draw(2, 2)
-    assert chosen(masking(0, 1, 3), temperature=1) == Draw(2, 1)
+    assert chosen(masking(1)) == (3, 3)
+    assert chosen(masking(1), masking(3)) == (2, 2)
+    assert chosen(masking(0, 1, 3), temperature=1) == (2, 1)
 
 
 def test_masked_tokens_are_named_in_the_ledger() -> None:
-    (report,) = chosen(masking(0, 1), ledger=True).ledger
-    assert (report.stage.name, report.survivors, report.victims) == ("processors", 2, (1, 0))
+    observed = drawn(masking(0, 1)).observed
+    assert observed is not None
+    (report,) = observed.stages
+    assert (report.stage.name, report.survivors, report.top_removed) == ("processors", 2, (1, 0))
     weights = np.exp([1.0, 4.0, 2.0, 3.0])
     assert report.removed_mass == pytest.approx((weights[0] + weights[1]) / weights.sum(), 1e-12)
 
 
 def test_filters_come_after_processors() -> None:
-    assert chosen(masking(1), temperature=1, top_k=1) == Draw(3, 1)
+    assert chosen(masking(1), temperature=1, top_k=1) == (3, 1)
 
 
 def test_a_processor_sees_prompt_then_output_and_a_float32_row() -> None:
@@ -77,7 +86,7 @@ def test_processors_run_in_order_each_on_the_result_of_the_last() -> None:
     def only_eight(_: list[int], logits: np.ndarray) -> np.ndarray:
         return np.where(logits == 8, logits, -np.inf)
 
-    assert chosen(double, only_eight) == Draw(1, 1)
+    assert chosen(double, only_eight) == (1, 1)
     with pytest.raises(InputError, match="at least one token"):
         chosen(only_eight, double)
 
@@ -91,7 +100,7 @@ def test_a_processor_cannot_change_the_logits_or_the_history() -> None:
     writable = np.array([1, 4, 2, 3], np.float32)
     history = History([1, 2], [3])
     params = SamplingParams(temperature=0, processors=(vandal,))
-    draw(build_chain(params), params, writable, history, seed=0, position=0)
+    draw(params, writable, history, seed=0, position=0)
     assert writable.tolist() == [1, 4, 2, 3]
     assert history == History([1, 2], [3])
 
@@ -167,5 +176,5 @@ def test_an_error_of_the_users_own_passes_unchanged() -> None:
 
 
 def test_lists_and_wider_floats_are_taken() -> None:
-    assert chosen(returning([0, 0, 9, 0])) == Draw(2, 4)
-    assert chosen(returning(np.array([0, 0, 9, -1e300]))) == Draw(2, 3)
+    assert chosen(returning([0, 0, 9, 0])) == (2, 4)
+    assert chosen(returning(np.array([0, 0, 9, -1e300]))) == (2, 3)

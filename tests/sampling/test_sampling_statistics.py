@@ -10,9 +10,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cutaway.sampling import History, SamplingParams, build_chain, derive_seed, draw
+from cutaway.sampling import History, SamplingParams, derive_seed
 from cutaway.sampling.luck import uniform
 from support.sampling_oracles import row
+from support.twin_draw import draw
 
 DRAWS = 20_000
 BINS = 8
@@ -49,9 +50,9 @@ def dependence(first: Sequence[int], second: Sequence[int]) -> float:
 
 def drawn(seeds: Sequence[int], positions: Sequence[int], top_k: int = 0) -> tuple[int, ...]:
     params = SamplingParams(temperature=1, top_p=1, top_k=top_k)
-    chain, nobody = build_chain(params), History()
+    nobody = History()
     return tuple(
-        draw(chain, params, LOGITS, nobody, seed=seed, position=position).token_id
+        draw(params, LOGITS, nobody, seed=seed, position=position).token_id
         for seed, position in zip(seeds, positions, strict=True)
     )
 

@@ -147,7 +147,7 @@ BOTH = [
     ("max_tokens", {"max_tokens": "5"}, openai.BadRequestError),
     ("preset", {"extra_body": {"preset": "mine"}}, openai.BadRequestError),
     ("trace", {"extra_body": {"candidates": 3}}, openai.BadRequestError),
-    ("watch", {"extra_body": {"watch": [99999], "trace": True}}, openai.BadRequestError),
+    ("track", {"extra_body": {"track": [99999], "trace": True}}, openai.BadRequestError),
     ("speculate", {"extra_body": {"speculate": "draft"}}, openai.BadRequestError),
     ("speculate", {"extra_body": {"speculate": "draft:x"}}, openai.BadRequestError),
     ("temprature", {"extra_body": {"temprature": 1}}, openai.BadRequestError),

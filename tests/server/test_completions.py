@@ -48,7 +48,7 @@ FIELDS = [
     {"extra_body": {"logprobs_when": "after", "min_p": 0.1, "top_k": 9}, "logprobs": 4},
     {"extra_body": {"return_token_ids": True, "stop_token_ids": [70, 71]}, "max_tokens": 99},
     {"temperature": 0, "extra_body": {"speculate": "ngram", "preset": "vllm"}},
-    {"extra_body": {"trace": True, "candidates": 3, "watch": [9]}, "max_tokens": 4},
+    {"extra_body": {"trace": True, "candidates": 3, "track": [9]}, "max_tokens": 4},
 ]
 
 

@@ -112,7 +112,7 @@ def map_case(_, case):
     """Leave out what has no sense without another field, or nearly all would be refused."""
     body = case.body
     if case.meta.generation.mode.is_positive and isinstance(body, dict):
-        pairs = {"candidates": "trace", "watch": "trace", "stream_options": "stream"}
+        pairs = {"candidates": "trace", "track": "trace", "stream_options": "stream"}
         pairs["top_logprobs"] = "logprobs"
         for name, other in pairs.items():
             if not body.get(other):

@@ -57,7 +57,7 @@ REFUSED = [
     ("metadata.k", {"metadata": {"k": "v" * 513}}, "at most 512"),
     ("metadata.k", {"metadata": {"k": 1}}, "a string"),
     ("safety_identifier", {"user": "a", "safety_identifier": "b"}, "give one"),
-    ("trace", {"watch": [1]}, "add trace"),
+    ("trace", {"track": [1]}, "add trace"),
     # the input
     ("input", {"input": None}, "input is missing"),
     ("input", {"input": 5}, "a string or a list"),

@@ -31,7 +31,7 @@ def client(tiny):
         (TEXT, "logprobs", {"logprobs": 1000, "max_tokens": 1, "echo": True,
                             "prompt": ["ab" * 100] * 10}),
         (CHAT, "top_logprobs", {"logprobs": True, "top_logprobs": 1000, "n": 4}),
-        (TEXT, "watch", {"trace": True, "watch": [*range(200)], "n": 16, "max_tokens": 400}),
+        (TEXT, "track", {"trace": True, "track": [*range(200)], "n": 16, "max_tokens": 400}),
         (TEXT, "candidates", {"trace": True, "candidates": 1000, "n": 8, "max_tokens": 400}),
         (TEXT, "logit_bias", {"n": 128, "logit_bias": {str(i): 1.0 for i in range(8193)}}),
         (TEXT, "n", {"prompt": ["ab"] * 65, "n": 2}),

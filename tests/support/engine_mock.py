@@ -27,7 +27,8 @@ from cutaway.engine import (
     TokenStep,
 )
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
-from cutaway.sampling import History, SamplingParams, build_chain, draw
+from cutaway.sampling import History, SamplingParams, build_chain
+from cutaway.sampling.chain import Context, choose, states
 
 END = 256
 VOCAB = 257
@@ -271,11 +272,9 @@ def _draw_by_definition(request: Request, model: Model, tokens, fingerprints) ->
     fingerprints.append(chain_hash(fingerprints[-1], row_hash(logits)))
     if len(tokens) - start < len(request.run.forced):
         return request.run.forced[len(tokens) - start]
-    return draw(
-        build_chain(request.params), request.params, logits,
-        History(tokens[:start], tokens[start:]), seed=request.params.seed or 0,
-        position=len(tokens),
-    ).token_id  # fmt: skip
+    params, context = request.params, Context(History(tokens[:start], tokens[start:]))
+    survivors = states(build_chain(params), logits, context)[-1]
+    return choose(survivors, params, params.seed or 0, len(tokens))
 
 
 def _ends(stops: StopParams, token: int) -> bool:

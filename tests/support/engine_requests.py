@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.sampling import SamplingParams
+from cutaway.sampling import Observe, SamplingParams
 from support.engine_mock import END, LETTERS, Request, narrow, noise
 
 CONTEXT = 24
@@ -25,12 +25,16 @@ STOPS = st.builds(
 RUNS = st.builds(
     RunParams,
     kv_cache=st.sampled_from([True, True, True, False]),
-    logprobs=st.sampled_from([0, 0, 3]),
-    prompt_logprobs=st.sampled_from([0, 0, 2]),
     priority=st.integers(-1, 1),
     speculate=st.sampled_from(["off", "ngram", "draft"]),
     forced=st.just(()) | st.lists(st.sampled_from(LETTERS), max_size=12).map(tuple),
-    candidates=st.sampled_from([0, 0, 2]),
+    observe=st.builds(
+        Observe,
+        top=st.sampled_from([0, 0, 2]),
+        stages=st.booleans(),
+        after_chain=st.booleans(),
+        prompt_top=st.sampled_from([0, 0, 2]),
+    ),
 )
 REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS)
 

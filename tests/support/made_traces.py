@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import TokenStep
 from cutaway.engine.sequence import Phases
-from cutaway.sampling import Candidate, Observed, Stage, StageReport
+from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
 from cutaway.trace.record import REASONS, SOURCES
 
@@ -66,10 +66,10 @@ def observed(draw, head, token_id):
         )
         for _ in range(stages)
     ]  # fmt: skip
-    return Observed(
+    return Observation(
         draw(SINGLES), draw(NUMBERS), draw(NUMBERS), draw(NATURALS), draw(NUMBERS),
         draw(st.none() | NATURALS), draw(st.none() | NUMBERS), draw(NUMBERS), tuple(rows),
-        tuple(reports), tuple(draw(st.lists(NATURALS, max_size=5))),
+        tuple(reports), tuple(draw(st.lists(NATURALS, max_size=5))), (),
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def runs(draw, steps=4):
         made.append(
             TokenStep(
                 0, index, len(head.prompt_token_ids) + index, token_id, draw(TEXTS), draw(NUMBERS),
-                3, draw(st.sampled_from(SOURCES)), draw(IDS), (), None,
+                3, draw(st.sampled_from(SOURCES)), draw(IDS),
                 draw(observed(head, token_id)), Phases(0.25, 0.5, 0.125), draw(WORDS), draw(WORDS),
             )
         )  # fmt: skip

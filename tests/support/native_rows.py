@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from cutaway.sampling import (
     PRESETS,
+    CompiledChain,
     History,
-    Recipe,
-    Request,
+    Observe,
+    RowDraw,
     Sampled,
     SamplingParams,
     Stage,
     build_chain,
     sample,
 )
-from cutaway.sampling.native import encoded_row
+from cutaway.sampling.native import TWIN, native_row
 
 try:
     from cutaway import _native
@@ -74,60 +75,57 @@ SETTINGS = st.fixed_dictionaries(
 )
 IDS = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 9000)), max_size=30)
 SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**32 - 1, 2**32, 2**64 - 1]))
-TOPS = st.sampled_from([0, 0, 1, 2, 20, 300, 10**6])
+TOPS = st.sampled_from([0, 0, 1, 2, 20, 300, 1000])
 POSITIONS = st.one_of(st.integers(0, 5000), st.integers(0, 2**31 - 1))
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Request:
+def draws(draw: st.DrawFn) -> RowDraw:
     settings: dict[str, Any] = draw(SETTINGS)
     params = SamplingParams(**settings)
     chain = build_chain(params)
     if draw(st.booleans()):
         chain = tuple(draw(st.permutations(chain)))  # beyond the presets
     prompt, output = tuple(draw(IDS)), draw(IDS)
-    return Request(
-        Recipe(chain, params, prompt), History(prompt, output),
-        draw(SEEDS), draw(POSITIONS), draw(st.booleans()), draw(TOPS),
-    )  # fmt: skip
+    observe = observing(draw(st.booleans()), draw(TOPS))
+    compiled, history = CompiledChain(chain, params, prompt), History(prompt, output)
+    return RowDraw(compiled, history, draw(SEEDS), draw(POSITIONS), observe)
 
 
-def request(
+def observing(stages: bool, top: int) -> Observe | None:
+    if stages or top:
+        return Observe(top=top, stages=stages, after_chain=top > 0)
+    return None
+
+
+def row_draw(
     chain: tuple[Stage, ...] | None = None,
     *,
     seed: int = 5,
     position: int = 100,
-    ledger: bool = False,
+    stages: bool = False,
     top: int = 0,
     history: tuple[Sequence[int], Sequence[int]] = ((), ()),
     **settings: Any,
-) -> Request:
+) -> RowDraw:
     params = SamplingParams(**settings)
-    recipe = Recipe(build_chain(params) if chain is None else chain, params, history[0])
-    return Request(recipe, History(*history), seed, position, ledger, top)
+    compiled = CompiledChain(build_chain(params) if chain is None else chain, params, history[0])
+    return RowDraw(compiled, History(*history), seed, position, observing(stages, top))
 
 
 # -- the two ------------------------------------------------------------------------------------
 
 
-def by_twin(logits: np.ndarray, requests: Sequence[Request]) -> list[Sampled | Exception]:
+def by_twin(logits: np.ndarray, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
     """The NumPy text, for every row."""
-    return sample(logits, [_without_native(r) for r in requests])
+    return sample(logits, draws, tier=TWIN)
 
 
-def _without_native(r: Request) -> Request:
-    recipe = Recipe.__new__(Recipe)
-    recipe.chain, recipe.params, recipe.encoded = r.recipe.chain, r.recipe.params, None
-    return r._replace(recipe=recipe)
-
-
-def natively(
-    logits: np.ndarray, requests: Sequence[Request], tier: str
-) -> list[Sampled | Exception]:
+def natively(logits: np.ndarray, draws: Sequence[RowDraw], tier: str) -> list[Sampled | Exception]:
     """The native routine, and a failure where it would pass a row on to the twin."""
-    rows = [encoded_row(r) for r in requests]
+    rows = [native_row(draw) for draw in draws]
     assert [row[0] for row in _native.sample_rows(logits, rows, tier)] == [0] * len(rows)
-    return sample(logits, requests, tier=tier)
+    return sample(logits, draws, tier=tier)
 
 
 def same(a: Sequence[object], b: Sequence[object]) -> bool:

@@ -48,7 +48,7 @@ SETTINGS = [
     {"preset": "llama.cpp", "frequency_penalty": -0.3, "min_p": 0.1},
     {"logit_bias": {5: 30.0, 6: -100.0}, "stop_token_ids": [5]},
     {"stop": ["a", "b", "c"], "max_tokens": 60},
-    {"ignore_eos": True, "candidates": 1, "watch": (7, 7, 2)},
+    {"ignore_eos": True, "candidates": 1, "track": (7, 7, 2)},
     {"candidates": 1000, "logprobs": 3, "prompt_logprobs": 2, "ledger": True},
     {"forced": [3, 70, 80], "speculate": "ngram", "max_tokens": 30, "temperature": 0},
     {"kv_cache": False, "priority": -3},
@@ -66,7 +66,9 @@ def test_a_trace_says_what_the_completion_says(recorded, options):
     assert (trace.head.prompt, trace.head.prompt_token_ids) == ("ab", done.prompt_token_ids)
     assert list(trace.head.chain) == list(done.chain)
     assert trace.head.seed == done.seed
-    assert trace.head.params.items() <= json.loads(json.dumps(done.params)).items() or options
+    named = {**trace.head.params, "track": trace.head.params["watch"]}
+    del named["watch"]
+    assert named.items() <= json.loads(json.dumps(done.params)).items() or options
     assert trace.end.reason == done.finish_reason
     assert trace.end.matched == done.matched
     assert trace.end.fingerprint == done.fingerprint == trace.steps[-1].fingerprint
@@ -147,7 +149,7 @@ def test_a_disk_that_fills_up_ends_that_text_alone(llm, tmp_path, monkeypatch):
 def test_what_is_refused_begins_no_file(llm, tmp_path):
     (tmp_path / "run.2").write_text("mine")
     for options in (
-        {"n": 2}, {"candidates": 0}, {"watch": [10**6]}, {"max_tokens": 0}, {"top_p": 2},
+        {"n": 2}, {"candidates": 0}, {"track": [10**6]}, {"max_tokens": 0}, {"top_p": 2},
     ):  # fmt: skip
         with pytest.raises(InputError):
             llm.generate("ab", trace=tmp_path / "run", **options)

@@ -77,7 +77,7 @@ def test_the_same_run_is_recorded_as_it_was(name, llm, tmp_path):
     old, path = Trace.read(FOLDER / name), tmp_path / "again.jsonl"
     head = old.head
     more = {"speculate": head.params["speculate"], "max_tokens": head.params["max_tokens"]}
-    more |= {"candidates": head.candidates, "watch": head.watch, "trace": path}
+    more |= {"candidates": head.candidates, "track": head.watch, "trace": path}
     llm.generate(list(head.prompt_token_ids), **settings_of(head) | more)
     new = Trace.read(path)
     assert (new.head.chain, new.head.seed) == (head.chain, head.seed)

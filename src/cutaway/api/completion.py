@@ -81,7 +81,9 @@ class Completion:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
         for name in ("usage", "timing", "speculation"):
             shown[name] = asdict(shown[name])
-        shown["logprobs"] = [asdict(step.logprobs) for step in self.steps if step.logprobs]
+        top = self.params["logprobs"]
+        seen = [step.observed for step in self.steps if top and step.observed]
+        shown["logprobs"] = [asdict(observed.logprobs(top)) for observed in seen]
         shown["prompt_logprobs"] = [asdict(read) for read in self.prompt_logprobs]
         return shown
 

@@ -5,7 +5,6 @@ Knows how the rooms fit together. Refuses to know HTTP and terminals.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
@@ -212,8 +211,7 @@ class LLM:
         parsed = parse_options(given, server, observed=observed)
         if parsed.trace is None and not observed:
             return parsed
-        watch = tuple(dict.fromkeys([*parsed.run.watch, *self.tokenizer.end_ids]))
-        return replace(parsed, run=replace(parsed.run, watch=watch))
+        return parsed.tracking(self.tokenizer.end_ids)
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
         """The token ids of a prompt; InputError where it is none."""

@@ -3,19 +3,23 @@
 Knows names and origins. The rooms check the values themselves.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from cutaway.checks import check_int
+from cutaway.checks import check_ids, check_int
 from cutaway.engine import RunParams, StopParams
 from cutaway.errors import InputError
-from cutaway.sampling import SamplingParams
+from cutaway.sampling import Observe, SamplingParams
+from cutaway.sampling.observe import MAX_TOP
 
 _SAMPLING = tuple(f.name for f in fields(SamplingParams))
 _STOPS = tuple(f.name for f in fields(StopParams))
-_RUN = tuple(f.name for f in fields(RunParams))
+_RUN = tuple(f.name for f in fields(RunParams) if f.name != "observe")
+_SHOWN: Mapping[str, Any] = {
+    "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
+}  # fmt: skip
 _REQUEST: Mapping[str, Any] = {"n": 1, "special": False, "trace": None}
 _DRAFT = "draft:"
 _CANDIDATES = 20
@@ -26,6 +30,8 @@ _CANDIDATES = 20
 class Options:
     """One request's settings, checked.
 
+    shown     ledger, logprobs, prompt_logprobs, candidates and track, which ``run.observe``
+              is made of
     n         samples of the same prompt; the i-th has a seed derived from (seed, i)
     special   parse special tokens such as <|im_start|> in the prompt's text
     trace     the file to record the run in; of several texts the first, see trace.write.numbered
@@ -37,11 +43,18 @@ class Options:
     sampling: SamplingParams
     stops: StopParams
     run: RunParams
+    shown: Mapping[str, Any]
     n: int
     special: bool
     trace: Path | None
     draft: str | None
     sources: Mapping[str, str]
+
+    def tracking(self, ids: Iterable[int]) -> "Options":
+        """With these token ids reported in every step, too."""
+        track = tuple(dict.fromkeys([*self.shown["track"], *ids]))
+        shown = {**self.shown, "track": track}
+        return replace(self, run=replace(self.run, observe=_observe(shown)), shown=shown)
 
     def traces(self, prompts: int) -> Iterator[Path]:
         """Where those of all samples go, if they are wanted; InputError where one cannot be."""
@@ -61,7 +74,7 @@ class Options:
         """Those of one text, by name: the keywords of another request for the same."""
         values = {name: getattr(self.sampling, name) for name in _SAMPLING}
         values |= {name: getattr(self.stops, name) for name in _STOPS}
-        values |= {name: getattr(self.run, name) for name in _RUN}
+        values |= {name: getattr(self.run, name) for name in _RUN} | {**self.shown}
         if self.draft is not None:
             values["speculate"] = _DRAFT + self.draft
         values["seed"] = seed
@@ -77,7 +90,7 @@ def parse_options(
     server: keywords of all requests, which those given go before; observed: look at every step
     as for a trace
     """
-    known = (*_SAMPLING, *_STOPS, *_RUN, *_REQUEST)
+    known = (*_SAMPLING, *_STOPS, *_RUN, *_SHOWN, *_REQUEST)
     sources = dict.fromkeys(known, "default") | dict.fromkeys(server or (), "server")
     sources |= dict.fromkeys(given, "given")
     given = {**(server or {}), **given}
@@ -102,13 +115,35 @@ def parse_options(
     if observed or request["trace"] is not None:
         run = {"candidates": _CANDIDATES, **run}
         check_int("candidates: with a trace it", run["candidates"], 1)
+    shown = _check_shown({name: run.get(name, default) for name, default in _SHOWN.items()})
     return Options(
         SamplingParams(**{k: v for k, v in given.items() if k in _SAMPLING}),
         StopParams(**{k: v for k, v in given.items() if k in _STOPS}),
-        RunParams(**{k: v for k, v in run.items() if k in _RUN}),
+        RunParams(observe=_observe(shown), **{k: v for k, v in run.items() if k in _RUN}),
+        shown,
         draft=draft,
         sources=sources,
         **request,
+    )
+
+
+def _check_shown(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be shown, as plain values; InputError naming the keyword."""
+    if not isinstance(shown["ledger"], bool):
+        raise InputError(f"ledger must be true or false, not {shown['ledger']!r}")
+    counts = ("logprobs", "prompt_logprobs", "candidates")
+    checked = {name: check_int(name, shown[name], 0, MAX_TOP) for name in counts}
+    return {**shown, **checked, "track": check_ids("track", shown["track"])}
+
+
+def _observe(shown: Mapping[str, Any]) -> Observe:
+    """What the engine has to note, so that all of it can be shown."""
+    return Observe(
+        top=max(shown["logprobs"], shown["candidates"]),
+        track=shown["track"],
+        stages=bool(shown["ledger"] or shown["candidates"] or shown["track"]),
+        after_chain=bool(shown["logprobs"]),
+        prompt_top=shown["prompt_logprobs"],
     )
 
 

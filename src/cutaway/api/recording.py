@@ -55,7 +55,7 @@ class Recorder:
         """into: a file, or what begins a trace elsewhere; prompt: the text, where one was given;
         parent: what this run is a fork of.
         """
-        if sequence.look is None or sequence.output_token_ids:
+        if not sequence.run.observe.stages or sequence.output_token_ids:
             raise InputError("trace: ask for candidates, and record before the first step")
         self._sequence, self._steps = sequence, list[TokenStep]()
         self._token_bytes = machine.tokenizer.token_bytes
@@ -83,7 +83,9 @@ def _head(
     prompt: str | None,
     parent: Parent | None,
 ) -> Head:
-    backend, run = machine.backend, sequence.run
+    backend, observe = machine.backend, sequence.run.observe
+    params = options.settings(sequence.seed)
+    params["watch"] = params.pop("track")  # as version 1 of the format has it
     return Head(
         cutaway=__version__,
         model=machine.model,
@@ -96,10 +98,10 @@ def _head(
         prompt=prompt,
         prompt_token_ids=sequence.prompt_token_ids,
         chain=tuple(chain_as_data(sequence)),
-        params=options.settings(sequence.seed),
+        params=params,
         seed=sequence.seed,
-        candidates=run.candidates,
-        watch=run.watch,
+        candidates=observe.top,
+        watch=observe.track,
         end_ids=tuple(machine.tokenizer.end_ids),
         kv_bytes=backend.kv.bytes_per_token,
         parent=parent,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import sampling
-from cutaway.sampling import ReadRow, Request, Sampled, read_rows
+from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
 KV_BLOCK = 32
 """Tokens per KV block."""
@@ -98,7 +98,7 @@ class Backend(Protocol):
         """
         ...
 
-    def sample(self, logits: Logits, draws: Sequence[Request]) -> list[Sampled | Exception]:
+    def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits (rows, vocab); see ``sampling.sample``."""
         ...
 
@@ -119,7 +119,7 @@ class Backend(Protocol):
 class HostSampling:
     """Sampling of a backend that has nothing better: in this process, on the calling thread."""
 
-    def sample(self, logits: Logits, draws: Sequence[Request]) -> list[Sampled | Exception]:
+    def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """See ``Backend``."""
         return sampling.sample(logits, draws)
 

@@ -48,7 +48,7 @@ _TRACE = (
     "texts go to run.2.jsonl, run.3.jsonl and so on; nothing is overwritten"
 )
 _CANDIDATES = "how many of the likeliest tokens each step of the trace keeps, 1 to 1000; default 20"
-_WATCH = (
+_TRACK = (
     "a token that each step of the trace reports, however unlikely: its id, or its text; may be "
     "repeated. The end tokens always are"
 )
@@ -149,7 +149,7 @@ def add_trace_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("trace", argument_default=SUPPRESS)
     group.add_argument("--trace", metavar="FILE", help=_TRACE)
     group.add_argument("--candidates", type=int, metavar="N", help=_CANDIDATES)
-    group.add_argument("--watch", action="append", metavar="TOKEN", help=_WATCH)
+    group.add_argument("--track", action="append", metavar="TOKEN", help=_TRACK)
 
 
 def model_options(args: Namespace) -> dict[str, Any]:
@@ -164,16 +164,16 @@ def request_options(args: Namespace) -> dict[str, Any]:
     options = {name: getattr(args, name) for name in _REQUEST if hasattr(args, name)}
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
-    if "trace" not in options and (hasattr(args, "watch") or "candidates" in options):
-        raise InputError("--candidates and --watch say what a trace keeps: add --trace FILE")
+    if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
+        raise InputError("--candidates and --track say what a trace keeps: add --trace FILE")
     parse_options(options)
     return options
 
 
-def watched(args: Namespace, llm: "LLM") -> dict[str, Any]:
-    """The keyword for what --watch named, which only the model's tokenizer can tell."""
-    named = getattr(args, "watch", [])
-    return {"watch": [i for text in named for i in _token_ids(text, llm)]} if named else {}
+def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
+    """The keyword for what --track named, which only the model's tokenizer can tell."""
+    named = getattr(args, "track", [])
+    return {"track": [i for text in named for i in _token_ids(text, llm)]} if named else {}
 
 
 def _token_ids(text: str, llm: "LLM") -> list[int]:
@@ -181,12 +181,12 @@ def _token_ids(text: str, llm: "LLM") -> list[int]:
     of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
     if text.isdecimal():
         if int(text) not in everything:
-            raise InputError(f"--watch {text}: the model's token ids are 0 to {everything[-1]}")
+            raise InputError(f"--track {text}: the model's token ids are 0 to {everything[-1]}")
         return [int(text)]
     data = text.encode("utf-8", "surrogateescape")
     found = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
     if not found:
-        raise InputError(f"--watch {text!r}: the model has no such token; 'cutaway tokenize' tells")
+        raise InputError(f"--track {text!r}: the model has no such token; 'cutaway tokenize' tells")
     return found
 
 

@@ -47,7 +47,7 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    conversation = Conversation(llm, args, options | arguments.watched(args, llm))
+    conversation = Conversation(llm, args, options | arguments.tracked(args, llm))
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()

@@ -23,7 +23,7 @@ examples:
   cutaway generate "Once upon a time" --n 3 --temperature 1
   cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
   cutaway generate - --speculate ngram < notes.txt
-  cutaway generate "The sky is" --trace run.jsonl --watch " blue"
+  cutaway generate "The sky is" --trace run.jsonl --track " blue"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
 The text goes to standard output, statistics to standard error. Ctrl-C ends the text after the
@@ -83,7 +83,7 @@ def _one(args: Namespace) -> int:
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are told in JSON: add --json")
     llm = console.load(args)
-    options |= arguments.watched(args, llm)
+    options |= arguments.tracked(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))

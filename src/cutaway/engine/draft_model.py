@@ -14,7 +14,7 @@ from cutaway.backends import Backend, Batch
 from cutaway.engine.batch import lay_rows
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.sequence import Sequence
-from cutaway.sampling import Request, Sampled
+from cutaway.sampling import RowDraw, Sampled
 
 MAX_ROWS = 512
 """Rows per step of the draft model, while it reads what was written without it."""
@@ -63,10 +63,10 @@ class _Draft:
         return len(self.sequence) + len(self.guesses)
 
     @property
-    def request(self) -> Request:
+    def draw(self) -> RowDraw:
         """The draw of the next guess: the target's own, but for the logits."""
         s = self.sequence
-        return Request(s.recipe, s.history(self.guesses), s.seed, self.end)
+        return RowDraw(s.compiled, s.history(self.guesses), s.seed, self.end)
 
 
 class DraftModel:
@@ -115,9 +115,9 @@ class DraftModel:
         for draft, reached in zip(writing, done, strict=True):
             draft.text.num_computed_tokens = reached
         drawing = [d for d, r in zip(writing, ready, strict=True) if r]
-        drawn = self.backend.sample(logits, [d.request for d in drawing])
+        drawn = self.backend.sample(logits, [d.draw for d in drawing])
         for draft, outcome in zip(drawing, drawn, strict=True):
             if isinstance(outcome, Sampled):
-                draft.guesses.append(outcome.draw.token_id)
+                draft.guesses.append(outcome.token_id)
             else:  # not finite: this model has nothing to say here
                 draft.wanted = len(draft.guesses)

@@ -23,7 +23,7 @@ from cutaway.engine.sequence import Phases, Sequence, TokenStep
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.stops import FinishReason, StopParams
 from cutaway.errors import InputError, QueueFullError
-from cutaway.sampling import Request, Sampled, SamplingParams
+from cutaway.sampling import RowDraw, Sampled, SamplingParams
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
@@ -73,24 +73,24 @@ class Engine:
 
     def _sample(self, turn: list[Scheduled], logits: Logits) -> list[list[Sampled | Exception]]:
         """Draw for each of the turn as if its guesses were right; read the prompts that ask."""
-        rows, requests = [], []
+        rows, draws = [], []
         for scheduled, mine in logits_of(turn, logits):
             if scheduled.sequence.wants_prompt_logprobs:
                 self._read_prompt(scheduled, mine)
             count = 1 + len(scheduled.guesses) if scheduled.draws else 0
             rows.append(mine[len(mine) - count :])
-            requests.append(_requests(scheduled, count))
+            draws.append(_draws(scheduled, count))
         together = logits if sum(map(len, rows)) == len(logits) else np.concatenate(rows)
-        flat = [request for part in requests for request in part]
+        flat = [draw for part in draws for draw in part]
         drawn = iter(self.backend.sample(together, flat))
-        return [[next(drawn) for _ in part] for part in requests]
+        return [[next(drawn) for _ in part] for part in draws]
 
     def _read_prompt(self, scheduled: Scheduled, logits: Logits) -> None:
         """Note how likely the model found the prompt's tokens, each after those before it."""
         sequence = scheduled.sequence
         start = sequence.num_computed_tokens
         following = sequence.prompt_token_ids[start + 1 : start + 1 + len(logits)]
-        top, known = sequence.run.prompt_logprobs, len(sequence.prompt_logprobs) - start
+        top, known = sequence.run.observe.prompt_top, len(sequence.prompt_logprobs) - start
         rows = self.backend.read(logits[: len(following)], following, top)
         for read in rows[known:]:
             if isinstance(read, Exception):
@@ -109,8 +109,8 @@ class Engine:
             if isinstance(outcome, Exception):
                 self.fail(sequence, outcome)
                 break
-            steps.append(self._append(sequence, outcome, guessed=outcome.draw.token_id == guess))
-            if sequence.finish_reason or outcome.draw.token_id != guess:
+            steps.append(self._append(sequence, outcome, guessed=outcome.token_id == guess))
+            if sequence.finish_reason or outcome.token_id != guess:
                 break
             sequence.num_computed_tokens += 1  # the guess was right, and was computed with the rest
         if scheduled.guesses and not forced and not sequence.error:
@@ -120,9 +120,8 @@ class Engine:
 
     def _append(self, sequence: Sequence, sampled: Sampled, *, guessed: bool) -> TokenStep:
         """Append one token, decide whether the text ends, and tell."""
-        position, drawn = len(sequence), sampled.draw
-        token_id, source = drawn.token_id, _source(sequence, guessed)
-        sequence.fingerprint = chain_hash(sequence.fingerprint, sampled.row_hash)
+        position, token_id, source = len(sequence), sampled.token_id, _source(sequence, guessed)
+        sequence.fingerprint = chain_hash(sequence.fingerprint, sampled.logits_hash)
         ends = self._ends_text(sequence, token_id)
         text = sequence.append(token_id, b"" if ends else self.token_bytes(token_id))
         self._check_stops(sequence, token_id)
@@ -130,9 +129,9 @@ class Engine:
             text += sequence.flush()
         return TokenStep(
             sequence.id, len(sequence.output_token_ids) - 1, position, token_id, text,
-            sampled.logprob, drawn.survivors, source, sampled.own, drawn.ledger, sampled.logprobs,
-            sampled.observed, self.phases, sampled.row_hash, sequence.fingerprint,
-            sequence.finish_reason, sequence.matched,
+            sampled.logprob, sampled.survivors, source, sampled.sampled_id, sampled.observed,
+            self.phases, sampled.logits_hash, sequence.fingerprint, sequence.finish_reason,
+            sequence.matched,
         )  # fmt: skip
 
     def _settle(self, sequence: Sequence, *, wrote: bool) -> None:
@@ -174,8 +173,8 @@ class Engine:
         run = run or RunParams()
         prompt = check_ids("prompt", prompt_token_ids)
         self._check(prompt, params, stops, run)
-        read = prompt, run.prompt_logprobs
-        if leader and (leader.prompt_token_ids, leader.run.prompt_logprobs) != read:
+        read = prompt, run.observe.prompt_top
+        if leader and (leader.prompt_token_ids, leader.run.observe.prompt_top) != read:
             raise InputError("leader must have the same prompt and prompt_logprobs: leave it out")
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) >= most:
@@ -222,7 +221,7 @@ class Engine:
         self.limits.check_ids("logit_bias", params.logit_bias)
         self.limits.check_ids("stop_token_ids", stops.stop_token_ids)
         self.limits.check_ids("forced", run.forced)
-        self.limits.check_ids("watch", run.watch)
+        self.limits.check_ids("track", run.observe.track)
         if run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
         longest = self.limits.longest(len(prompt), stops.max_tokens)
@@ -258,18 +257,16 @@ class Engine:
             sequence.finish_reason = FinishReason.CONTEXT_FULL
 
 
-def _requests(scheduled: Scheduled, count: int) -> list[Request]:
+def _draws(scheduled: Scheduled, count: int) -> list[RowDraw]:
     """The draws of a sequence: the token after its last, then the one after each guess."""
-    s, guesses, run = scheduled.sequence, scheduled.guesses, scheduled.sequence.run
+    s, guesses = scheduled.sequence, scheduled.guesses
+    observe = s.run.observe if s.run.observe.any_step else None
     forced: list[int | None] = [*s.forced(count)]
     forced += [None] * (count - len(forced))
     return [
-        Request(
-            s.recipe, s.history(guesses[:i]), s.seed, len(s) + i, run.ledger, run.logprobs,
-            s.look, forced[i],
-        )
+        RowDraw(s.compiled, s.history(guesses[:i]), s.seed, len(s) + i, observe, forced[i])
         for i in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def _source(sequence: Sequence, guessed: bool) -> str:

@@ -10,15 +10,12 @@ from cutaway.engine.fingerprint import START
 from cutaway.engine.params import RunParams
 from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
 from cutaway.sampling import (
+    CompiledChain,
     History,
-    Logprobs,
-    Look,
-    Observed,
+    Observation,
     ReadRow,
-    Recipe,
     SamplingParams,
     Stage,
-    StageReport,
     build_chain,
 )
 from cutaway.text import TextStream
@@ -46,12 +43,10 @@ class TokenStep:
     logprob        natural log-probability under the model's own logits, before the chain
     survivors      how many tokens the chain left to draw from
     source         "sampled", "greedy", "forced", or "draft" where it had been guessed before
-    own            what the sampler drew, which may differ where the token was forced
-    ledger         what each stage removed, when the request asked for it
-    logprobs       the likeliest tokens before and after the chain, when the request asked
+    sampled_id     what the sampler drew, which may differ where the token was forced
     observed       what the row looked like and what the chain did, when the request asked
     phases         how long the step took that computed it; tokens of one step share it
-    row            hash of this row's bits
+    logits_hash    hash of this row's bits
     fingerprint    hash of the logits' bits of all steps up to this one
     finish_reason  None while the text goes on
     matched        the stop string, token or end token that ended it
@@ -65,12 +60,10 @@ class TokenStep:
     logprob: float
     survivors: int
     source: str
-    own: int
-    ledger: tuple[StageReport, ...]
-    logprobs: Logprobs | None
-    observed: Observed | None
+    sampled_id: int
+    observed: Observation | None
     phases: Phases
-    row: int
+    logits_hash: int
     fingerprint: int
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
@@ -116,9 +109,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.chain: tuple[Stage, ...] = build_chain(self.params)
-        self.recipe = Recipe(self.chain, self.params, self.prompt_token_ids)
-        run = self.run
-        self.look = Look(run.candidates, run.watch) if run.candidates or run.watch else None
+        self.compiled = CompiledChain(self.chain, self.params, self.prompt_token_ids)
         self.matcher = StopMatcher(self.stops.stop)
         self.stream = TextStream()
         # Of prompt_token_ids[1:], as far as computed; samples of one prompt share the list.
@@ -151,7 +142,7 @@ class Sequence:
     def wants_prompt_logprobs(self) -> bool:
         """Whether log-probabilities of the prompt are still to be computed."""
         have = len(self.prompt_logprobs)
-        return bool(self.run.prompt_logprobs) and have < len(self.prompt_token_ids) - 1
+        return bool(self.run.observe.prompt_top) and have < len(self.prompt_token_ids) - 1
 
     @property
     def has_read_prompt(self) -> bool:

@@ -15,7 +15,7 @@ from cutaway.api.llm import LLM
 from cutaway.backends import Backend, Batch, Logits
 from cutaway.engine import Engine, Policy, StopParams
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.sampling import History, Request, SamplingParams
+from cutaway.sampling import History, RowDraw, SamplingParams
 
 STEPS = 32
 """Decode steps of one run; the first WARM of them do not count."""
@@ -144,10 +144,12 @@ def _sampling_seconds(
 ) -> float:
     """The same draw once more, alone, on the same threads: what of the step was sampling."""
     assert logits is not None
-    requests = [
-        Request(s.recipe, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1)
+    draws = [
+        RowDraw(
+            s.compiled, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1
+        )
         for s in sequences
     ]
     started = perf_counter()
-    engine.backend.sample(logits, requests)
+    engine.backend.sample(logits, draws)
     return perf_counter() - started

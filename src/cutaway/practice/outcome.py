@@ -15,7 +15,7 @@ from cutaway.practice.start import Start
 from cutaway.sampling import History, SamplingParams, apply, build_chain, derive_seed
 from cutaway.sampling.chain import Candidates, StageReport, choose
 from cutaway.sampling.fixed_math import entropy, ordered_sum
-from cutaway.sampling.params import Row
+from cutaway.sampling.params import LogitsRow
 from cutaway.trace.figures import in_bits
 
 K, P, COLD, HOT = 2, 0.9, 0.5, 2.0
@@ -102,7 +102,7 @@ def _params(start: Start, settings: dict[str, Any]) -> SamplingParams:
     """With a processor that leaves nobody in but the tokens of the start."""
     ids = list(start.token_ids)
 
-    def only(_: list[int], logits: Row) -> Row:
+    def only(_: list[int], logits: LogitsRow) -> LogitsRow:
         kept = np.full_like(logits, -np.inf)
         kept[ids] = logits[ids]
         return kept

@@ -74,7 +74,7 @@ def open_branch(
     if trace is None:
         return llm.stream(prompt, **options)
     check_path(trace)
-    stream = llm.stream(prompt, **{"candidates": head.candidates, "watch": head.watch} | options)
+    stream = llm.stream(prompt, **{"candidates": head.candidates, "track": head.watch} | options)
     stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
 

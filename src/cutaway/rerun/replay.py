@@ -113,8 +113,8 @@ def _mismatch(recorded: Step, now: TokenStep) -> ReplayMismatch | None:
     return _unequal(
         recorded.index,
         token=(recorded.token_id, now.token_id),
-        own=(recorded.own, now.own),
-        row=(recorded.row, f"{now.row:016x}"),
+        own=(recorded.own, now.sampled_id),
+        row=(recorded.row, f"{now.logits_hash:016x}"),
         fingerprint=(recorded.fingerprint, f"{now.fingerprint:016x}"),
     )
 

@@ -76,10 +76,11 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
+    head = trace.head
     check_vocabulary(llm, trace)
     check_room(llm, trace)
-    ids, head = trace.output_token_ids, trace.head
-    observe = {"candidates": head.candidates, "watch": head.watch}
+    ids = trace.output_token_ids
+    observe = {"candidates": head.candidates, "track": head.watch}
     options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
     done = llm.stream(list(head.prompt_token_ids), **options).finish()
@@ -93,9 +94,9 @@ def _recorded(step: Step) -> Reading:
 
 
 def _observed(step: TokenStep) -> Reading:
-    if step.observed is None:  # neither candidates nor a watch was asked for
+    if step.observed is None:  # neither candidates nor tracked tokens were asked for
         raise InputError("candidates must be 1 or more to rescore")
-    return _reading(step.logprob, step.observed.rank, step.observed.final_logprob, step.own)
+    return _reading(step.logprob, step.observed.rank, step.observed.final_logprob, step.sampled_id)
 
 
 def _reading(logprob: float, rank: int, final: float | None, own: int) -> Reading:

@@ -4,35 +4,34 @@ Knows probabilities. Refuses to know where logits come from.
 """
 
 from cutaway.sampling.chain import (
-    Draw,
     History,
     Stage,
     StageReport,
     apply,
     build_chain,
-    draw,
     logprob,
 )
-from cutaway.sampling.logprobs import Logprobs, ReadRow
-from cutaway.sampling.look import Candidate, Look, Observed
+from cutaway.sampling.logprobs import Likeliest, Logprobs, ReadRow
 from cutaway.sampling.luck import derive_seed
-from cutaway.sampling.native import Recipe, Request, Sampled, sample
-from cutaway.sampling.params import Processor, SamplingParams
+from cutaway.sampling.native import CompiledChain, RowDraw, Sampled, sample
+from cutaway.sampling.observe import Candidate, Observation, Observe
+from cutaway.sampling.params import LogitsRow, Processor, SamplingParams
 from cutaway.sampling.presets import PRESETS
 from cutaway.sampling.reading import read_rows
 
 __all__ = [
     "PRESETS",
     "Candidate",
-    "Draw",
+    "CompiledChain",
     "History",
+    "Likeliest",
+    "LogitsRow",
     "Logprobs",
-    "Look",
-    "Observed",
+    "Observation",
+    "Observe",
     "Processor",
     "ReadRow",
-    "Recipe",
-    "Request",
+    "RowDraw",
     "Sampled",
     "SamplingParams",
     "Stage",
@@ -40,7 +39,6 @@ __all__ = [
     "apply",
     "build_chain",
     "derive_seed",
-    "draw",
     "logprob",
     "read_rows",
     "sample",

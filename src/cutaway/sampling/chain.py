@@ -1,26 +1,30 @@
 """The chain: an ordered list of named stages, declared as data, applied to one row of logits.
 
-Knows what each stage keeps, and can tell how many survived, how much probability
-mass a stage removed and whom. Works on a copy: the model's logits are never touched.
+Knows what each stage keeps: how many survived, how much probability mass the stage
+removed, and which tokens. Works on a copy: the model's logits are never touched.
 This NumPy text is the definition; a faster twin must give the same token.
 Refuses to know where logits come from, and what happens to the token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.sampling.fixed_math import exp, log_sum_exp, ordered_sum, scalar_log
 from cutaway.sampling.luck import gumbel
-from cutaway.sampling.params import Processor, Row, SamplingParams
+from cutaway.sampling.params import LogitsRow, Processor, SamplingParams
 from cutaway.sampling.presets import PRESETS
 
-VICTIMS = 8  # how many removed tokens a report names
-_LITTLE = 2.0**-20  # of a mass: less is not told by a difference
+TOP_REMOVED = 8  # how many removed tokens a report names
+_LITTLE = 2.0**-20  # of a mass: a difference is too coarse to show less
+
+
+class NothingAllowedError(CutawayError):
+    """A constraint allows none of the tokens that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,29 @@ class History:
     output_token_ids: Sequence[int] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a stage may look at beside the logits.
+
+    mask  a bit per token id, in words of 32 (ceil(vocab / 32),), set where the token is allowed;
+          None allows all
+    """
+
+    history: History
+    mask: NDArray[np.uint32] | None = None
+
+
 @dataclass(slots=True)
 class Candidates:
     """Who is still in: token ids, ascending, (n,) and their processed logits, (n,)."""
 
     ids: NDArray[np.int64]
-    logits: Row
+    logits: LogitsRow
+
+    @classmethod
+    def all_of(cls, logits: LogitsRow) -> Self:
+        """Every token of a row (vocab,)."""
+        return cls(np.arange(len(logits), dtype=np.int64), logits)
 
     def best_first(self) -> NDArray[np.int64]:
         """Indices from the highest logit down; ties go to the lowest id."""
@@ -65,35 +86,25 @@ class Candidates:
 class StageReport:
     """What one stage did.
 
-    survivors      how many are still in
-    removed_mass   the probability, before the stage, of those it removed
-    victims        the likeliest of them, at most eight
-    log_sum_exp    of the survivors' logits, after the stage
-    cut            the lowest logit that survived; None where nobody was removed
+    survivors        how many are still in
+    removed_mass     the probability, before the stage, of those it removed
+    top_removed      the likeliest of them, at most eight
+    log_sum_exp      of the survivors' logits, after the stage
+    min_kept_logit   the lowest logit that survived; None where none was removed
     """
 
     stage: Stage
     survivors: int
     removed_mass: float
-    victims: tuple[int, ...]
+    top_removed: tuple[int, ...]
     log_sum_exp: float
-    cut: float | None
+    min_kept_logit: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """The token, the number of survivors of the chain, and the ledger if asked.
-
-    The token is one of the survivors, but where it was given instead of drawn.
-    """
-
-    token_id: int
-    survivors: int
-    ledger: tuple[StageReport, ...] = ()
-
-
-def build_chain(params: SamplingParams) -> tuple[Stage, ...]:
+def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[Stage, ...]:
     """The stages that these settings put in force, in the preset's order.
+
+    constrained: rows may come with a mask of the tokens that are allowed.
 
     A stage that would change nothing is left out; so are temperature and filters when
     greedy, since none of them can move the argmax.
@@ -108,6 +119,7 @@ def build_chain(params: SamplingParams) -> tuple[Stage, ...]:
         "logit_bias": (bool(p.logit_bias), {"bias": dict(sorted(p.logit_bias.items()))}),
         "penalties": (penalties != {"repetition": 1, "presence": 0, "frequency": 0}, penalties),
         "processors": (bool(p.processors), {"processors": p.processors}),
+        "constraint": (constrained, {}),
     }
     if p.temperature > 0:
         wanted |= {
@@ -120,14 +132,15 @@ def build_chain(params: SamplingParams) -> tuple[Stage, ...]:
     return tuple(Stage(name, wanted[name][1]) for name in order if wanted[name][0])
 
 
-def _bias(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+def _bias(c: Candidates, rule: Mapping[str, Any], _: Context) -> Candidates:
     logits = c.logits.copy()
     for token_id, bias in rule["bias"].items():
         logits[c.ids == token_id] += np.float32(bias)
     return Candidates(c.ids, logits)
 
 
-def _penalties(c: Candidates, rule: Mapping[str, Any], history: History) -> Candidates:
+def _penalties(c: Candidates, rule: Mapping[str, Any], context: Context) -> Candidates:
+    history = context.history
     logits = c.logits.copy()
     seen = np.isin(c.ids, [*history.prompt_token_ids, *history.output_token_ids])
     factor = np.float32(rule["repetition"])
@@ -140,10 +153,10 @@ def _penalties(c: Candidates, rule: Mapping[str, Any], history: History) -> Cand
     return Candidates(c.ids, logits)
 
 
-def _as_row(made: Any, shape: tuple[int, ...]) -> Row:
+def _as_row(made: Any, shape: tuple[int, ...]) -> LogitsRow:
     try:
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes an infinity
-            row: Row = np.asarray(made, np.float32)
+            row: LogitsRow = np.asarray(made, np.float32)
     except (TypeError, ValueError):
         row = np.empty(0, np.float32)
     if row.shape != shape or np.isnan(row).any() or np.isposinf(row).any():
@@ -153,8 +166,8 @@ def _as_row(made: Any, shape: tuple[int, ...]) -> Row:
     return row
 
 
-def _processors(c: Candidates, rule: Mapping[str, Any], history: History) -> Candidates:
-    tokens = [*history.prompt_token_ids, *history.output_token_ids]
+def _processors(c: Candidates, rule: Mapping[str, Any], context: Context) -> Candidates:
+    tokens = [*context.history.prompt_token_ids, *context.history.output_token_ids]
     logits = c.logits
     processors: tuple[Processor, ...] = rule["processors"]
     for processor in processors:  # each gets copies of its own, to change as it likes
@@ -164,7 +177,17 @@ def _processors(c: Candidates, rule: Mapping[str, Any], history: History) -> Can
     return _keep(Candidates(c.ids, logits), ~np.isneginf(logits))
 
 
-def _temperature(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+def _constraint(c: Candidates, _: Mapping[str, Any], context: Context) -> Candidates:
+    if context.mask is None:
+        return c
+    word, bit = np.divmod(c.ids, 32)
+    allowed = context.mask[word] >> bit.astype(np.uint32) & np.uint32(1)
+    if not allowed.any():
+        raise NothingAllowedError
+    return _keep(c, allowed == 1)
+
+
+def _temperature(c: Candidates, rule: Mapping[str, Any], _: Context) -> Candidates:
     return Candidates(c.ids, c.logits / np.float32(rule["temperature"]))
 
 
@@ -172,26 +195,27 @@ def _keep(c: Candidates, kept: NDArray[Any]) -> Candidates:
     return Candidates(c.ids[kept], c.logits[kept])
 
 
-def _top_k(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+def _top_k(c: Candidates, rule: Mapping[str, Any], _: Context) -> Candidates:
     return _keep(c, np.sort(c.best_first()[: rule["k"]]))
 
 
-def _top_p(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+def _top_p(c: Candidates, rule: Mapping[str, Any], _: Context) -> Candidates:
     weights, order = c.weights(), c.best_first()
     reached = np.cumsum(weights[order]) >= rule["p"] * ordered_sum(weights)
-    cut = int(np.argmax(reached)) + 1 if reached.any() else len(order)  # the crossing token stays
-    return _keep(c, np.sort(order[:cut]))
+    count = int(np.argmax(reached)) + 1 if reached.any() else len(order)  # the crossing token stays
+    return _keep(c, np.sort(order[:count]))
 
 
-def _min_p(c: Candidates, rule: Mapping[str, Any], _: History) -> Candidates:
+def _min_p(c: Candidates, rule: Mapping[str, Any], _: Context) -> Candidates:
     wide = c.logits.astype(np.float64)
     return _keep(c, wide - wide.max() >= scalar_log(rule["p"]))
 
 
-_STAGES: Mapping[str, Callable[[Candidates, Mapping[str, Any], History], Candidates]] = {
+_STAGES: Mapping[str, Callable[[Candidates, Mapping[str, Any], Context], Candidates]] = {
     "logit_bias": _bias,
     "penalties": _penalties,
     "processors": _processors,
+    "constraint": _constraint,
     "temperature": _temperature,
     "top_k": _top_k,
     "top_p": _top_p,
@@ -209,16 +233,16 @@ def _report(stage: Stage, before: Candidates, after: Candidates) -> StageReport:
     mass = total - ordered_sum(weights[~gone])
     if mass < total * _LITTLE:
         mass = ordered_sum(weights[gone])
-    victims = tuple(int(v) for v in lost.ids[lost.best_first()[:VICTIMS]])
-    cut = float(after.logits.min()) + 0.0  # one zero, not two
-    return StageReport(stage, len(after.ids), mass / total, victims, log_sum, cut)
+    top_removed = tuple(lost.ids[lost.best_first()[:TOP_REMOVED]].tolist())
+    min_kept_logit = float(after.logits.min()) + 0.0  # one zero, not two
+    return StageReport(stage, len(after.ids), mass / total, top_removed, log_sum, min_kept_logit)
 
 
-def states(chain: Sequence[Stage], logits: Row, history: History) -> list[Candidates]:
+def states(chain: Sequence[Stage], logits: LogitsRow, context: Context) -> list[Candidates]:
     """Who is in before the first stage, and after each, of a row of finite logits (vocab,)."""
-    passed = [Candidates(np.arange(len(logits), dtype=np.int64), logits)]
+    passed = [Candidates.all_of(logits)]
     for stage in chain:
-        passed.append(_STAGES[stage.name](passed[-1], stage.rule, history))
+        passed.append(_STAGES[stage.name](passed[-1], stage.rule, context))
     return passed
 
 
@@ -228,29 +252,11 @@ def reports(chain: Sequence[Stage], passed: Sequence[Candidates]) -> tuple[Stage
 
 
 def apply(
-    chain: Sequence[Stage], logits: Row, history: History, *, ledger: bool = False
+    chain: Sequence[Stage], logits: LogitsRow, history: History, *, ledger: bool = False
 ) -> tuple[Candidates, tuple[StageReport, ...]]:
     """Run the stages over one row of finite logits (vocab,), which is left as it is."""
-    passed = states(chain, logits, history)
+    passed = states(chain, logits, Context(history))
     return passed[-1], reports(chain, passed) if ledger else ()
-
-
-def draw(
-    chain: Sequence[Stage],
-    params: SamplingParams,
-    logits: Row,
-    history: History,
-    *,
-    seed: int,
-    position: int,
-    ledger: bool = False,
-) -> Draw:
-    """Choose the token at an absolute position: argmax of processed logit + luck, or greedy.
-
-    logits: float32 (vocab,), left as they are. Ties go to the lowest id.
-    """
-    c, told = apply(chain, logits, history, ledger=ledger)
-    return Draw(choose(c, params, seed, position), len(c.ids), told)
 
 
 def choose(c: Candidates, params: SamplingParams, seed: int, position: int) -> int:
@@ -261,7 +267,7 @@ def choose(c: Candidates, params: SamplingParams, seed: int, position: int) -> i
     return int(c.ids[np.argmax(score)])
 
 
-def logprob(logits: Row, token_id: int) -> float:
+def logprob(logits: LogitsRow, token_id: int) -> float:
     """Natural log-probability of a token under the model's own logits (vocab,)."""
     wide = logits.astype(np.float64)
     return float(wide[token_id]) - log_sum_exp(wide)

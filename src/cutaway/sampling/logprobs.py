@@ -1,4 +1,4 @@
-"""What a row says besides its token: the likeliest, how likely, and at which rank.
+"""How likely the tokens of a row are: the likeliest, and the rank of one.
 
 This NumPy text is the definition; native/sampler.cpp gives the same bits. Knows natural
 log-probabilities. Refuses to know how a token is chosen.
@@ -10,7 +10,7 @@ import numpy as np
 
 from cutaway.sampling.chain import Candidates, logprob
 from cutaway.sampling.fixed_math import log_sum_exp
-from cutaway.sampling.params import Row
+from cutaway.sampling.params import LogitsRow
 
 Likeliest = tuple[tuple[int, float], ...]
 """(token id, natural log-probability), best first; ties go to the lowest id."""
@@ -52,31 +52,16 @@ def likeliest(c: Candidates, count: int) -> Likeliest:
     return tuple((int(c.ids[i]), float(wide[i]) - total) for i in best)
 
 
-def logprobs(logits: Row, survivors: Candidates, token_id: int, top: int) -> Logprobs:
-    """Of the token that a row of logits (vocab,) was turned into."""
-    at = survivors.find(token_id)
-    return Logprobs(
-        likeliest(_everybody(logits), top),
-        likeliest(survivors, top),
-        logprob(logits, token_id),
-        None if at is None else logprob(survivors.logits, at),
-    )
-
-
-def rank(logits: Row, index: int) -> int:
+def rank(logits: LogitsRow, index: int) -> int:
     """1 for the likeliest of a vector; of equals the lowest index comes first."""
     own = logits[index]
     ahead = np.count_nonzero(logits > own) + np.count_nonzero(logits[:index] == own)
     return 1 + int(ahead)
 
 
-def read_row(logits: Row, next_id: int | None, top: int) -> ReadRow:
+def read_row(logits: LogitsRow, next_id: int | None, top: int) -> ReadRow:
     """Read one row of finite logits (vocab,)."""
-    best = likeliest(_everybody(logits), top)
+    best = likeliest(Candidates.all_of(logits), top)
     if next_id is None:
         return ReadRow(None, None, best)
     return ReadRow(logprob(logits, next_id), rank(logits, next_id), best)
-
-
-def _everybody(logits: Row) -> Candidates:
-    return Candidates(np.arange(len(logits), dtype=np.int64), logits)

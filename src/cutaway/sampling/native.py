@@ -1,13 +1,12 @@
 """From the rows of a step to its tokens: natively where that was built, else by the twin.
 
-Knows how a chain is told to native/sampler.cpp, once per sequence, and that an error
-belongs to its row. chain.py, logprobs.py and look.py are the definition of everything that it
-computes, take its place where ``cutaway._native`` is missing, and take single rows: those
+Knows how a chain is handed to native/sampler.cpp, once per sequence, and that an error
+belongs to its row. chain.py, logprobs.py and observe.py are the definition of everything that
+it computes, take its place where ``cutaway._native`` is missing, and take single rows: those
 with a user's processors, which are Python, and those whose logits a stage might carry
 beyond float32.
 """
 
-import os
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,19 +16,18 @@ from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError
 from cutaway.sampling.chain import (
-    Draw,
+    Context,
     History,
+    NothingAllowedError,
     Stage,
     StageReport,
     choose,
     logprob,
-    reports,
     states,
 )
 from cutaway.sampling.fixed_math import scalar_log
-from cutaway.sampling.logprobs import Logprobs, logprobs
-from cutaway.sampling.look import Candidate, Look, Observed, observe, refusal
-from cutaway.sampling.params import Row, SamplingParams
+from cutaway.sampling.observe import Candidate, Observation, Observe, check_vocabulary, observe
+from cutaway.sampling.params import LogitsRow, SamplingParams
 from cutaway.sampling.row_hash import row_hash
 
 if TYPE_CHECKING:
@@ -42,183 +40,197 @@ except ModuleNotFoundError:  # not built: the twin does everything
 # Taken here, so that a build of an older source tree fails at once instead of sampling slowly.
 _sample_rows: Any = NATIVE and NATIVE.sample_rows
 
-TIER = os.environ.get("CUTAWAY_ISA", "")
-"""The instruction set to sample with; empty is the machine's best."""
+TWIN = "numpy"
+"""The tier of ``sample`` at which the NumPy twin does everything, as of the reference backend."""
 
-_DRAWN, _NOT_FINITE = 0, 1
+_DRAWN, _NOT_FINITE, _NOTHING_ALLOWED = 0, 1, 3
 _MANY = 2**31  # beyond any vocabulary
 
 
 class Sampled(NamedTuple):
-    """A row's token, its log-probability under the model's own logits, and the row's hash.
+    """What a row was turned into.
 
-    own        what the sampler draws here; the token itself, but where that was given
-    logprobs   where the request asked for any
-    observed   where the request asked to look
+    sampled_id   what the sampler draws here: the token itself, unless that was forced
+    survivors    how many tokens the chain left to draw from
+    logprob      of the token, natural, under the model's own logits
+    logits_hash  of the row: equal hashes mean equal bits
+    observed     where the draw asked for it
     """
 
-    draw: Draw
+    token_id: int
+    sampled_id: int
+    survivors: int
     logprob: float
-    row_hash: int
-    own: int
-    logprobs: Logprobs | None = None
-    observed: Observed | None = None
+    logits_hash: int
+    observed: Observation | None = None
 
 
-class Recipe:
-    """What one sequence asks of every step, encoded once."""
+class CompiledChain:
+    """The chain of one sequence, handed over once for all of its steps."""
 
-    __slots__ = ("chain", "encoded", "params")
+    __slots__ = ("chain", "native", "params")
 
     def __init__(
         self, chain: tuple[Stage, ...], params: SamplingParams, prompt: Sequence[int]
     ) -> None:
         self.chain, self.params = chain, params
-        self.encoded: Any = None  # the twin's
+        self.native: Any = None  # where the twin has to do it
         if NATIVE and all(stage.name != "processors" for stage in chain):
-            self.encoded = NATIVE.Chain(params.temperature == 0)
+            self.native = NATIVE.Chain(params.temperature == 0)
             for stage in chain:
-                _encode(self.encoded, stage, prompt)
+                _add(self.native, stage, prompt)
 
 
-class Request(NamedTuple):
+class RowDraw(NamedTuple):
     """What one row is to be turned into: the token at an absolute position.
 
-    top      how many of the likeliest tokens to tell; more than there are tells all, 0 or less none
-    look     what else to tell
-    forced   the token that stands here, where it is given; the chain need not have kept it
+    observe  what to note beside the token; None nothing
+    forced   the token, where it is given; the chain need not have kept it
+    mask     a bit per token id, uint32 (ceil(vocab / 32),), set where the token is allowed; for
+             chains with the stage "constraint". None allows all
     """
 
-    recipe: Recipe
+    compiled: CompiledChain
     history: History
     seed: int
     position: int
-    ledger: bool = False
-    top: int = 0
-    look: Look | None = None
+    observe: Observe | None = None
     forced: int | None = None
+    mask: NDArray[np.uint32] | None = None
 
 
-def _encode(encoded: Any, stage: Stage, prompt: Sequence[int]) -> None:
+def _add(native: Any, stage: Stage, prompt: Sequence[int]) -> None:
     rule = stage.rule
     match stage.name:
         case "logit_bias":
-            encoded.logit_bias({i: by for i, by in rule["bias"].items() if i < _MANY})
+            native.logit_bias({i: by for i, by in rule["bias"].items() if i < _MANY})
         case "penalties":
-            encoded.penalties(rule["repetition"], rule["presence"], rule["frequency"], prompt)
+            native.penalties(rule["repetition"], rule["presence"], rule["frequency"], prompt)
+        case "constraint":
+            native.constraint()
         case "temperature":
-            encoded.temperature(rule["temperature"])
+            native.temperature(rule["temperature"])
         case "top_k":
-            encoded.top_k(min(rule["k"], _MANY))
+            native.top_k(min(rule["k"], _MANY))
         case "top_p":
-            encoded.top_p(rule["p"])
+            native.top_p(rule["p"])
         case "min_p":
-            encoded.min_p(scalar_log(rule["p"]))
+            native.min_p(scalar_log(rule["p"]))
         case name:
             raise ValueError(f"the native sampler has no stage {name!r}")
 
 
 def sample(
     logits: NDArray[np.float32],
-    requests: Sequence[Request],
+    draws: Sequence[RowDraw],
     *,
-    tier: str = TIER,
+    tier: str = "",
     pool: "Pool | None" = None,
 ) -> list[Sampled | Exception]:
     """Run each row's chain and draw its token.
 
-    logits: (rows, vocab), one row per request, left as they are. pool: threads to share the
-    rows, which must have nothing else to do; the result is the same without.
+    logits: (rows, vocab), one row per draw, left as they are. tier: the instruction set, as of
+    ``Backend.tier``; empty is the machine's best, "numpy" the twin. pool: threads to share the
+    rows, which must have nothing else to do. Neither changes the result.
 
-    In the place of a row that failed stands its error, and the others do not notice: a
-    CutawayError where the logits are not finite, InputError where a processor returned no
-    row of logits or an id to look at or to force is outside the vocabulary, and whatever a
-    processor raised.
+    In the place of a row that failed is its error, and the others do not notice: a
+    CutawayError where the logits are not finite or a mask leaves no token, InputError where a
+    processor returned no row of logits or an id to track or to force is outside the vocabulary,
+    and whatever a processor raised.
     """
-    if len(logits) != len(requests):
-        raise ValueError(f"{len(logits)} rows of logits for {len(requests)} requests")
+    if len(logits) != len(draws):
+        raise ValueError(f"{len(logits)} rows of logits for {len(draws)} draws")
     vocab = logits.shape[1]
-    encoded = [
+    for draw in draws:
+        _check_mask(draw, vocab)
+    native = [
         i
-        for i, r in enumerate(requests)
-        if r.recipe.encoded and not refusal(r.look, r.forced, vocab)
+        for i, draw in enumerate(draws)
+        if tier != TWIN
+        and draw.compiled.native
+        and not check_vocabulary(draw.observe, draw.forced, vocab)
     ]
     drawn: dict[int, Any] = {}
-    if encoded:
-        rows = logits if len(encoded) == len(requests) else logits[encoded]
-        asked = [encoded_row(requests[i]) for i in encoded]
+    if native:
+        rows = logits if len(native) == len(draws) else logits[native]
+        wanted = [native_row(draws[i]) for i in native]
         rows = np.ascontiguousarray(rows, np.float32)
-        drawn = dict(zip(encoded, _sample_rows(rows, asked, tier, pool), strict=True))
+        drawn = dict(zip(native, _sample_rows(rows, wanted, tier, pool), strict=True))
     return [
-        _finish(request, row, drawn.get(i))
-        for i, (request, row) in enumerate(zip(requests, logits, strict=True))
+        _finish(draw, row, drawn.get(i))
+        for i, (draw, row) in enumerate(zip(draws, logits, strict=True))
     ]
 
 
-def told(top: int) -> int:
-    """How many of the likeliest to tell, as the native sampler takes it."""
-    return max(0, min(top, _MANY))
+def _check_mask(draw: RowDraw, vocab: int) -> None:
+    if draw.mask is None:
+        return
+    if draw.mask.dtype != np.uint32 or draw.mask.shape != (-(-vocab // 32),):
+        raise ValueError(f"a mask of {vocab} tokens is uint32 ({-(-vocab // 32)},)")
+    if all(stage.name != "constraint" for stage in draw.compiled.chain):
+        raise ValueError("a mask needs a chain with the stage 'constraint'")
 
 
-def encoded_row(r: Request) -> tuple[Any, ...]:
-    """A request as the native sampler takes it."""
-    encoded = r.recipe.encoded
-    output = r.history.output_token_ids if encoded.wants_output else None
-    look = r.look and (told(r.look.top), r.look.watch)
-    return encoded, r.seed, r.position, r.ledger, told(r.top), output, look, r.forced
+def native_row(draw: RowDraw) -> tuple[Any, ...]:
+    """A draw as the native sampler takes it."""
+    native, o = draw.compiled.native, draw.observe
+    output = draw.history.output_token_ids if native.wants_output else None
+    observed = o and (o.top, o.track, o.stages, o.after_chain)
+    return native, draw.seed, draw.position, output, observed, draw.forced, draw.mask
 
 
-def _finish(request: Request, row: Row, native: Any) -> Sampled | Exception:
+def _finish(draw: RowDraw, row: LogitsRow, native: Any) -> Sampled | Exception:
     if native is None:
-        return _by_twin(request, row)
-    status, token_id, own, survivors, log_p, bits, stages, likely, observed = native
+        return _by_twin(draw, row)
+    status, token_id, sampled_id, survivors, log_p, bits, observed = native
     if status == _NOT_FINITE:
-        return _not_finite(request)
+        return _not_finite(draw)
+    if status == _NOTHING_ALLOWED:
+        return _nothing_allowed(draw)
     if status != _DRAWN:
-        return _by_twin(request, row)
-    ledger = tuple(
-        StageReport(stage, *report)
-        for stage, report in zip(request.recipe.chain, stages, strict=False)
-    )  # there are no reports where nobody looks
-    return Sampled(
-        Draw(token_id, survivors, ledger if request.ledger else ()),
-        log_p,
-        bits,
-        own,
-        likely and Logprobs(*likely),
-        observed and _observed(ledger, *observed),
-    )
+        return _by_twin(draw, row)
+    seen = observed and _observation(draw.compiled.chain, *observed)
+    return Sampled(token_id, sampled_id, survivors, log_p, bits, seen)
 
 
-def _observed(ledger: tuple[StageReport, ...], *figures: Any) -> Observed:
-    *numbers, candidates, sketch = figures
-    fields = [*numbers, tuple(map(Candidate._make, candidates)), ledger, sketch]
-    return Observed(*fields)
+def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
+    *numbers, candidates, reports, histogram, after_chain = figures
+    reported = zip(chain, reports, strict=False)  # there are no reports where nobody asked
+    stages = tuple(StageReport(stage, *report) for stage, report in reported)
+    candidates = tuple(map(Candidate._make, candidates))
+    fields = [*numbers, candidates, stages, histogram, after_chain]
+    return Observation(*fields)
 
 
-def _by_twin(r: Request, row: Row) -> Sampled | Exception:
+def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     if not np.isfinite(row).all():
-        return _not_finite(r)
-    if (refused := refusal(r.look, r.forced, len(row))) is not None:
+        return _not_finite(draw)
+    if (refused := check_vocabulary(draw.observe, draw.forced, len(row))) is not None:
         return refused
-    chain, params = r.recipe.chain, r.recipe.params
+    chain, params = draw.compiled.chain, draw.compiled.params
     try:
-        passed = states(chain, row, r.history)
+        passed = states(chain, row, Context(draw.history, draw.mask))
+    except NothingAllowedError:
+        return _nothing_allowed(draw)
     except Exception as error:  # whatever a user's processor may raise
         return error
     last = passed[-1]
-    own = choose(last, params, r.seed, r.position)
-    token_id = own if r.forced is None else r.forced
-    luck = (r.seed, r.position) if params.temperature > 0 else None
+    sampled_id = choose(last, params, draw.seed, draw.position)
+    token_id = sampled_id if draw.forced is None else draw.forced
+    luck = (draw.seed, draw.position) if params.temperature > 0 else None
     return Sampled(
-        Draw(token_id, len(last.ids), reports(chain, passed) if r.ledger else ()),
+        token_id,
+        sampled_id,
+        len(last.ids),
         logprob(row, token_id),
         row_hash(row),
-        own,
-        logprobs(row, last, token_id, r.top) if r.top > 0 else None,
-        observe(r.look, chain, passed, token_id, luck) if r.look else None,
+        observe(draw.observe, chain, passed, token_id, luck) if draw.observe else None,
     )
 
 
-def _not_finite(request: Request) -> CutawayError:
-    return CutawayError(f"the model's logits at position {request.position} are not finite")
+def _not_finite(draw: RowDraw) -> CutawayError:
+    return CutawayError(f"the model's logits at position {draw.position} are not finite")
+
+
+def _nothing_allowed(draw: RowDraw) -> CutawayError:
+    return CutawayError(f"the constraint allows no token at position {draw.position}")

@@ -17,8 +17,8 @@ from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.sampling.presets import PRESETS
 
-Row = NDArray[np.float32]
-Processor = Callable[[list[int], Row], Row]
+LogitsRow = NDArray[np.float32]
+Processor = Callable[[list[int], LogitsRow], LogitsRow]
 """A user's own stage: (prompt and output ids so far, logits (vocab,)) -> logits (vocab,)."""
 
 MAX_SEED = 2**64 - 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-_FIRST = ("logit_bias", "penalties", "processors")
+_FIRST = ("logit_bias", "penalties", "processors", "constraint")
 # The order of the published definitions and of transformers: every filter judges the
 # distribution that the temperature has made, which is the one that is drawn from.
 _AS_PUBLISHED = (*_FIRST, "temperature", "top_k", "top_p", "min_p")

@@ -1,7 +1,7 @@
 """Reading rows of logits without drawing: what the model thought of tokens that are known.
 
-Knows the way to native/sampler.cpp and back. logprobs.py is the definition, and takes its
-place where ``cutaway._native`` is missing.
+Knows the way to native/sampler.cpp and back. logprobs.py is the definition, and takes over
+where ``cutaway._native`` is missing.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling.logprobs import ReadRow, read_row
-from cutaway.sampling.native import NATIVE, TIER, told
-from cutaway.sampling.params import Row
+from cutaway.sampling.native import NATIVE, TWIN
+from cutaway.sampling.params import LogitsRow
 
 if TYPE_CHECKING:
     from cutaway._native import Pool
@@ -26,37 +26,37 @@ def read_rows(
     next_ids: Sequence[int | None],
     top: int,
     *,
-    tier: str = TIER,
+    tier: str = "",
     pool: "Pool | None" = None,
 ) -> list[ReadRow | Exception]:
     """How likely each row found a given next token, at which rank, and who was likeliest.
 
     logits: (rows, vocab), left as they are. next_ids: one per row, None where there is no
-    token to look up. top: how many of the likeliest; more than there are tells all, 0 or
-    less none. pool: as for ``sample``.
+    token to look up. top: how many of the likeliest; more than there are gives all, 0 or
+    less none. tier, pool: as for ``sample``.
 
     A CutawayError stands in the place of a row that is not finite. InputError for an id
     that is outside the vocabulary.
     """
-    _check(logits, next_ids)
-    if _read_rows is None:
+    vocab = logits.shape[1]
+    _check(vocab, logits, next_ids)
+    if _read_rows is None or tier == TWIN:
         return [
             _by_twin(n, row, next_id, top)
             for n, (row, next_id) in enumerate(zip(logits, next_ids, strict=True))
         ]
     ids = np.array([-1 if next_id is None else next_id for next_id in next_ids], np.int32)
     rows = np.ascontiguousarray(logits, np.float32)
-    read = _read_rows(rows, ids, told(top), tier, pool)
+    read = _read_rows(rows, ids, max(0, min(top, vocab)), tier, pool)
     return [
         _finish(n, next_id, native)
         for n, (next_id, native) in enumerate(zip(next_ids, read, strict=True))
     ]
 
 
-def _check(logits: NDArray[np.float32], next_ids: Sequence[int | None]) -> None:
+def _check(vocab: int, logits: NDArray[np.float32], next_ids: Sequence[int | None]) -> None:
     if len(logits) != len(next_ids):
         raise ValueError(f"{len(logits)} rows of logits for {len(next_ids)} next ids")
-    vocab = logits.shape[1]
     for next_id in next_ids:
         if next_id is not None and not 0 <= next_id < vocab:
             raise InputError(f"next_ids: token id {next_id} is not between 0 and {vocab - 1}")
@@ -69,7 +69,7 @@ def _finish(n: int, next_id: int | None, native: Any) -> ReadRow | Exception:
     return ReadRow(None, None, best) if next_id is None else ReadRow(log_p, rank, best)
 
 
-def _by_twin(n: int, row: Row, next_id: int | None, top: int) -> ReadRow | Exception:
+def _by_twin(n: int, row: LogitsRow, next_id: int | None, top: int) -> ReadRow | Exception:
     if not np.isfinite(row).all():
         return _not_finite(n)
     return read_row(row, next_id, max(0, top))

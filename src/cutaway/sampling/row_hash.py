@@ -2,7 +2,7 @@
 
 Knows one definition, made of wrapping 64-bit sums so that any order of adding gives the
 same number; native/sample_kernels.inc computes it on its way through the row. Refuses to
-know runs: how the hashes of many rows become one is engine/fingerprint.py's.
+know runs: engine/fingerprint.py makes one hash of those of many rows.
 """
 
 import numpy as np

@@ -147,7 +147,7 @@ class Service:
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory, or be dropped."""
-        texts, run = len(prompts) * options.n, options.run
+        texts, run, shown = len(prompts) * options.n, options.run, options.shown
         if texts > MOST_TEXTS:
             raise InputError(
                 f"n times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request"
@@ -161,10 +161,10 @@ class Service:
         written = texts * min(options.stops.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
         for name, each, tokens in (
-            ("logprobs", run.logprobs, written),
-            ("logprobs", run.prompt_logprobs, read),
-            ("candidates", run.candidates, written),
-            ("watch", len(run.watch), written),
+            ("logprobs", shown["logprobs"], written),
+            ("logprobs", shown["prompt_logprobs"], read),
+            ("candidates", shown["candidates"], written),
+            ("track", len(shown["track"]), written),
             ("logit_bias", len(options.sampling.logit_bias), texts),
         ):
             if each * tokens > MOST_BESIDE:

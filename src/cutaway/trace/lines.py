@@ -129,7 +129,7 @@ def record_of(step: "TokenStep") -> Step:
         index=step.index,
         position=step.position,
         token_id=step.token_id,
-        own=step.own,
+        own=step.sampled_id,
         source=step.source,
         text=step.text,
         candidates=seen.candidates,
@@ -142,12 +142,12 @@ def record_of(step: "TokenStep") -> Step:
         final_logprob=seen.final_logprob,
         final_log_sum_exp=seen.final_log_sum_exp,
         stages=tuple(
-            StageRecord(s.survivors, s.removed_mass, s.log_sum_exp, s.cut, s.victims)
+            StageRecord(s.survivors, s.removed_mass, s.log_sum_exp, s.min_kept_logit, s.top_removed)
             for s in seen.stages
         ),
-        sketch=seen.sketch,
+        sketch=seen.logit_histogram,
         kv_tokens=step.position,  # the row's own and all before it
         ms=_milliseconds(step.phases),
-        row=f"{step.row:016x}",
+        row=f"{step.logits_hash:016x}",
         fingerprint=f"{step.fingerprint:016x}",
     )

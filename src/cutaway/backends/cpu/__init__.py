@@ -19,7 +19,7 @@ from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
-from cutaway.sampling import ReadRow, Request, Sampled, read_rows
+from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 from cutaway.weights import ModelFile
 
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
@@ -67,7 +67,7 @@ class CpuBackend:
             b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits
         )
 
-    def sample(self, logits: Logits, draws: Sequence[Request]) -> list[Sampled | Exception]:
+    def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits, the rows shared out to the threads."""
         return sampling.sample(logits, draws, tier=self.tier, pool=self.pool)
 

@@ -47,7 +47,7 @@ def run(args: Namespace) -> int:
 
     trace, options = Trace.read(args.file), arguments.request_options(args)
     llm = console.load(args)
-    options |= arguments.watched(args, llm)
+    options |= arguments.tracked(args, llm)
     from cutaway.rerun import rescore
 
     done = rescore(llm, trace, **options)

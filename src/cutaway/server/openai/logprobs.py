@@ -72,10 +72,10 @@ class Entries:
     def _entry(self, step: TokenStep) -> Entry:
         own: float | None = step.logprob
         top: tuple[tuple[int, float], ...] = ()
-        if step.logprobs:
-            before = self._when == "before"
-            top = (step.logprobs.model if before else step.logprobs.chain)[: self._top]
-            own = step.logprobs.chosen_model if before else step.logprobs.chosen_chain
+        if step.observed:
+            told, before = step.observed.logprobs(self._top), self._when == "before"
+            top = told.model if before else told.chain
+            own = told.chosen_model if before else told.chosen_chain
         return Entry(step.token_id, REMOVED if own is None else own, top, self._decoded)
 
 

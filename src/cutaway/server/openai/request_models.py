@@ -31,7 +31,7 @@ MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from th
 _NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
-    "temperature", "top_p", "top_k", "min_p", "preset", "seed", "speculate", "candidates", "watch",
+    "temperature", "top_p", "top_k", "min_p", "preset", "seed", "speculate", "candidates", "track",
     "forced", "priority",
 )  # fmt: skip
 _SAME_SAMPLED = (
@@ -157,8 +157,8 @@ class TextFields(Body):
     user: str | None = Field(None, description="is written into the log")
     trace: bool = Field(False, description="ours: tell every step's record (docs/trace.md)")
     candidates: int | None = Field(None, description="ours: likeliest tokens that a trace keeps")
-    watch: list[int] | None = Field(
-        None, fail_fast=True, description="ours: token ids that a trace tells always"
+    track: list[int] | None = Field(
+        None, fail_fast=True, description="ours: token ids that a trace reports in every step"
     )
     forced: list[int] | None = Field(
         None, fail_fast=True, description="ours: token ids that the answer begins with"
@@ -175,9 +175,9 @@ class TextFields(Body):
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
-        if not self.trace and (self.candidates is not None or self.watch is not None):
+        if not self.trace and (self.candidates is not None or self.track is not None):
             raise ApiError(
-                400, "candidates and watch say what a trace keeps: add trace", param="trace"
+                400, "candidates and track say what a trace keeps: add trace", param="trace"
             )
         given = {name: getattr(self, name) for name in self.SAME}
         return {name: value for name, value in given.items() if value is not None}

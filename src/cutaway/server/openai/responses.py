@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from cutaway.engine import TokenStep
-from cutaway.engine.params import MOST_LOGPROBS
+from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common as answers
@@ -62,7 +62,7 @@ class ResponsesRequest(TextFields):
         None, description="tell how likely each token was"
     )
     top_logprobs: int | None = Field(
-        None, ge=0, le=MOST_LOGPROBS, description="and the likeliest beside it"
+        None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
     )
     metadata: Metadata | None = Field(None, description="is answered as it is")
     safety_identifier: str | None = Field(None, description="the newer name of user")

@@ -1,6 +1,6 @@
-"""What a trace wants to know of a row: the whole of it in figures, and a few tokens' way through.
+"""What is noted of a row beside its token: the row in figures, and some tokens on their way.
 
-This NumPy text is the definition; native/sampler_look.cpp gives the same bits. Knows who was
+This NumPy text is the definition; native/sampler_observe.cpp gives the same bits. Knows who was
 in before the first stage and after each. Refuses to know how a token is chosen, and who reads.
 """
 
@@ -15,29 +15,45 @@ from cutaway.checks import check_ids, check_int
 from cutaway.errors import InputError
 from cutaway.sampling.chain import Candidates, Stage, StageReport, logprob, reports
 from cutaway.sampling.fixed_math import entropy, log_sum_exp
-from cutaway.sampling.logprobs import rank
+from cutaway.sampling.logprobs import Likeliest, Logprobs, likeliest, rank
 from cutaway.sampling.luck import gumbel
-from cutaway.sampling.params import Row
+from cutaway.sampling.params import LogitsRow
 
-BINS = 32  # of the sketch, one nat each
+BINS = 32  # of the histogram, one nat each
+MAX_TOP = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Which tokens of a row to follow: the ``top`` likeliest, and those watched by their ids.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observe:
+    """What the caller wants noted of each step.
 
-    Raises InputError where either is not a whole number of 0 or more.
+    top          the N likeliest tokens under the model, 0 to 1000
+    track        these token ids, however unlikely
+    stages       the ledger: what each stage of the chain removed
+    after_chain  the ``top`` likeliest among the survivors of the chain, too
+    prompt_top   at every position of the prompt, the N likeliest tokens, 0 to 1000
+
+    Raises InputError naming the field.
     """
 
-    top: int
-    watch: tuple[int, ...] = ()
+    top: int = 0
+    track: tuple[int, ...] = ()
+    stages: bool = False
+    after_chain: bool = False
+    prompt_top: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "top", check_int("look: top", self.top, 0))
-        watch = check_ids("look: watch", self.watch)
-        for token_id in watch:
-            check_int("look: a token id of watch", token_id, 0)
-        object.__setattr__(self, "watch", watch)
+        for name in ("top", "prompt_top"):
+            object.__setattr__(self, name, check_int(name, getattr(self, name), 0, MAX_TOP))
+        for name in ("stages", "after_chain"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+        object.__setattr__(self, "track", check_ids("track", self.track))
+
+    @property
+    def any_step(self) -> bool:
+        """Whether anything is to be noted of the steps, and not of the prompt alone."""
+        return bool(self.top or self.track or self.stages or self.after_chain)
 
 
 class Candidate(NamedTuple):
@@ -63,7 +79,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observation:
     """A row in figures, in nats. "The token" is the one that the row was turned into.
 
     maximum, log_sum_exp, entropy   of the model's own logits
@@ -71,10 +87,11 @@ class Observed:
     final_rank, final_logprob       of the token among the survivors; None where it is not
     final_log_sum_exp               of the survivors' processed logits
     candidates                      the likeliest under the model, best first, ties to the lowest
-                                    id; then the token, then the watched, where not yet named
-    stages                          the ledger
-    sketch                          how many tokens of the row lie [0, 1), [1, 2), … below its
-                                    maximum; the last of 32 counts takes the rest
+                                    id; then the token, then the tracked, where not yet named
+    stages                          the ledger, where it was asked for
+    logit_histogram                 how many tokens of the row lie [0, 1), [1, 2), … below its
+                                    maximum; the last of 32 counts has all that are lower
+    after_chain                     the likeliest of the survivors, where they were asked for
     """
 
     maximum: float
@@ -87,23 +104,29 @@ class Observed:
     final_log_sum_exp: float
     candidates: tuple[Candidate, ...]
     stages: tuple[StageReport, ...]
-    sketch: tuple[int, ...]
+    logit_histogram: tuple[int, ...]
+    after_chain: Likeliest
+
+    def logprobs(self, top: int) -> Logprobs:
+        """The ``top`` likeliest tokens before and after the chain; at most as many as observed."""
+        model = ((c.id, c.logit - self.log_sum_exp) for c in self.candidates[:top])
+        return Logprobs(tuple(model), self.after_chain[:top], self.logprob, self.final_logprob)
 
 
 def observe(
-    look: Look,
+    wanted: Observe,
     chain: Sequence[Stage],
     passed: Sequence[Candidates],
     token_id: int,
     luck: tuple[int, int] | None,
-) -> Observed:
-    """Look at a row whose ``passed`` were in before the first stage and after each.
+) -> Observation:
+    """Of a row whose ``passed`` were in before the first stage and after each.
 
     luck: the draw's seed and position; None where it is greedy.
     """
     row, last = passed[0].logits, passed[-1]
     wide, at = row.astype(np.float64), last.find(token_id)
-    return Observed(
+    return Observation(
         float(row.max()) + 0.0,  # one zero, not two
         log_sum_exp(wide),
         entropy(wide),
@@ -112,21 +135,22 @@ def observe(
         None if at is None else rank(last.logits, at),
         None if at is None else logprob(last.logits, at),
         log_sum_exp(last.logits.astype(np.float64)),
-        _candidates(look, chain, passed, token_id, luck),
-        reports(chain, passed),
-        sketch(row),
+        _candidates(wanted, chain, passed, token_id, luck),
+        reports(chain, passed) if wanted.stages else (),
+        logit_histogram(row),
+        likeliest(last, wanted.top) if wanted.after_chain else (),
     )
 
 
 def _candidates(
-    look: Look,
+    wanted: Observe,
     chain: Sequence[Stage],
     passed: Sequence[Candidates],
     token_id: int,
     luck: tuple[int, int] | None,
 ) -> tuple[Candidate, ...]:
     row, last = passed[0].logits, passed[-1]
-    ids = list(dict.fromkeys([*_best(passed[0], look.top), token_id, *look.watch]))
+    ids = list(dict.fromkeys([*_best(passed[0], wanted.top), token_id, *wanted.track]))
     noise = gumbel(*luck, np.array(ids, np.int64)).tolist() if luck else [None] * len(ids)
     total = log_sum_exp(last.logits.astype(np.float64))
     found = []
@@ -146,7 +170,7 @@ def _best(c: Candidates, top: int) -> list[int]:
 def _way(
     chain: Sequence[Stage], passed: Sequence[Candidates], token_id: int
 ) -> tuple[int | None, float]:
-    """By whom a token was removed, and what was added to its logit until then."""
+    """Which stage removed a token, and what was added to its logit until then."""
     raw = logit = passed[0].logits[token_id]
     heated = False
     for n, (stage, after) in enumerate(zip(chain, passed[1:], strict=True)):
@@ -158,16 +182,16 @@ def _way(
     return None, float(logit - raw)
 
 
-def sketch(row: Row) -> tuple[int, ...]:
+def logit_histogram(row: LogitsRow) -> tuple[int, ...]:
     """How many logits of a row (vocab,) lie in each nat below its maximum."""
     wide = row.astype(np.float64)
     bins: NDArray[np.int64] = np.minimum(wide.max() - wide, BINS - 1).astype(np.int64)
     return tuple(np.bincount(bins, minlength=BINS).tolist())
 
 
-def refusal(look: Look | None, forced: int | None, vocab: int) -> InputError | None:
-    """Why a look, or a token that is given, cannot be: an id is outside the vocabulary."""
-    named = [("look: watch", i) for i in look.watch] if look else []
+def check_vocabulary(wanted: Observe | None, forced: int | None, vocab: int) -> InputError | None:
+    """What is wrong with a token id that is tracked or forced: it is outside the vocabulary."""
+    named = [("track", i) for i in wanted.track] if wanted else []
     if forced is not None:
         named.append(("forced", forced))
     for name, token_id in named:

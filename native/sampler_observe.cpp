@@ -1,44 +1,44 @@
-#include "sampler_look.h"
+#include "sampler_observe.h"
 
 #include <algorithm>
 
 namespace cutaway {
 
-Onlooker::Onlooker(const Kernels& k, const float* logits, const Row& row, Candidates& c)
+Observer::Observer(const Kernels& k, const float* logits, const Row& row, Candidates& c)
     : k_(k), logits_(logits), vocab_(c.size()), row_(row) {
   seen_.maximum = (double)c.highest() + 0.0;  // one zero, not two
   seen_.entropy = c.entropy();
   seen_.log_sum = c.log_sum();
-  k.sketch(logits, vocab_, c.highest(), seen_.sketch.data());
-  for (const auto& [id, logprob] : c.likeliest(row.look->top)) seen_.candidates.push_back({id});
+  k.logit_histogram(logits, vocab_, c.highest(), seen_.logit_histogram.data());
+  for (const auto& [id, logprob] : c.likeliest(row.observe->top)) seen_.candidates.push_back({id});
   top_ = seen_.candidates.size();
   if (row.forced) follow(*row.forced);
-  for (uint32_t id : row.look->watch) follow(id);
+  for (uint32_t id : row.observe->track) follow(id);
 }
 
-Candidate& Onlooker::follow(uint32_t id) {
+Candidate& Observer::follow(uint32_t id) {
   auto& all = seen_.candidates;
   const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& it) { return it.id == id; });
   return found != all.end() ? *found : all.emplace_back(Candidate{id});
 }
 
-void Onlooker::after(size_t stage, const Candidates& c) {
+void Observer::after_stage(const Candidates& c) {
   for (Candidate& it : seen_.candidates)
-    if (!it.removed_by && c.find(it.id) == c.size()) it.removed_by = stage;
+    if (!it.removed_by && c.find(it.id) == c.size()) it.removed_by = stage_;
+  stage_++;
 }
 
-// The token's place is after the likeliest. If nobody has followed it yet it was drawn, so it has
-// survived every stage.
-Candidate& Onlooker::chosen(uint32_t id) {
+// The token's place is after the likeliest. If it has not been followed so far it was drawn, so it
+// has survived every stage.
+void Observer::place(uint32_t token) {
   auto& all = seen_.candidates;
-  const size_t at = (size_t)(&follow(id) - all.data());
-  if (at < top_) return all[at];
-  std::rotate(all.begin() + (ptrdiff_t)top_, all.begin() + (ptrdiff_t)at, all.begin() + (ptrdiff_t)at + 1);
-  return all[top_];
+  const auto at = &follow(token) - all.data();
+  const auto top = (ptrdiff_t)top_;
+  if (at > top) std::rotate(all.begin() + top, all.begin() + at, all.begin() + at + 1);
 }
 
 // What the stages made of one logit, up to the temperature or the one that removed it.
-float Onlooker::delta(const Candidate& it) const {
+float Observer::delta(const Candidate& it) const {
   const auto& stages = row_.chain->stages;
   const auto& prompt = row_.chain->prompt;
   float z = it.logit;
@@ -57,7 +57,7 @@ float Onlooker::delta(const Candidate& it) const {
   return z - it.logit;
 }
 
-void Onlooker::luck() {
+void Observer::luck() {
   constexpr size_t room = 32;  // luck_some reads and writes so far beyond
   std::vector<uint32_t> ids(seen_.candidates.size() + room), words(ids.size());
   for (size_t i = 0; i < seen_.candidates.size(); i++) ids[i] = seen_.candidates[i].id;
@@ -65,9 +65,10 @@ void Onlooker::luck() {
   for (size_t i = 0; i < seen_.candidates.size(); i++) seen_.candidates[i].luck = gumbel(words[i]);
 }
 
-Observed Onlooker::tell(uint32_t token, Candidates& c) {
-  chosen(token);
+Observation Observer::finish(uint32_t token, Candidates& c) {
+  place(token);
   seen_.final_log_sum = c.log_sum();
+  if (row_.observe->after_chain) seen_.after_chain = c.likeliest(row_.observe->top);
   size_t n = 0;
   for (Candidate& it : seen_.candidates) {
     it.logit = logits_[it.id];
@@ -77,8 +78,10 @@ Observed Onlooker::tell(uint32_t token, Candidates& c) {
     if (it.id == token) seen_.rank = it.rank;
   }
   if (!row_.chain->greedy) luck();
-  const size_t at = c.find(token);
-  if (at < c.size()) seen_.final_rank = c.rank(at);
+  if (const size_t at = c.find(token); at < c.size()) {
+    seen_.final_rank = c.rank(at);
+    seen_.final_logprob = c.logprob(at);
+  }
   return std::move(seen_);
 }
 

@@ -1,0 +1,35 @@
+// What is noted of a row: the twin of src/cutaway/sampling/observe.py, bit for bit.
+//
+// Knows the row before the first stage, and who is in after each. Refuses to know how they were chosen.
+#pragma once
+#include "sampler_candidates.h"
+
+namespace cutaway {
+
+class Observer {
+ public:
+  // c: the whole row, before the first stage.
+  Observer(const Kernels& k, const float* logits, const Row& row, Candidates& c);
+
+  // Where the next stage writes its report; null where nobody asked for the ledger.
+  StageReport* report() { return row_.observe->stages ? &seen_.stages.emplace_back() : nullptr; }
+  void after_stage(const Candidates& c);
+  // c: the survivors. token: what the row was turned into.
+  Observation finish(uint32_t token, Candidates& c);
+
+ private:
+  Candidate& follow(uint32_t id);
+  void place(uint32_t token);
+  float delta(const Candidate& it) const;
+  void luck();
+
+  const Kernels& k_;
+  const float* const logits_;
+  const size_t vocab_;
+  const Row& row_;
+  size_t stage_ = 0;  // how many stages have been applied
+  size_t top_ = 0;    // the first so many candidates are the likeliest
+  Observation seen_{};
+};
+
+}  // namespace cutaway

@@ -1,0 +1,32 @@
+"""One draw by the NumPy definitions, whatever was built."""
+
+import numpy as np
+
+from cutaway.sampling import (
+    CompiledChain,
+    History,
+    Observe,
+    RowDraw,
+    Sampled,
+    SamplingParams,
+    build_chain,
+    sample,
+)
+from cutaway.sampling.native import TWIN
+
+
+def draw(
+    params: SamplingParams,
+    logits: np.ndarray,
+    history: History,
+    *,
+    seed: int,
+    position: int,
+    observe: Observe | None = None,
+) -> Sampled:
+    """The token of one row, (vocab,); what went wrong is raised."""
+    chain = CompiledChain(build_chain(params), params, history.prompt_token_ids)
+    (drawn,) = sample(logits[None], [RowDraw(chain, history, seed, position, observe)], tier=TWIN)
+    if isinstance(drawn, Exception):
+        raise drawn
+    return drawn
