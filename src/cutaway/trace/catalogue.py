@@ -4,6 +4,8 @@ The served page and the file that ``to_html`` writes both hold it as JSON, so th
 a stage.
 """
 
+from math import ceil
+
 from cutaway.sampling import PRESETS
 from cutaway.trace.figures import stage_letter
 from cutaway.trace.phrases import phrases
@@ -21,21 +23,31 @@ def catalogue() -> Json:
     phrases   why a text ended, with places for figures
     """
     return {
-        "stages": [
-            {**stage, "letter": stage_letter({"stage": stage["name"]})} for stage in _STAGES
-        ],
+        "stages": [_stage(stage) for stage in _STAGES],
         "presets": {name: list(order) for name, order in PRESETS.items()},
         "styles": list(_STYLES),
         "phrases": phrases(),
     }
 
 
-def _param(name: str, off: float, slider: tuple[float, float, float], help: str) -> Json:
-    low, high, step = slider
-    return {
-        "name": name, "type": type(off).__name__, "off": off, "help": help,
-        "low": low, "high": high, "step": step,
-    }  # fmt: skip
+def _stage(stage: Json) -> Json:
+    params = [{**param, **_slider(param), "off": param["default"]} for param in stage["params"]]
+    return {**stage, "letter": stage_letter({"stage": stage["name"]}), "params": params}
+
+
+def _slider(param: Json) -> Json:
+    """The part of a setting's range that people use: from ``low`` to ``high`` by ``step``."""
+    if param["type"] == "int":
+        return {"low": param["min"], "high": min(param["max"], 200), "step": 1}
+    high = min(param["max"], 2)
+    step = 0.01 if high <= 1 else 0.05
+    return {"low": max(ceil(param["min"] / step) * step, -2), "high": high, "step": step}
+
+
+def _param(name: str, default: float, span: tuple[float, float], help: str) -> Json:
+    low, high = span
+    kind = type(default).__name__
+    return {"name": name, "type": kind, "min": low, "max": high, "default": default, "help": help}
 
 
 _STAGES: tuple[Json, ...] = (
@@ -44,12 +56,12 @@ _STAGES: tuple[Json, ...] = (
     {"name": "penalties", "label": "penalties", "filter": False,
      "help": "Lowers the logits of tokens that were seen before.",
      "params": [
-         _param("repetition_penalty", 1.0, (0.8, 2, 0.05),
+         _param("repetition_penalty", 1.0, (0.01, 100),
                 "Divides the positive logits of tokens seen before, and multiplies the negative. "
                 "1 is off."),
-         _param("presence_penalty", 0.0, (-2, 2, 0.1),
+         _param("presence_penalty", 0.0, (-2, 2),
                 "Is subtracted once from the logit of a token that was written before."),
-         _param("frequency_penalty", 0.0, (-2, 2, 0.1),
+         _param("frequency_penalty", 0.0, (-2, 2),
                 "Is subtracted each time that the token was written."),
      ]},
     {"name": "processors", "label": "processors", "filter": False, "params": [],
@@ -57,23 +69,23 @@ _STAGES: tuple[Json, ...] = (
     {"name": "temperature", "label": "temperature", "filter": False,
      "help": "Divides the logits.",
      "params": [
-         _param("temperature", 1.0, (0, 2, 0.05),
+         _param("temperature", 1.0, (0, 100),
                 "Divides the logits: below 1 the likely gain, above 1 the unlikely. 0 is greedy."),
      ]},
     {"name": "top_k", "label": "top-k", "filter": True, "help": "Keeps the likeliest.",
      "params": [
-         _param("top_k", 0, (0, 200, 1), "Keeps this many of the likeliest. 0 keeps all."),
+         _param("top_k", 0, (0, 2**31 - 1), "Keeps this many of the likeliest. 0 keeps all."),
      ]},
     {"name": "top_p", "label": "top-p", "filter": True,
      "help": "Keeps the likeliest that reach a share together.",
      "params": [
-         _param("top_p", 1.0, (0.05, 1, 0.05),
+         _param("top_p", 1.0, (0.01, 1),
                 "Keeps the likeliest tokens that reach this share together. 1 keeps all."),
      ]},
     {"name": "min_p", "label": "min-p", "filter": True,
      "help": "Keeps those near the best in probability.",
      "params": [
-         _param("min_p", 0.0, (0, 0.5, 0.01),
+         _param("min_p", 0.0, (0, 0.99),
                 "Keeps those at least this many times as likely as the best. 0 keeps all."),
      ]},
 )  # fmt: skip
