@@ -119,7 +119,7 @@ def test_no_question_tells_its_solution(app):
             assert exercise.answer.solution not in json.dumps(asked, ensure_ascii=False)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_a_step_of_a_run(app, traces, data):
     trace = data.draw(st.sampled_from(traces))

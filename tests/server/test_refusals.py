@@ -1,15 +1,13 @@
-"""Every failure in OpenAI's form, in one sentence that names the field."""
+"""Every failure in OpenAI's form, in one sentence that names the real request's field."""
 
 import json
 import logging
 import time
-from typing import Annotated, Literal
 
 import pytest
 from fastapi import APIRouter, FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
 from cutaway.errors import CutawayError, FetchError, InputError, QueueFullError
@@ -17,52 +15,11 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.chat import ChatRequest
+from cutaway.server.openai.responses import ResponsesRequest
 from support.asgi_client import call, post, scope_of
 
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-FIRST = Field(fail_fast=True)  # of a list's errors, or a hostile one has a million
-
-
-class Text(Strict):
-    type: Literal["text"]
-    text: str
-
-
-class Image(Strict):
-    type: Literal["image"]
-    url: str
-
-
-class Message(Strict):
-    role: Literal["system", "user"]
-    content: str | Annotated[list[Text], FIRST] | None
-
-
-class Chat(Strict):
-    messages: list[Message] = Field(min_length=1, fail_fast=True)
-    temperature: float | None = Field(None, ge=0, le=2)
-    n: int = 1
-    stop: str | list[str] | None = None
-    stream: bool = False
-    logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
-    parts: list[Annotated[Text | Image, Field(discriminator="type")]] | None = None
-    top_k: int | None = None
-    max_tokens: int | None = Field(None, alias="max-tokens")
-
-    @field_validator("top_k")
-    @classmethod
-    def _check(cls, value):
-        if value == 3:
-            raise InputError("top_k must not be 3")
-        if value == 4:
-            raise InputError("bad luck")
-        return value
-
-
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 GOOD = {"messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -70,10 +27,16 @@ def make(failing=None):
     app = FastAPI()
     router = APIRouter(route_class=StrictRoute)
 
-    @router.post("/v1/chat/completions")
-    async def complete(chat: Chat) -> str:
+    @router.post(CHAT)
+    async def complete(chat: ChatRequest) -> str:
+        chat.options()
         if failing:
             raise failing
+        return "done"
+
+    @router.post(RESPONSES)
+    async def respond(body: ResponsesRequest) -> str:
+        body.options()
         return "done"
 
     @router.get("/v1/models/{name}")
@@ -90,104 +53,84 @@ def app():
     return make()
 
 
-def refused(app, value, status=400):
-    answer = post(app, value, path="/v1/chat/completions")
+def refused(app, value, status=400, path=CHAT):
+    answer = post(app, value, path=path)
     assert answer.status == status
     return answer.error()
 
 
 def chat(**more):
-    return {**GOOD, **more}
+    return CHAT, {**GOOD, **more}
 
 
 def message(**more):
-    return {"messages": [{"role": "user", "content": "hello", **more}]}
+    return CHAT, {"messages": [{"role": "user", "content": "hello", **more}]}
 
 
-def test_what_is_right_passes(app):
-    assert post(app, GOOD, path="/v1/chat/completions").body == b'"done"'
+def responses(**more):
+    return RESPONSES, {"input": "hello", **more}
+
+
+@pytest.mark.parametrize(("path", "body"), [chat(), responses()])
+def test_what_is_right_passes(app, path, body):
+    assert post(app, body, path=path).body == b'"done"'
 
 
 @pytest.mark.parametrize(
-    ("asked", "param", "told"),
+    ("asked", "param", "sentence"),
     [
-        (
-            chat(temperatur=1),
-            "temperatur",
-            "unknown field 'temperatur'; did you mean 'temperature'?",
-        ),
+        (chat(temperatur=1), "temperatur",
+         "unknown field 'temperatur'; did you mean 'temperature'?"),
         (chat(zzz=1), "zzz", "unknown field 'zzz'; leave it out"),
-        ({"mesages": []}, "mesages", "unknown field 'mesages'; did you mean 'messages'?"),
-        (
-            chat(max_tokens=1),
-            "max_tokens",
-            "unknown field 'max_tokens'; did you mean 'max-tokens'?",
-        ),
-        (
-            message(contnt=""),
-            "messages[0].contnt",
-            "unknown field 'messages[0].contnt'; did you mean 'content'?",
-        ),
-        ({}, "messages", "messages is missing; add it"),
-        (
-            {"messages": [{"role": "user"}]},
-            "messages[0].content",
-            "messages[0].content is missing; add it",
-        ),
+        ((CHAT, {"mesages": []}), "mesages", "unknown field 'mesages'; did you mean 'messages'?"),
+        (message(contnt=""), "messages[0].contnt",
+         "unknown field 'messages[0].contnt'; did you mean 'content'?"),
+        (chat(stream_options={"include_usages": True}), "stream_options.include_usages",
+         "unknown field 'stream_options.include_usages'; did you mean 'include_usage'?"),
+        ((CHAT, {}), "messages", "messages is missing; add it"),
+        ((CHAT, {"messages": [{"role": "user"}]}), "messages[0].content",
+         "messages[0].content is missing; add it"),
         (chat(temperature="a"), "temperature", "temperature must be a number, not a string"),
-        (
-            chat(temperature=-1),
-            "temperature",
-            "temperature must be greater than or equal to 0, not -1",
-        ),
         (chat(n=1.5), "n", "n must be a whole number, not 1.5"),
-        (chat(n=None), "n", "n must be a whole number, not null"),
         (chat(stream=1), "stream", "stream must be true or false, not 1"),
-        ({"messages": []}, "messages", "messages must have at least 1 item, not 0"),
-        ({"messages": {}}, "messages", "messages must be a list, not an object"),
-        ({"messages": ["hi"]}, "messages[0]", "messages[0] must be an object, not a string"),
-        (
-            message(role="User"),
-            "messages[0].role",
-            "messages[0].role must be 'system' or 'user', not 'User'",
-        ),
-        (chat(stop=5), "stop", "stop must be a string or a list, not 5"),
-        (chat(stop=["a", 5]), "stop[1]", "stop[1] must be a string, not 5"),
-        (
-            message(content=[{"type": "text"}]),
-            "messages[0].content[0].text",
-            "messages[0].content[0].text is missing; add it",
-        ),
-        (
-            chat(parts=[{"type": "image", "url": 1}]),
-            "parts[0].url",
-            "parts[0].url must be a string, not 1",
-        ),
-        (chat(parts=[{"url": 1}]), "parts[0].type", "parts[0].type is missing; add it"),
-        (
-            chat(parts=[{"type": "sound"}]),
-            "parts[0].type",
-            "parts[0].type must be one of 'text', 'image', not 'sound'",
-        ),
-        (
-            chat(logit_bias={"5": "a"}),
-            "logit_bias[5]",
-            "logit_bias[5] must be a number, not a string",
-        ),
-        (
-            chat(logit_bias={"a": 1}),
-            "logit_bias",
-            "each key of logit_bias must be a whole number, not 'a'",
-        ),
-        (chat(top_k=3), "top_k", "top_k must not be 3"),
-        (chat(top_k=4), "top_k", "top_k: bad luck"),
-        ([], None, "the body must be an object, not a list"),
-        (5, None, "the body must be an object, not 5"),
+        (chat(stream_options=3), "stream_options", "stream_options must be an object, not 3"),
+        (chat(forced=[1, "a"]), "forced[1]", "forced[1] must be a whole number, not a string"),
+        ((CHAT, {"messages": []}), "messages", "messages must have at least 1 item, not 0"),
+        ((CHAT, {"messages": {}}), "messages", "messages must be a list, not an object"),
+        ((CHAT, {"messages": ["hi"]}), "messages[0]",
+         "messages[0] must be an object, not a string"),
+        (message(role="User"), "messages[0].role",
+         "messages[0].role must be 'system', 'developer', 'user' or 'assistant', not 'User'"),
+        (message(content=5), "messages[0].content",
+         "messages[0].content must be a string or a list, not 5"),
+        (message(content=[{"type": "text"}]), "messages[0].content[0].text",
+         "messages[0].content[0].text is missing; add it"),
+        (message(content=[{"type": "text", "text": 5}]), "messages[0].content[0].text",
+         "messages[0].content[0].text must be a string, not 5"),
+        (chat(stop=["a", 5]), "stop", "stop must be a string or a list of strings"),
+        (chat(speculate="maybe"), "speculate",
+         "speculate must be 'off', 'ngram' or 'draft', not 'maybe'"),
+        (chat(logit_bias={"5": "a"}), "logit_bias[5]",
+         "logit_bias[5] must be a number, not a string"),
+        (responses(top_logprobs=2000), "top_logprobs",
+         "top_logprobs must be less than or equal to 1000, not 2000"),
+        (responses(include=["x"]), "include[0]",
+         "include[0] must be 'message.output_text.logprobs', not 'x'"),
+        (responses(metadata={"a": 1}), "metadata.a", "metadata.a must be a string, not 1"),
+        (responses(metadata={"a" * 70: ""}), "metadata",
+         f"each key of metadata must have at most 64 characters, not '{'a' * 39}…"),
+        (responses(user="a", safety_identifier="b"), "safety_identifier",
+         "safety_identifier is the newer name of user: give one"),
+        (responses(input=[{"role": "user", "content": [{"type": "input_text"}]}]),
+         "input[0].content[0].text", "input[0].content[0].text is missing; add it"),
+        ((CHAT, []), None, "the body must be an object, not a list"),
+        ((CHAT, 5), None, "the body must be an object, not 5"),
     ],
-)
-def test_the_first_problem_is_told_in_one_sentence(app, asked, param, told):
-    error = refused(app, asked)
-    assert (error["message"], error["param"]) == (told, param)
+)  # fmt: skip
+def test_the_first_problem_is_told_in_one_sentence(app, asked, param, sentence):
+    path, body = asked
+    error = refused(app, body, path=path)
+    assert (error["message"], error["param"]) == (sentence, param)
     assert error["type"] == "invalid_request_error"
 
 
@@ -203,9 +146,12 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@given(st.dictionaries(st.sampled_from([*Chat.model_fields, "max-tokens", "other"]), values))
+FIELDS = [*ChatRequest.model_fields, *ChatRequest.unsupported, "other"]
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), values))
 def test_any_request_passes_or_is_refused_in_one_sentence(app, asked):
-    answer = post(app, asked, path="/v1/chat/completions")
+    answer = post(app, asked, path=CHAT)
     if answer.status != 200:
         error = answer.error()
         assert answer.status == 400
@@ -221,7 +167,7 @@ def test_a_hostile_request_is_refused_in_a_moment(app):
         b"{%b}" % b",".join(b'"%d": 1' % i for i in range(10_000)),
     ):
         began = time.process_time()
-        assert post(app, body, path="/v1/chat/completions").status == 400
+        assert post(app, body, path=CHAT).status == 400
         assert time.process_time() - began < 2  # a tenth of it, on a shared machine
 
 
@@ -251,13 +197,13 @@ def test_a_refusal_is_answered_as_it_is():
     refusal = ApiError(
         418, "no tea; ask for coffee", param="n", code="tea", headers={"X-Tea": "no"}
     )
-    answer = post(make(refusal), GOOD, path="/v1/chat/completions")
+    answer = post(make(refusal), GOOD, path=CHAT)
     assert (answer.status, json.loads(answer.body)) == (418, refusal.document())
     assert answer.header("x-tea") == "no"
 
 
 def test_a_full_queue_says_when_to_come_again():
-    answer = post(make(QueueFullError("64 requests wait")), GOOD, path="/v1/chat/completions")
+    answer = post(make(QueueFullError("64 requests wait")), GOOD, path=CHAT)
     assert (answer.status, answer.header("retry-after")) == (429, "3")
     assert answer.error()["type"] == "rate_limit_error"
 
@@ -291,7 +237,7 @@ def test_an_unknown_path_says_which_there_are(app):
     told = call(app, scope_of(path="/x")).error()["message"]
     assert told == (
         "there is no path '/x'; "
-        "the paths are /, /openapi.json, /v1/chat/completions, /v1/models/{name}"
+        "the paths are /, /openapi.json, /v1/chat/completions, /v1/models/{name}, /v1/responses"
     )
 
 

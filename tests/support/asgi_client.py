@@ -125,3 +125,29 @@ def read_all(client) -> bytes:
     while part := client.recv(1 << 16):
         parts.append(part)
     return b"".join(parts)
+
+
+class Echo:
+    """An app that answers with the body; it notes what it was called with."""
+
+    def __init__(self, failing=None, late=False):
+        self.seen, self.failing, self.late = [], failing, late
+
+    async def __call__(self, scope, receive, send):
+        self.seen.append(scope)
+        if self.failing and not self.late:
+            raise self.failing
+        message = await receive()
+        assert not message["more_body"]
+        headers = [(b"X-Request-Id", b"the app's own"), (b"x-kept", b"1")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": message["body"], "more_body": self.late})
+        if self.failing:
+            raise self.failing
+
+
+class Done(list[int]):
+    def __call__(self, scope, status, seconds):
+        assert scope["state"]["request_id"]
+        assert 0 <= seconds < 60
+        self.append(status)
