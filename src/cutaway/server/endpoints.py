@@ -1,6 +1,6 @@
-"""The endpoints that write text.
+"""The endpoints that generate text, whole or streamed.
 
-Knows which request gets which answer, whole or streamed. Refuses to know fields and forms.
+Refuses to know fields and the JSON of responses.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ async def _answer(
     prompts: Callable[[Service], Awaitable[Sequence[Prompt]]],
     make: Callable[[Service, Any, Job, str], Events],
 ) -> Response:
-    """Queue a request's texts and answer with them; a client that leaves ends them."""
+    """Run a request and answer it; when the client disconnects, its sequences are aborted."""
     service: Service = request.app.state.service
     access = request.state.access = AccessRecord(service.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
@@ -85,7 +85,7 @@ async def _answer(
         return EventStream(job, events, service.keep_alive)
     with job:
         await unless_gone(request.receive, job.finish())
-    # A long one may take a second, and other texts are written meanwhile.
+    # A long one may take a second, while other requests go on.
     whole = await asyncio.to_thread(lambda: dumps(events.whole()))
     return Response(whole, media_type="application/json")
 

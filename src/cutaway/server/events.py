@@ -1,6 +1,6 @@
-"""Server-sent events: an answer that grows while the client reads it.
+"""Server-sent events: a response that grows while the client reads it.
 
-Knows the form of a stream, silence, and clients that leave. Refuses to know what events say.
+Knows the stream's format, keep-alive comments and disconnects. Refuses to know the events' JSON.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from cutaway.errors import CutawayError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Job, unless_gone
 
-_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies are not to wait
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
 
 def dumps(document: Any) -> bytes:
@@ -33,10 +33,10 @@ def event(document: Any, name: str | None = None) -> bytes:
 
 
 class Events:
-    """An answer, whole or as what a stream says; each endpoint has its own."""
+    """A response, whole or as a stream of events; each endpoint has its own."""
 
     def whole(self) -> Any:
-        """The answer as JSON has it, once all texts have ended."""
+        """The whole response as JSON, once all sequences have ended."""
         raise NotImplementedError
 
     def begin(self) -> Iterable[bytes]:
@@ -48,21 +48,21 @@ class Events:
         raise NotImplementedError
 
     def end(self) -> Iterable[bytes]:
-        """When all texts have ended."""
+        """When all sequences have ended."""
         raise NotImplementedError
 
     def failed(self, refusal: ApiError) -> Iterable[bytes]:
-        """When something went wrong on the way."""
+        """When generation failed."""
         yield event(refusal.document())
 
 
 class EventStream(Response):
-    """An ASGI answer that reads a job to its end; a client that leaves ends the job."""
+    """An ASGI response that reads a job to its end; a disconnect closes the job."""
 
     media_type = "text/event-stream"
 
     def __init__(self, job: Job, events: Events, keep_alive: float) -> None:
-        """keep_alive: seconds of silence after which a comment is sent."""
+        """keep_alive: seconds without an event after which a comment is sent."""
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive
@@ -81,7 +81,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
-        """What came together is sent together."""
+        """Events of one engine step are sent together."""
         yield b"".join(self._events.begin())
         try:
             while True:
