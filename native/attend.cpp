@@ -19,13 +19,13 @@ int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
 size_t key_bytes(int kv_heads, int head_dim) { return (size_t)kv_heads * head_dim * kKvBlock * 2; }
 size_t value_bytes(int kv_heads, int head_dim) { return key_bytes(kv_heads, stride_of(head_dim)); }
 
-Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Turn turn)
+Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rotation rotation)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
       keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim)) / 2),
       values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim)) / 2),
-      angles_(plan.angles(std::move(turn))) {
+      angles_(plan.angles(std::move(rotation))) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
-      (int)angles_->turn().frequencies.size() > s.head_dim / 2)
+      (int)angles_->rotation().frequencies.size() > s.head_dim / 2)
     throw std::invalid_argument("attention: these heads are not supported");
 }
 
@@ -59,7 +59,7 @@ void Attend::prepare(Step& step) {
   chunks_ = last / kKvChunk + 1;
   const int items = (int)tiles_.size() * shape_.kv_heads;
   split_ = chunks_ > 1 && items < 4 * step.pool.size();
-  shares_.deal(split_ ? items * chunks_ : items, step.pool.size());
+  queue_.deal(split_ ? items * chunks_ : items, step.pool.size());
   if (split_) partials_.resize((size_t)items * chunks_ * kMostRows * partial());
 }
 
@@ -90,7 +90,7 @@ void Attend::run(Step& step, int thread) {
   step.pool.barrier();
   const int chunks = split_ ? chunks_ : 1;
   std::vector<float> local(kMostRows * partial());
-  for (int item, end; shares_.take(thread, 1, &item, &end);) {
+  for (int item, end; queue_.take(thread, 1, &item, &end);) {
     const int chunk = item % chunks, head = item / chunks % heads;
     const Tile& tile = tiles_[item / chunks / heads];
     float* to = split_ ? partials_.data() + (size_t)item * kMostRows * partial() : local.data();

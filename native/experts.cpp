@@ -14,9 +14,9 @@ bool alike(const Packed& a, const Packed& b) { return a.rows == b.rows && a.cols
 
 }  // namespace
 
-Experts::Experts(Rows rows, View in, int act, View scores, int used, bool share_one,
+Experts::Experts(Rows rows, View in, int act, View scores, int used, bool norm_topk_prob,
                  std::vector<Expert> experts, View out)
-    : rows_(rows), in_(in), act_(act), scores_(scores), used_(used), share_one_(share_one),
+    : rows_(rows), in_(in), act_(act), scores_(scores), used_(used), norm_topk_prob_(norm_topk_prob),
       experts_(std::move(experts)), out_(out), hidden_(experts_[0].up.cols), inner_(experts_[0].up.rows),
       float_in_(is_float(experts_[0].up.format)), float_down_(is_float(experts_[0].down.format)) {
   const Expert& e = experts_[0];
@@ -89,7 +89,7 @@ void Experts::choose(const Step& step, int row, std::vector<std::vector<Choice>>
   std::vector<double> e(n);
   step.k.exp_each(score, n, top, e.data());
   double total = 0;
-  if (share_one_) for (int i = 0; i < used_; i++) total += e[order[i]];
+  if (norm_topk_prob_) for (int i = 0; i < used_; i++) total += e[order[i]];
   else for (int i = 0; i < n; i++) total += e[i];
   for (int i = 0; i < used_; i++) by_expert[order[i]].push_back({row, i, (float)(e[order[i]] / total)});
 }

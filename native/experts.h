@@ -13,8 +13,8 @@ struct Expert {
 class Experts : public Op {
  public:
   // Quantised weights read quant blocks from `act`, float weights read floats from `in`.
-  // share_one: the weights of a row's experts add up to 1.
-  Experts(Rows rows, View in, int act, View scores, int used, bool share_one, std::vector<Expert> experts,
+  // norm_topk_prob: the weights of a row's experts are scaled to add up to 1.
+  Experts(Rows rows, View in, int act, View scores, int used, bool norm_topk_prob, std::vector<Expert> experts,
           View out);
   void run(Step& step, int thread) override;
 
@@ -34,7 +34,7 @@ class Experts : public Op {
   const int act_;
   const View scores_;
   const int used_;
-  const bool share_one_;
+  const bool norm_topk_prob_;
   const std::vector<Expert> experts_;
   const View out_;
   const int hidden_, inner_;
@@ -46,7 +46,7 @@ class Experts : public Op {
   std::vector<int> place_;  // by row · used + rank: which item
   std::vector<float> x_, middle_, result_;
   std::vector<ActBlock> x_act_, middle_act_;
-  Shares inward_, outward_;
+  WorkQueue inward_, outward_;
 };
 
 }  // namespace cutaway

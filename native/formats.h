@@ -8,7 +8,7 @@
 //                   upper bits of k = 16p + 4g + j
 //           8 bits: 8 x 64 bytes; byte 4·row + j of load g is k = 4g + j, plus 128
 //   scales  16 halves (and 16 halves of minima), or, in the K formats, 16 bytes for each sub-block
-//           (and 16 bytes of minima), which multiply a half per row that stands before every 8 quant
+//           (and 16 bytes of minima), which multiply a half per row that precedes every 8 quant
 //           blocks (and a second half, negated, for the minima).
 // Everything is the file's own numbers in another order: nothing is rounded.
 // F16, BF16 and F32 panels are k after k, 16 values each.

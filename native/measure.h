@@ -1,6 +1,6 @@
 // What the machine itself can do with a pool's threads: bytes read, and int8 products, in a second.
 //
-// Each call is one run of some milliseconds; whoever asks repeats it and keeps the best.
+// Each call is one run of some milliseconds; the caller repeats it and takes the best.
 #pragma once
 #include <string>
 

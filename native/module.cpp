@@ -118,13 +118,13 @@ void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& f
 
 using Matrices = std::vector<Packed*>;
 
-void add_experts(Plan& plan, bool logits, Where in, int act, Where scores, int used, bool share_one,
+void add_experts(Plan& plan, bool logits, Where in, int act, Where scores, int used, bool norm_topk_prob,
                  const Matrices& gate, const Matrices& up, const Matrices& down, Where out) {
   if (gate.empty() || gate.size() != up.size() || gate.size() != down.size())
     throw std::invalid_argument("each expert has three matrices");
   std::vector<Expert> experts;
   for (size_t i = 0; i < gate.size(); i++) experts.push_back({*gate[i], *up[i], *down[i]});
-  plan.add(std::make_unique<Experts>(rows_of(logits), view(in), act, view(scores), used, share_one,
+  plan.add(std::make_unique<Experts>(rows_of(logits), view(in), act, view(scores), used, norm_topk_prob,
                                      std::move(experts), view(out)), true);
 }
 
@@ -194,13 +194,13 @@ NB_MODULE(_native, m) {
       .def("linear", &add_linear)
       .def("experts", &add_experts)
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, int heads, int kv_heads, int head_dim,
-                        std::vector<double> frequencies, bool halves, float magnitude, float scale, float softcap,
-                        int window) {
+                        std::vector<double> frequencies, bool rotate_half, float attention_factor, float scale,
+                        float softcap, int window) {
         const AttendShape shape{heads, kv_heads, head_dim, scale, softcap, window};
-        Turn turn{std::move(frequencies), halves, magnitude};
-        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(turn)));
+        Rotation rotation{std::move(frequencies), rotate_half, attention_factor};
+        p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(rotation)));
       }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "frequencies"_a,
-         "halves"_a, "magnitude"_a, "scale"_a, "softcap"_a, "window"_a)
+         "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,

@@ -8,7 +8,7 @@
 namespace cutaway {
 namespace {
 
-// Thread t's rows when n are dealt in stretches.
+// Thread t's rows when n are dealt in contiguous ranges.
 int begin_of(int n, const Step& step, int thread) { return (int)((long)n * thread / step.pool.size()); }
 
 }  // namespace
@@ -33,7 +33,7 @@ Normalise::Normalise(Rows rows, View in, int width, Norm norm, View out, int act
 }
 
 bool Normalise::is_shared(const Step& step) const {
-  return out_.buffer >= 0 || !step.is_private(count(step, rows_));
+  return out_.buffer >= 0 || !step.is_thread_local(count(step, rows_));
 }
 
 void Normalise::normalise(const Step& step, const float* x, float* y) const {
@@ -58,20 +58,20 @@ void Normalise::run(Step& step, int thread) {
     if (act_ < 0) continue;
     step.k.quantise(x, width_, step.act(act_, i, thread, rows));
     // Floats are for everyone, so one thread made this row: hand every thread its quant blocks.
-    for (int t = 0; !all && step.is_private(rows) && t < step.pool.size(); t++)
+    for (int t = 0; !all && step.is_thread_local(rows) && t < step.pool.size(); t++)
       if (t != thread)
         memcpy(step.act(act_, i, t, rows), step.act(act_, i, thread, rows), sizeof(ActBlock) * (width_ / kQuant));
   }
 }
 
-// Few rows: deal stretches of them, so that the threads share a row of logits.
+// Few rows: deal parts of them, so that the threads share a row of logits.
 void Elementwise::run(Step& step, int thread) {
-  constexpr int stretch = 1024;
-  const int rows = count(step, rows_), per_row = (width_ + stretch - 1) / stretch;
+  constexpr int part = 1024;
+  const int rows = count(step, rows_), per_row = (width_ + part - 1) / part;
   for (int i = begin_of(rows * per_row, step, thread); i < begin_of(rows * per_row, step, thread + 1); i++) {
-    const int row = i / per_row, at = i % per_row * stretch;
+    const int row = i / per_row, at = i % per_row * part;
     const float* b = b_.buffer < 0 ? nullptr : step.at(b_, row) + at;
-    step.k.map(kind_, step.at(a_, row) + at, b, number_, std::min(stretch, width_ - at), step.at(out_, row) + at);
+    step.k.map(kind_, step.at(a_, row) + at, b, number_, std::min(part, width_ - at), step.at(out_, row) + at);
   }
 }
 
@@ -93,27 +93,27 @@ Linear::Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> par
 // deal rows, so that a thread's activations stay in its own cache from one matrix to the next.
 void Linear::prepare(Step& step) {
   const int threads = step.pool.size(), rows = count(step, rows_);
-  stretch_ = 0;
+  rows_per_item_ = 0;
   if (rows >= 64 * threads) {
-    stretch_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, 128);
-    return shares_.deal((rows + stretch_ - 1) / stretch_, threads);
+    rows_per_item_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, 128);
+    return queue_.deal((rows + rows_per_item_ - 1) / rows_per_item_, threads);
   }
-  shares_.deal(panels_, threads);
+  queue_.deal(panels_, threads);
 }
 
 void Linear::run(Step& step, int thread) {
   const int rows = count(step, rows_), grain = std::max(1, panels_ / (step.pool.size() * 8));
-  for (int first, last; shares_.take(thread, stretch_ ? 1 : grain, &first, &last);)
-    if (stretch_) panels(step, thread, 0, panels_, first * stretch_, std::min(rows, last * stretch_));
+  for (int first, last; queue_.take(thread, rows_per_item_ ? 1 : grain, &first, &last);)
+    if (rows_per_item_) panels(step, thread, 0, panels_, first * rows_per_item_, std::min(rows, last * rows_per_item_));
     else
-      for (int row = 0; row < rows; row += 128)  // a stretch stays in the cache for every panel
+      for (int row = 0; row < rows; row += 128)  // these rows stay in the cache for every panel
         panels(step, thread, first, last, row, std::min(rows, row + 128));
 }
 
 void Linear::prefetch(const Step& step, int thread) const {
   constexpr int lines = 256;  // what memory delivers while the threads meet and take breath
-  if (stretch_ || count(step, rows_) == 0) return;
-  int panel = shares_.begin(thread);
+  if (rows_per_item_ || count(step, rows_) == 0) return;
+  int panel = queue_.begin(thread);
   const Part& part = part_of(panel);
   const uint8_t* p = part.weight.data + panel * part.weight.panel;
   for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);

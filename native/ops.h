@@ -103,9 +103,9 @@ class Linear : public Op {
   int act_;
   Finish finish_;
   std::vector<Part> parts_;
-  Shares shares_;
+  WorkQueue queue_;
   int panels_ = 0;
-  int stretch_ = 0;  // rows of an item where rows are dealt; 0 where panels are
+  int rows_per_item_ = 0;  // rows of an item where rows are dealt; 0 where panels are
 };
 
 struct AttendShape {
@@ -118,10 +118,10 @@ struct AttendShape {
 size_t key_bytes(int kv_heads, int head_dim);
 size_t value_bytes(int kv_heads, int head_dim);
 
-// Turn q and k, store k and v, attend.
+// Rotate q and k, store k and v, attend.
 class Attend : public Op {
  public:
-  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape, Turn turn);
+  Attend(Plan& plan, View q, View k, View v, View out, AttendShape shape, Rotation rotation);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
 
@@ -139,7 +139,7 @@ class Attend : public Op {
   const size_t keys_, values_;  // where in a KV block this layer's begin, in halves
   const std::shared_ptr<Angles> angles_;
   std::vector<Tile> tiles_;
-  Shares shares_;
+  WorkQueue queue_;
   bool split_ = false;  // chunks of one tile are items of their own
   int chunks_ = 1;
   std::vector<float> partials_;

@@ -25,39 +25,39 @@ void Plan::add(std::unique_ptr<Op> op, bool streams) {
   last_stream_ = ops_.size() - 1;
 }
 
-std::shared_ptr<Angles> Plan::angles(Turn turn) {
+std::shared_ptr<Angles> Plan::angles(Rotation rotation) {
   for (const auto& known : angles_)
-    if (known->turn() == turn) return known;
-  return angles_.emplace_back(std::make_shared<Angles>(std::move(turn)));
+    if (known->rotation() == rotation) return known;
+  return angles_.emplace_back(std::make_shared<Angles>(std::move(rotation)));
 }
 
 void Angles::reach(int position) {
   for (; reached_ <= position; reached_++)
-    for (const double frequency : turn_.frequencies) {
+    for (const double frequency : rotation_.frequencies) {
       const double angle = reached_ * frequency;
-      table_.push_back((float)(turn_.magnitude * cos(angle)));
-      table_.push_back((float)(turn_.magnitude * sin(angle)));
+      table_.push_back((float)(rotation_.attention_factor * cos(angle)));
+      table_.push_back((float)(rotation_.attention_factor * sin(angle)));
     }
 }
 
 void Angles::rotate(float* head, int position) const {
-  const int pairs = (int)turn_.frequencies.size(), apart = turn_.halves ? pairs : 1;
+  const int pairs = (int)rotation_.frequencies.size(), apart = rotation_.rotate_half ? pairs : 1;
   const float* angle = table_.data() + (size_t)position * 2 * pairs;
   for (int i = 0; i < pairs; i++) {
-    float &first = head[turn_.halves ? i : 2 * i], &second = (&first)[apart];
+    float &first = head[rotation_.rotate_half ? i : 2 * i], &second = (&first)[apart];
     const float x = first, y = second, c = angle[2 * i], s = angle[2 * i + 1];
     first = x * c - y * s;
     second = x * s + y * c;
   }
 }
 
-void Shares::deal(int items, int threads) {
+void WorkQueue::deal(int items, int threads) {
   if (capacity_ < threads) cursors_ = std::make_unique<Cursor[]>(capacity_ = threads);
   items_ = items, threads_ = threads;
   for (int t = 0; t < threads; t++) cursors_[t].next.store(begin(t), std::memory_order_relaxed);
 }
 
-bool Shares::take(int thread, int grain, int* first, int* last) {
+bool WorkQueue::take(int thread, int grain, int* first, int* last) {
   for (int i = 0; i < threads_; i++) {
     const int owner = (thread + i) % threads_, end = begin(owner + 1);
     if (cursors_[owner].next.load(std::memory_order_relaxed) >= end) continue;
@@ -137,7 +137,7 @@ void Plan::reserve(int rows, int logits) {
   for (size_t i = 0; i < buffers_.size(); i++) {
     Buffer& b = buffers_[i];
     size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
-    if (b.quantised) n = std::max(n, (size_t)Step::kPrivateRows * pool->most());
+    if (b.quantised) n = std::max(n, (size_t)Step::kThreadLocalRows * pool->most());
     if (b.memory.size() < n * b.row_bytes()) b.memory = Memory(n * b.row_bytes());
   }
 }

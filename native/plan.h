@@ -25,24 +25,24 @@ struct View {
 
 class Plan;
 
-// By how much pairs of numbers are turned.
-struct Turn {
+// How pairs of a head's numbers are rotated (rotary positions).
+struct Rotation {
   std::vector<double> frequencies;  // of each pair: radians a position
-  bool halves;                      // pair i is (i, i + pairs), else (2i, 2i + 1)
-  float magnitude;                  // by which the pairs grow, too
-  bool operator==(const Turn&) const = default;
+  bool rotate_half;                 // pair i is (i, i + pairs), else (2i, 2i + 1)
+  float attention_factor;           // by which the rotated numbers are multiplied
+  bool operator==(const Rotation&) const = default;
 };
 
-// The turns of all positions up to the largest that was asked for.
+// Cosines and sines of all positions up to the largest that was asked for.
 class Angles {
  public:
-  explicit Angles(Turn turn) : turn_(std::move(turn)) {}
-  const Turn& turn() const { return turn_; }
+  explicit Angles(Rotation rotation) : rotation_(std::move(rotation)) {}
+  const Rotation& rotation() const { return rotation_; }
   void reach(int position);
   void rotate(float* head, int position) const;
 
  private:
-  const Turn turn_;
+  const Rotation rotation_;
   std::vector<float> table_;  // cos and sin by position, then by pair
   int reached_ = 0;           // positions
 };
@@ -58,17 +58,16 @@ struct Step {
   std::vector<int> logit_rows;
 
   // For few rows it is cheaper that every thread quantises them for itself than that all wait for one.
-  static constexpr int kPrivateRows = 2;
-  bool is_private(int rows) const { return rows <= kPrivateRows; }
+  static constexpr int kThreadLocalRows = 2;
+  bool is_thread_local(int rows) const { return rows <= kThreadLocalRows; }
 
   float* at(View v, int row) const;
   ActBlock* act(int buffer, int row, int thread, int rows) const;
   int width(int buffer) const;
 };
 
-// Items of work dealt to threads: each has a stretch of its own, to be done in order, and helps the
-// others when that is done.
-class Shares {
+// Items of work dealt to threads: each takes its own range in order, then items of the others'.
+class WorkQueue {
  public:
   void deal(int items, int threads);
   bool take(int thread, int grain, int* first, int* last);
@@ -104,9 +103,9 @@ class Plan {
   int add_buffer(int width, bool quantised);
   // Claim bytes of every KV block; returns where in a block they begin.
   size_t claim_kv(size_t bytes);
-  // What all layers that turn alike share.
-  std::shared_ptr<Angles> angles(Turn turn);
-  // streams: the op reads weights, so that memory should never rest before it.
+  // Shared by all layers with the same rotation.
+  std::shared_ptr<Angles> angles(Rotation rotation);
+  // streams: the op reads weights, so that memory should be kept busy until it runs.
   void add(std::unique_ptr<Op> op, bool streams = false);
   // A KV block: the keys and values of kKvBlock tokens, all layers side by side, so that memory
   // grows with the blocks in use and a block is copied in one piece.
@@ -156,7 +155,7 @@ inline float* Step::at(View v, int row) const {
 }
 inline ActBlock* Step::act(int buffer, int row, int thread, int rows) const {
   auto& b = plan.buffers_[buffer];
-  const size_t first = is_private(rows) ? (size_t)thread * kPrivateRows : 0;
+  const size_t first = is_thread_local(rows) ? (size_t)thread * kThreadLocalRows : 0;
   return b.acts() + (first + row) * (b.width / kQuant);
 }
 inline int Step::width(int buffer) const { return plan.buffers_[buffer].width; }

@@ -61,17 +61,17 @@ void Pool::stop() {
     // Forked: the threads stayed in the parent. Their handles must be neither joined nor destroyed,
     // and neither may what they slept on: it waits for them to leave, which they never will.
     new std::vector<std::thread>(std::move(workers_));
-    (void)bed_.release();
-    bed_ = std::make_unique<Bed>();
+    (void)idle_.release();
+    idle_ = std::make_unique<IdleState>();
     workers_.clear();
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(bed_->mutex);
+    std::lock_guard<std::mutex> lock(idle_->mutex);
     stopping_ = true;
     epoch_.store(next_epoch(0), std::memory_order_release);
   }
-  bed_->wake.notify_all();
+  idle_->wake.notify_all();
   for (auto& worker : workers_) worker.join();
   workers_.clear();
 }
@@ -94,27 +94,27 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
   // the job is then missed by a thread that falls asleep just now.
   epoch_.exchange(next_epoch(active_), std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst)) {
-    std::lock_guard<std::mutex> lock(bed_->mutex);
-    bed_->wake.notify_all();
+    std::lock_guard<std::mutex> lock(idle_->mutex);
+    idle_->wake.notify_all();
   }
   job(0);
   barrier();  // all are done, and none still reads job_
   if (work == Work::kEven) adapt(nanoseconds() - start, late_.load(std::memory_order_relaxed));
 }
 
-// After a job, never within: who prepares the next one counts on size().
+// After a job, never within one: whoever prepares the next relies on size().
 //
 // Where another program shares a processor, its thread comes late by half of a job, and half the
-// threads alone would take as long. Below that a rest costs more than it saves.
+// threads alone would take as long. Below that, backing off costs more than it saves.
 void Pool::adapt(long job, long late) {
   const long now = nanoseconds();
   if (active_ > 1 && spins_ > 0 && late / (active_ - 1) > job / 2) {
     active_ /= 2;
-    wake_ = now + rest_;
-    rest_ = std::min(2 * rest_, kLongestRest);
+    retry_at_ = now + backoff_;
+    backoff_ = std::min(2 * backoff_, kLongestBackoff);
   } else if (active_ == size_) {
-    rest_ = kShortestRest;
-  } else if (now >= wake_) {
+    backoff_ = kShortestBackoff;
+  } else if (now >= retry_at_) {
     active_ = std::min(size_, 2 * active_);
   }
 }
@@ -136,9 +136,9 @@ void Pool::wait_for_job(unsigned long seen) {
     if (epoch_.load(std::memory_order_acquire) != seen) return;
     relax();
   }
-  std::unique_lock<std::mutex> lock(bed_->mutex);
+  std::unique_lock<std::mutex> lock(idle_->mutex);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  bed_->wake.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+  idle_->wake.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -2,7 +2,7 @@
 //
 // Between jobs a worker spins briefly, then sleeps. At a barrier threads spin, then yield; where there
 // are more threads than processors they yield at once. Where much of a job is spent in such waits, other
-// programs have our processors: then half the threads rest for a while, twice as long each time
+// programs use our processors: then the pool backs off to half its threads, twice as long each time
 // (results must not depend on the number of threads). A forked child starts its own workers.
 #pragma once
 #include <sys/types.h>
@@ -26,7 +26,8 @@ class Pool {
 
   int size() const { return active_; }  // threads of the running job, or of the next
   int most() const { return size_; }
-  // Uneven work: threads wait for each other however idle the machine is, so it says nothing of that.
+  // Uneven work: threads wait for each other however idle the machine is, so the pool learns nothing
+  // from it about other programs.
   enum class Work { kEven, kUneven };
   // Run job(0) … job(size - 1) at once and return when all have. The caller is thread 0.
   void run(const std::function<void(int)>& job, Work work = Work::kEven);
@@ -51,11 +52,11 @@ class Pool {
   const std::function<void(int)>* job_ = nullptr;
   bool stopping_ = false;
   int active_;
-  static constexpr long kShortestRest = 20'000'000, kLongestRest = 1'000'000'000;  // nanoseconds
-  long wake_ = 0;              // when more threads are tried again
-  long rest_ = kShortestRest;  // how long the next rest lasts
-  struct Bed { std::mutex mutex; std::condition_variable wake; };  // where idle workers sleep
-  std::unique_ptr<Bed> bed_ = std::make_unique<Bed>();
+  static constexpr long kShortestBackoff = 20'000'000, kLongestBackoff = 1'000'000'000;  // nanoseconds
+  long retry_at_ = 0;              // when more threads are tried again
+  long backoff_ = kShortestBackoff;  // how long the next one lasts
+  struct IdleState { std::mutex mutex; std::condition_variable wake; };  // where idle workers sleep
+  std::unique_ptr<IdleState> idle_ = std::make_unique<IdleState>();
   alignas(64) std::atomic<unsigned long> epoch_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   alignas(64) std::atomic<int> arrived_{0};

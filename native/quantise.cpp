@@ -26,7 +26,7 @@ float from_half(uint16_t h) {
   return float_of(bits_of(scaled) | special | (uint32_t)(h & 0x8000) << 16);
 }
 
-// To nearest, ties to even: the addition rounds where the last bit of the half stands.
+// To nearest, ties to even: the addition rounds at the last bit of the half.
 uint16_t to_half(float x) {
   const uint32_t twice = bits_of(x) << 1, sign = bits_of(x) >> 16 & 0x8000;
   const float magnitude = float_of(bits_of(x) & 0x7FFFFFFF) * 0x1p112f * 0x1p-110f;

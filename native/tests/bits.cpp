@@ -31,16 +31,16 @@ uint64_t hash_of(const std::vector<float>& logits) {  // FNV-1a over the bits
   return hash;
 }
 
-// Teacher-forced logits of a text, `rows` tokens a call, beside a second sequence when `company`.
-std::vector<float> forced(TinyModel& model, int tokens, int rows, bool company) {
+// Teacher-forced logits of a text, `rows` tokens a call, beside a second sequence when `together`.
+std::vector<float> forced(TinyModel& model, int tokens, int rows, bool together) {
   const int blocks = (tokens + kKvBlock - 1) / kKvBlock, vocab = model.s.vocab;
   std::vector<int32_t> tables(2 * blocks);
-  for (int i = 0; i < blocks; i++) tables[i] = company ? 2 * i + 1 : i, tables[blocks + i] = 2 * i;
+  for (int i = 0; i < blocks; i++) tables[i] = together ? 2 * i + 1 : i, tables[blocks + i] = 2 * i;
   std::vector<float> all;
   for (int start = 0; start < tokens; start += rows) {
     std::vector<int32_t> token, position, sequence, wanted;
     const int stop = start + rows < tokens ? start + rows : tokens;
-    for (int s = company ? 1 : 0; s >= 0; s--)
+    for (int s = together ? 1 : 0; s >= 0; s--)
       for (int p = start; p < stop; p++) {
         if (s == 0) wanted.push_back((int)token.size());
         token.push_back((p * 7 + s * 5) % vocab), position.push_back(p), sequence.push_back(s);
@@ -89,8 +89,8 @@ int check_format(Format f, int tokens, bool other) {
   return wrong;
 }
 
-// Jobs in quick succession and after pauses in which the workers fall asleep. The pool may rest some of
-// its threads on a busy machine, never within a job: each job must reach every thread that it has.
+// Jobs in quick succession and after pauses in which the workers fall asleep. The pool may back off to
+// fewer threads on a busy machine, never within a job: each job must reach every thread that it has.
 int check_pool(int threads) {
   Pool pool(threads);
   std::vector<int> seen(threads);

@@ -136,7 +136,7 @@ struct TinyModel {
       plan->add(std::make_unique<Attend>(*plan, heads, k, v, mixed,
                                          AttendShape{s.heads, s.kv_heads, s.head_dim, 0.1767767f,
                                                      layer ? 5.0f : 0.0f, layer ? 40 : 0},
-                                         Turn{frequencies(s.head_dim), layer > 0, 1.0f}));
+                                         Rotation{frequencies(s.head_dim), layer > 0, 1.0f}));
       quantise(mixed, q, act);
       linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(s.hidden, q), x, {}}});
       norm(Rows::kAll, x, normed, act);
@@ -176,9 +176,9 @@ struct TinyModel {
     const Norm of_head{std::vector<float>(s.head_dim, 0.5f), {}, 1e-5f, s.head_dim};
     plan->add(std::make_unique<Normalise>(Rows::kAll, q, n, of_head, q, -1));
     std::vector<double> half = frequencies(s.head_dim);
-    half.resize(half.size() / 2);  // of each head, half is turned
+    half.resize(half.size() / 2);  // half of each head is rotated
     const AttendShape shape{s.heads, s.kv_heads, s.head_dim, 0.2f, 0, 7};
-    plan->add(std::make_unique<Attend>(*plan, q, k, v, mixed, shape, Turn{half, true, 1.2f}));
+    plan->add(std::make_unique<Attend>(*plan, q, k, v, mixed, shape, Rotation{half, true, 1.2f}));
     quantise(mixed, n, act);
     linear(Rows::kAll, mixed, act, Linear::Finish::kAdd, {{matrix(n, n), x, {}}});
     layer_norm(Rows::kAll, x, n / 4);
