@@ -6,11 +6,16 @@ import re
 import signal
 import subprocess
 import sys
+from argparse import Namespace
+from inspect import signature
 
 import pytest
 
 from cutaway import LLM
+from cutaway.api.options import OPTIONS
+from cutaway.cli import arguments
 from cutaway.cli.main import main
+from cutaway.cli.parser import Parser
 from support.random_llama import write_tiny_llama
 
 RULE = re.compile(r"^--- (\d) of (\d) · seed (\d+) ---\n", re.MULTILINE)
@@ -83,9 +88,10 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
         for name in ("text", "token_ids", "fingerprint"):
             assert document[name] == plain[name]
         if more[1:] == [f"draft:{tiny}"]:
-            told = document["speculation"]
-            assert told["accepted"] > 0
-            assert f" · {told['accepted']} of {told['proposed']} guesses right · " in error
+            found = document["speculation"]
+            assert found["accepted"] > 0
+            counts = f"{found['accepted']} of {found['proposed']}"
+            assert f" · {counts} draft tokens accepted · " in error
 
 
 @pytest.mark.parametrize(
@@ -136,3 +142,24 @@ def test_ctrl_c_keeps_what_was_written_of_every_sample(tiny):
 def test_no_progress_on_pipes(generate):
     _, out, error = generate()
     assert "\r" not in out + error and error.count("\n") == 1
+
+
+def test_every_option_reaches_the_model_or_the_request():
+    """One whose name fits neither would be dropped in silence."""
+    parser = Parser("cutaway test", "Test.")
+    arguments.add_model_arguments(parser)
+    arguments.add_request_arguments(parser)
+    arguments.add_trace_arguments(parser)
+    arguments.add_output_arguments(parser, samples=True)
+    shown = {"help", "price", "quiet", "json"}
+    names = {action.dest for action in parser._actions} - shown
+    values = {name: object() for name in names}
+    models = arguments.model_options(Namespace(**values))
+    assert models.keys() <= signature(LLM).parameters.keys()
+    assert names <= {*models, *OPTIONS}
+
+
+def test_what_was_given_becomes_the_request(tiny):
+    given = {"temperature": 0.5, "max_tokens": 3, "seed": 1, "model": tiny, "json": True}
+    options = arguments.request_options(Namespace(**given, logit_bias=[(5, 1.0)]))
+    assert options == {"temperature": 0.5, "max_tokens": 3, "seed": 1, "logit_bias": {5: 1.0}}

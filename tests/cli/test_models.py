@@ -63,7 +63,7 @@ def test_json(tiny, capsys):
 
 def test_pull_prints_the_path_and_checks_it(tiny, capsys):
     assert main(["pull", "tiny"]) == 0
-    assert capsys.readouterr() == (f"{tiny}\n", "The checksum is right.\n")
+    assert capsys.readouterr() == (f"{tiny}\n", "The checksum is correct.\n")
     assert main(["pull", "-q", "tiny"]) == 0
     assert capsys.readouterr() == (f"{tiny}\n", "")
 

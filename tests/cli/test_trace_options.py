@@ -113,7 +113,7 @@ def test_what_is_refused(tiny, here, args, sentence):
 def test_a_batch_file_is_not_traced(tiny, here):
     done = here("generate", "--input", "in", "--output", "out", "--trace", "t")
     assert (done.returncode, names()) == (2, [])
-    assert b"--trace records the run of one prompt: leave out --input" in done.stderr
+    assert b"--trace records one prompt: leave out --input" in done.stderr
 
 
 def test_chat_records_each_answer(tiny, here):

@@ -165,7 +165,7 @@ def test_a_step_of_ones_own_run(piped, tmp_path):
 
 def test_a_person_gets_a_hint_and_a_second_try():
     with Person("greedy", "sampling", NO_COLOR="1") as person:
-        person.sees("q leaves.")
+        person.sees("q quits.")
         person.sees("> ")
         person.types("door\n")
         person.sees("That cannot be read: write a token")

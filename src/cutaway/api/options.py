@@ -21,6 +21,9 @@ _SHOWN: Mapping[str, Any] = {
     "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
 }  # fmt: skip
 _REQUEST: Mapping[str, Any] = {"n": 1, "special": False, "trace": None}
+OPTIONS = (*_SAMPLING, *_STOPS, *_RUN, *_SHOWN, *_REQUEST)
+"""The keywords of a request."""
+
 _DRAFT = "draft:"
 _CANDIDATES = 20
 """What a trace keeps of every step, where the request does not say."""
@@ -90,16 +93,15 @@ def parse_options(
     server: keywords of all requests, which those given go before; observed: look at every step
     as for a trace
     """
-    known = (*_SAMPLING, *_STOPS, *_RUN, *_SHOWN, *_REQUEST)
-    sources = dict.fromkeys(known, "default") | dict.fromkeys(server or (), "server")
+    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(server or (), "server")
     sources |= dict.fromkeys(given, "given")
     given = {**(server or {}), **given}
     for name in given:
-        if name not in known:
+        if name not in OPTIONS:
             from difflib import get_close_matches
 
-            close = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+            close = get_close_matches(name, OPTIONS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(OPTIONS)}"
             raise InputError(f"unknown option {name!r}{hint}")
     request = {name: given.get(name, default) for name, default in _REQUEST.items()}
     request["n"] = check_int("n", request["n"], 1, 1024)

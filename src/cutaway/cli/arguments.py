@@ -1,7 +1,7 @@
-"""Arguments that several commands share, and what they mean for LLM and its requests.
+"""Options that several commands share, and the keywords of LLM and its requests that they become.
 
-Knows argparse. An option that was not given is absent from the namespace, so that a
-default is written down once, in the room it belongs to.
+Knows argparse. An option that was not given is absent from the namespace, so that each default
+is written down once, where it is used.
 """
 
 import sys
@@ -18,12 +18,6 @@ _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_running",
     "max_waiting", "quantize",
 )  # fmt: skip
-_REQUEST = (
-    "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-    "presence_penalty", "frequency_penalty", "logit_bias", "seed", "preset", "stop",
-    "stop_token_ids", "ignore_eos", "kv_cache", "speculate", "special", "n", "logprobs",
-    "prompt_logprobs", "trace", "candidates",
-)  # fmt: skip
 
 _SAMPLING = (
     ("--temperature", float, "T", "0 is greedy, otherwise 0.01 to 100; default 0.7"),
@@ -33,45 +27,50 @@ _SAMPLING = (
     ("--repetition-penalty", float, "R", "divide the logits of tokens seen before; 1 is off"),
     ("--presence-penalty", float, "X", "subtract X if it was written before, -2 to 2; default 0"),
     ("--frequency-penalty", float, "X", "subtract X each time it was written, -2 to 2; default 0"),
-    ("--preset", str, "NAME", "whose order of stages: cutaway, hf, vllm, llama.cpp, mlx-lm"),
+    (
+        "--preset",
+        str,
+        "NAME",
+        "order of sampling stages, as in cutaway, hf, vllm, llama.cpp or mlx-lm",
+    ),
     ("--seed", int, "S", "same seed, same text; without it one is chosen and shown"),
 )
 _SAMPLES = (
-    ("--n", "N samples of the prompt in one batch, one after another, each after a line with its "
-     "number and its seed, which derives from the first's; default 1"),
-    ("--logprobs", "with --json: the N likeliest tokens of every step, before and after the chain"),
-    ("--prompt-logprobs", "with --json: how likely each token of the prompt was, and the N "
+    ("--n", "generate N samples; their seeds derive from the first; default 1"),
+    ("--logprobs", "with --json: the N likeliest tokens of every step, before and after the "
+     "sampling chain"),
+    ("--prompt-logprobs", "with --json: the log-probability of each prompt token, and the N "
      "likeliest in its place"),
 )  # fmt: skip
 _TRACE = (
-    "record the run in FILE, a line of JSON per step, gzipped where the name ends in .gz; further "
-    "texts go to run.2.jsonl, run.3.jsonl and so on; nothing is overwritten"
+    "record the run in FILE, one line of JSON per step, gzipped if the name ends in .gz; more "
+    "samples go to run.2.jsonl, run.3.jsonl and so on; no file is overwritten"
 )
-_CANDIDATES = "how many of the likeliest tokens each step of the trace keeps, 1 to 1000; default 20"
+_CANDIDATES = "how many of the likeliest tokens to record at each step, 1 to 1000; default 20"
 _TRACK = (
-    "a token that each step of the trace reports, however unlikely: its id, or its text; may be "
-    "repeated. The end tokens always are"
+    "also record this token at each step, however unlikely it is: an id, or a text; repeat for "
+    "more. The end tokens are always recorded"
 )
-_JSON = "print one JSON document instead, or a list of them where --n is above 1"
-_BIAS = "add X, -100 to 100, to a token's logit; may be repeated for other tokens"
-_MAX_TOKENS = "at most N new tokens, 1 or more; default 256"
-_STOP = "end before this text, of any length; may be repeated"
-_STOP_IDS = "end before any of these tokens; may be repeated"
-_IGNORE_EOS = "go on past the model's end token"
-_NO_CACHE = "compute the whole text again at every step: same tokens, quadratic cost"
+_JSON = "print one JSON document instead, or a list of them if --n is above 1"
+_BIAS = "add X, -100 to 100, to the logit of token ID; repeat for other tokens"
+_MAX_TOKENS = "generate at most N tokens, 1 or more; default 256"
+_STOP = "stop before this string; repeat for more"
+_STOP_IDS = "stop before any of these tokens; repeat for more"
+_IGNORE_EOS = "do not stop at the model's end token"
+_NO_CACHE = "recompute the whole sequence at every step: same tokens, quadratic cost"
 _SPECULATE = (
-    "guess ahead: ngram, from the text itself, or draft:MODEL, by a small model with the same "
-    "tokens; same text, fewer steps where guesses are right"
+    "speculative decoding: ngram drafts from the text itself, draft:MODEL with a small model that "
+    "has the same tokens; same text, fewer steps where draft tokens are accepted"
 )
 _KV_TOKENS = (
-    "tokens of all texts together whose keys and values fit into memory; default: --context, or "
-    "8192 where that is more"
+    "size of the KV cache in tokens, of all sequences together; default: --context, or 8192 if "
+    "that is more"
 )
 QUANTIZE = (
-    "quantise a model of F32, F16 or BF16 weights while it is loaded: q8_0, q6_k, q4_1 or q4_0; "
-    "'cutaway quantize' does it once, into a file"
+    "quantise F32, F16 or BF16 weights while loading: q8_0, q6_k, q4_1 or q4_0; 'cutaway quantize' "
+    "does it once, into a file"
 )
-_NO_PREFIX_CACHE = "compute every prompt from its beginning, though another began alike"
+_NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 
 
 def add_model_arguments(parser: ArgumentParser) -> None:
@@ -85,13 +84,13 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--backend",
         metavar="NAME",
-        help="how ops are computed: cpu (default where it was built) or reference",
+        help="what computes the model: cpu (default if it was built) or reference",
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
-    group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
+    group.add_argument("--threads", type=int, metavar="N", help="compute threads")
     group.add_argument(
         "--context", type=int, metavar="N",
-        help="tokens of prompt and answer together, 2 or more; default: all the model has",
+        help="maximum tokens of prompt and output together, 2 or more; default: the model's",
     )  # fmt: skip
     group.add_argument("--kv-tokens", type=int, metavar="N", help=_KV_TOKENS)
     group.add_argument(
@@ -113,7 +112,7 @@ def add_experiment_arguments(parser: ArgumentParser) -> None:
     """The model, its settings, and how the curves are shown."""
     add_model_arguments(parser)
     add_sampling_arguments(parser)
-    parser.add_argument("--svg", metavar="FILE", help="draw the curves into a file, too")
+    parser.add_argument("--svg", metavar="FILE", help="also draw the curves into an SVG file")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
@@ -131,11 +130,11 @@ def add_request_arguments(parser: ArgumentParser) -> None:
 
 
 def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:
-    """What is shown beside the text; samples: and where there are several, and as JSON."""
+    """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--price", type=_price, metavar="IN,OUT",
-        help="price of a million tokens in and out; shows the cost, split",
+        help="price of a million input and output tokens; shows the cost",
     )  # fmt: skip
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
     if samples:
@@ -159,25 +158,26 @@ def model_options(args: Namespace) -> dict[str, Any]:
 
 def request_options(args: Namespace) -> dict[str, Any]:
     """The keywords of the request that were given, refused here, before a model is fetched."""
-    from cutaway.api.options import parse_options
+    from cutaway.api.options import OPTIONS, parse_options
 
-    options = {name: getattr(args, name) for name in _REQUEST if hasattr(args, name)}
+    options = {name: value for name, value in vars(args).items() if name in OPTIONS}
+    options.pop("track", None)  # texts of tokens as yet: see tracked
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
-        raise InputError("--candidates and --track say what a trace keeps: add --trace FILE")
+        raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
     parse_options(options)
     return options
 
 
 def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
-    """The keyword for what --track named, which only the model's tokenizer can tell."""
+    """The keyword for --track: token ids, which only the model's tokenizer knows."""
     named = getattr(args, "track", [])
     return {"track": [i for text in named for i in _token_ids(text, llm)]} if named else {}
 
 
 def _token_ids(text: str, llm: "LLM") -> list[int]:
-    """The id itself, or every token that reads so: several may, such as a letter and its byte."""
+    """The id itself, or every token with this text: several may have it, as a letter and a byte."""
     of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
     if text.isdecimal():
         if int(text) not in everything:
@@ -186,7 +186,7 @@ def _token_ids(text: str, llm: "LLM") -> list[int]:
     data = text.encode("utf-8", "surrogateescape")
     found = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
     if not found:
-        raise InputError(f"--track {text!r}: the model has no such token; 'cutaway tokenize' tells")
+        raise InputError(f"--track {text!r}: the model has no such token; see 'cutaway tokenize'")
     return found
 
 
@@ -198,7 +198,7 @@ def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def read_text(text: str) -> str:
-    """The argument itself, or standard input for "-", less one final newline."""
+    """The argument itself, or standard input for "-" without one final newline."""
     if text != "-":
         return text
     try:

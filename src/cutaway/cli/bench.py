@@ -15,10 +15,10 @@ examples:
   cutaway bench --context 64,512,2048 --batch 1,2,4,8
   cutaway bench --json | tail -n 1 | python -m json.tool
 
-The limit of decoding is what the measured read bandwidth, or the int8 rate, allows for the bytes
-that a step must read: all packed weights and the keys and values of the context. Figures are
-medians of repeats taken in turns; "plan" is the native step alone, without sampling and Python.
-Let the machine rest: the last line says how much of it others took meanwhile.
+The limit of decoding follows from the measured read bandwidth (or the int8 rate) and the bytes that
+a step must read: all packed weights, and the keys and values of the context. Figures are medians;
+the repeats of all cases are interleaved. "plan" is the native forward pass alone, without sampling
+and Python. Run it on an idle machine: the last line says how much of it other programs used.
 """
 _NOISY = 0.05  # of the processors' time
 
@@ -34,17 +34,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     parser.add_argument(
         "--context", type=_numbers, default=(64, 512), metavar="N,N",
-        help="tokens before the decoded ones; default 64,512",
+        help="tokens of context before the decoded ones; default 64,512",
     )  # fmt: skip
     parser.add_argument(
         "--batch", type=_numbers, default=(1, 8), metavar="N,N",
-        help="streams at once; several are decoded at the first context; default 1,8",
+        help="sequences per step, at the first context; default 1,8",
     )  # fmt: skip
     parser.add_argument(
-        "--prompt", type=int, default=512, metavar="N", help="tokens of the prompt; default 512"
+        "--prompt",
+        type=int,
+        default=512,
+        metavar="N",
+        help="length of the prompt; default 512",
     )
     parser.add_argument(
-        "--repeats", type=int, default=5, metavar="N", help="repeats, in turns; default 5"
+        "--repeats", type=int, default=5, metavar="N", help="repeats of each measurement; default 5"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
 
@@ -118,7 +122,7 @@ def _prefill(p: dict[str, Any]) -> list[str]:
 
 def _memory(d: dict[str, Any]) -> list[str]:
     m = d["memory"]
-    peak = "not told by this system"
+    peak = "unknown on this system,"
     if m["peak_bytes"] is not None:
         peak = f"{_mb(m['peak_bytes'])}, {m['peak_per_file_and_kv']:.2f} times"
     return [
@@ -130,9 +134,9 @@ def _memory(d: dict[str, Any]) -> list[str]:
 
 def _noise(share: float | None) -> str:
     if share is None:
-        return "This system does not tell what others did meanwhile."
-    said = f"Others took {share:.1%} of the processors' time meanwhile"
-    return said + (": WARNING, do not trust these figures." if share > _NOISY else ".")
+        return "This system does not say how busy other programs were."
+    sentence = f"Other programs used {share:.1%} of the processors' time meanwhile"
+    return sentence + (": WARNING, do not trust these figures." if share > _NOISY else ".")
 
 
 def _mb(size: float) -> str:

@@ -1,6 +1,6 @@
-"""``cutaway generate --input``: a file of requests, each answered by a record of its own.
+"""``cutaway generate --input``: a file of requests, and a record with the result of each.
 
-Knows what a line may hold and what a record tells. Refuses to know how the files are kept whole.
+Knows what a line and a record may hold. Refuses to know how an interrupted run is resumed.
 """
 
 import json
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from cutaway.api.llm import LLM
 
 _LOADED = ("backend", "context", "quantize")
-"""How the model is loaded, as far as a text may depend on it."""
+"""Options of the model that a text depends on."""
 
 
 def run(args: Namespace, options: dict[str, Any]) -> int:
-    """Answer every line that has no record yet; 0, 1 where lines failed, 130 after Ctrl-C."""
+    """Process every line without a record; 0, 1 if lines failed, 130 after Ctrl-C."""
     model = str(getattr(args, "model", hub.DEFAULT_MODEL))
     loaded = {name: getattr(args, name) for name in _LOADED if hasattr(args, name)}
     salt = json.dumps({"model": model, "options": options, **loaded}, sort_keys=True)
@@ -41,18 +41,18 @@ def run(args: Namespace, options: dict[str, Any]) -> int:
                 _answer(args, options, lines, records)
     place, again = "", ""
     if args.output != "-":
-        place, again = f" in {args.output}", "; the same command goes on from there"
+        place, again = f" in {args.output}", "; run the same command again to resume"
     if lines.done < lines.count:
         say(f"interrupted: {lines.done} of {lines.count} lines are done{place}{again}")
         return 130
     if lines.failed:
-        said = f"{lines.failed} of {lines.count} lines failed; their records{place} say why"
-        say(f"cutaway: error: {said}")
+        reason = f"{lines.failed} of {lines.count} lines failed; their records{place} say why"
+        say(f"cutaway: error: {reason}")
     return 1 if lines.failed else 0
 
 
 def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Records) -> None:
-    """Write the record of each line as it ends, until there are none left, or Ctrl-C."""
+    """Write the record of each line as it finishes, until all have one, or Ctrl-C."""
     llm = console.load(args)
     started, before, totals = perf_counter(), lines.done, Totals()
     heads: dict[int, dict[str, Any]] = {}
@@ -69,7 +69,7 @@ def _answer(args: Namespace, options: dict[str, Any], lines: Lines, records: Rec
 
 
 def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
-    """Drawn after every turn, and not only where a line ends."""
+    """A bar that is redrawn after every step, and not only when a line finishes."""
 
     def figures(done: int, total: int, seconds: float) -> str:
         return f"{done} of {total} lines, {results.tokens / seconds:.0f} tokens/s"
@@ -81,7 +81,7 @@ def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
 
 
 def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Iterator[Any]:
-    """The lines that are left; the head of each one's record is kept by its index."""
+    """The requests of the lines without a record; ``heads`` gets the beginning of each record."""
     for index, number in enumerate(lines.left()):
         head = heads[index] = lines.head(number)
         try:
@@ -92,7 +92,7 @@ def _requests(llm: "LLM", lines: Lines, heads: dict[int, dict[str, Any]]) -> Ite
 
 
 def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any]:
-    """What a record tells besides its head."""
+    """The rest of a record, after its head."""
     if isinstance(result, CutawayError):
         return {"error": str(result)}
     samples = result if isinstance(result, list) else [result]
@@ -111,8 +111,8 @@ def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[s
         head["id"] = given.pop("id")
     if not isinstance(given, dict) or ("prompt" in given) == ("messages" in given):
         raise InputError('a line must be a string, or an object with "prompt" or "messages"')
-    if "trace" in given:  # a killed run would leave a part, which the next must not write over
-        raise InputError("trace: a line cannot be traced: leave it out")
+    if "trace" in given:  # a killed run would leave a part that the next must not overwrite
+        raise InputError("trace: a line of a batch file cannot be traced: leave it out")
     if isinstance(bias := given.get("logit_bias"), dict):  # JSON has no other keys than strings
         given["logit_bias"] = {_token_id(name): by for name, by in bias.items()}
     if "prompt" in given:

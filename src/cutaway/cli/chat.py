@@ -16,25 +16,25 @@ _EPILOG = """
 examples:
   cutaway chat
   cutaway chat --system "Answer in one sentence." --temperature 0
-  printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message a line
+  printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message per line
 
 while chatting:
-  /system TEXT   set the system message (and start over)
-  /reset         forget the conversation
-  /help          show these
-  /exit          leave; so does Ctrl-D
-  Ctrl-C         stop the answer; what was written stays in the conversation.
-                 A second Ctrl-C stops at once, and takes the message back
+  /system TEXT   set the system message, and start over
+  /reset         start over
+  /help          list these commands
+  /exit          quit; so does Ctrl-D
+  Ctrl-C         stop the answer; the part so far stays in the conversation.
+                 A second Ctrl-C stops at once and removes the message
 
-When messages are piped in and one is refused, the others are answered and the exit code is 2.
+If messages are piped in and one is refused, the others are answered, and the exit code is 2.
 """
-_COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D leaves"
+_COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway chat``."""
     parser.epilog = _EPILOG
-    parser.add_argument("--system", metavar="TEXT", help="the system message to begin with")
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
     arguments.add_trace_arguments(parser)
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
 
 
 def _read_line() -> str | None:
-    """One line, or None at the end of the input. Ctrl-C gives up the line, not the program."""
+    """One line, or None at the end of the input. Ctrl-C discards the line and not the program."""
     try:
         if sys.stdin.isatty() and not sys.stdout.isatty():
             print("> ", end="", file=sys.stderr, flush=True)  # only answers go to a file
@@ -87,7 +87,7 @@ class Conversation:
         self._asked = 0
 
     def take(self, line: str) -> bool:
-        """Obey a command or answer a message; False when it is time to leave."""
+        """Run a command or answer a message; False for /exit."""
         command, _, rest = line.partition(" ")
         if command in ("/exit", "/quit"):
             return False
@@ -96,7 +96,7 @@ class Conversation:
             self._messages.clear()
             say("(a new conversation)")
         elif command == "/system":
-            say(f"(system: {self._system or 'the model’s own'})")
+            say(f"(system: {self._system or 'the default of the model'})")
         elif command.startswith("/"):
             known = "" if command == "/help" else f"unknown command {command}; "
             say(f"({known}{_COMMANDS})")
@@ -126,7 +126,7 @@ class Conversation:
                 console.say_where_traces_are(self._options["trace"], [self._asked])
 
     def _next_options(self) -> dict[str, Any]:
-        """Each message that is answered, or refused, has a trace's name to itself."""
+        """Each message, answered or refused, has a trace file of its own."""
         self._asked += 1
         if "trace" not in self._options:
             return self._options

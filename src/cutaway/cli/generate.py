@@ -1,4 +1,4 @@
-"""``cutaway generate``: continue a text, or a file of texts. Only text goes to standard output."""
+"""``cutaway generate``: continue a prompt, or each of a file. Standard output has text alone."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
@@ -26,20 +26,24 @@ examples:
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
-The text goes to standard output, statistics to standard error. Ctrl-C ends the text after the
-step that is being computed and keeps what was written (exit code 130); a second Ctrl-C ends at
-once. A prompt that leaves no room in the model's context is refused, never cut.
+The text goes to standard output, statistics to standard error. Ctrl-C stops after the current step
+and keeps the text so far (exit code 130); a second Ctrl-C stops at once. A prompt that leaves no
+room in the model's context is refused, never truncated.
 
---input: each line is a JSON string, the prompt, or an object with "prompt" (text or token ids) or
-"messages" (a conversation, in the model's chat template), perhaps an "id", and any option of the
-Python API but "trace" ("max_tokens", "seed", "n", …), which goes before the command line's.
-Blank lines are passed over. Lines run in one batch, and each is written to --output as it ends:
-the document of --json with "line" (the number of its line, from 1), "request_sha256" (of the line,
-the model's name, --backend, --context and the options for every line) and the "id"; "samples", a
-list of documents, where n is above 1; or "error" where it failed, and then the exit code is 1.
-The same command goes on where it was interrupted, even by kill -9: every line gets one record. To
-repeat a line, take its record out. An --output that is anything else is refused. "-" is standard
-input, which is read to its end first, or standard output, from which nothing can be taken up.
+--input FILE has one request per line: a JSON string, which is the prompt, or an object such as
+  {"prompt": "The sky is", "max_tokens": 20, "seed": 7, "id": "sky"}
+  {"messages": [{"role": "user", "content": "Hello"}], "n": 2, "priority": -1}
+"prompt" is a text or token ids; "messages" is rendered by the model's chat template. All options of
+the Python API but "trace" can be set, and override those of the command line. Blank lines are
+skipped. Lines run in one batch; a lower "priority" goes first.
+
+--output FILE gets one record per line as it finishes: the document of --json with "line" (from 1),
+"request_sha256" (of the line, the model's name, --backend, --context, --quantize and the options of
+the command line) and the "id". With n above 1 it has a list "samples"; a line that failed has an
+"error", and the exit code is 1. Run the same command again to resume after an interruption, even
+kill -9: lines with a record are skipped. To repeat a line, delete its record. A file with anything
+else in it is refused. "-" is standard input, read to its end first, or standard output, which
+cannot be resumed.
 """
 
 
@@ -48,11 +52,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("prompt", nargs="?", help="the text to continue; - reads standard input")
     group = parser.add_argument_group("many prompts, instead of one")
-    group.add_argument("--input", metavar="JSONL", help="a file with a request a line; see below")
-    group.add_argument("--output", metavar="JSONL", help="where each one's record is appended")
+    group.add_argument("--input", metavar="JSONL", help="a file with one request per line")
+    group.add_argument("--output", metavar="JSONL", help="the file for their results")
     parser.add_argument(
         "--special", action="store_true", default=SUPPRESS,
-        help="read special tokens such as <|im_start|> in the prompt as tokens, not as text",
+        help="parse special tokens such as <|im_start|> in the prompt",
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
@@ -69,7 +73,7 @@ def run(args: Namespace) -> int:
     if args.input is None or args.output is None:
         raise InputError("--input and --output belong together: give both")
     if hasattr(args, "trace"):
-        raise InputError("--trace records the run of one prompt: leave out --input and --output")
+        raise InputError("--trace records one prompt: leave out --input and --output, or --trace")
     from cutaway.cli import bulk
 
     return bulk.run(args, arguments.request_options(args))
@@ -81,7 +85,7 @@ def _one(args: Namespace) -> int:
     prompt = arguments.read_text(args.prompt)
     options = arguments.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
-        raise InputError("--logprobs and --prompt-logprobs are told in JSON: add --json")
+        raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
     llm = console.load(args)
     options |= arguments.tracked(args, llm)
     with ExitStack() as stack:
@@ -97,7 +101,7 @@ def _one(args: Namespace) -> int:
 
 
 def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completion":
-    """Write a sample and its closing line; the others grow meanwhile."""
+    """Print one sample and its statistics; the others are generated meanwhile."""
     stream, several = streams[place], len(streams) > 1
     if several and not args.json:
         print(f"--- {place + 1} of {len(streams)} · seed {stream.sequence.seed} ---", flush=True)

@@ -1,4 +1,4 @@
-"""Lines in, records out: files from which a killed run can be taken up again.
+"""A file of requests and a file of their records, from which a killed run can be resumed.
 
 Knows bytes, line numbers and what ties a record to its line. Refuses to know requests and models.
 """
@@ -47,11 +47,11 @@ class Lines:
     """The lines of a file, by number from 1; nine bytes of memory a line.
 
     count   of the lines that are not blank
-    done    how many of them have a record; failed: how many of these tell of an error
+    done    how many of them have a record; failed: how many of these hold an error
     """
 
     def __init__(self, file: IO[bytes], salt: str) -> None:
-        """salt: what makes a request besides its line, so that others are told apart."""
+        """salt: what a request depends on besides its line; it goes into the hash of the record."""
         self._file, self._salt = file, salt.encode() + b"\n"
         self._starts, self._is_open, start = array("Q"), bytearray(), 0
         file.seek(0)
@@ -89,8 +89,8 @@ class Lines:
 class Records:
     """A file of records, each appended whole; standard output for "-", which is only written.
 
-    A file that is there is checked first: InputError, and not a byte changed, unless it is all
-    records of these lines. A last one that was cut off in the middle is taken away.
+    An existing file is checked first: InputError, and not a byte changed, unless it holds nothing
+    but records of these lines. A last record that was cut off in the middle is removed.
     """
 
     def __init__(self, path: str, lines: Lines) -> None:
@@ -98,7 +98,7 @@ class Records:
         if self._file.readable():
             try:
                 self._lock()
-                self._take_up()
+                self._resume()
             except BaseException:
                 self._file.close()
                 raise
@@ -121,9 +121,9 @@ class Records:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{self._path}: another process writes it: let it end first") from None
+            raise InputError(f"{self._path}: another process writes to it: wait for it") from None
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         whole = 0
         self._file.seek(0)
         for place, text in enumerate(self._file, 1):
@@ -150,7 +150,7 @@ class Records:
         self._lines.close(record)
 
     def _is_begun(self, text: bytes) -> bool:
-        """Whether it can be a record that was cut off; nothing else may be taken away."""
+        """Whether it can be the beginning of a record; nothing else may be removed."""
         if not (found := _HEAD.match(text)):
             return _START.startswith(text) or bool(_CUT_HEAD.fullmatch(text))
         if not self._lines.wants(number := int(found[1])):
@@ -159,7 +159,7 @@ class Records:
         return text.startswith(head) or head.startswith(text)
 
     def _refusal(self, why: str) -> InputError:
-        return InputError(f"{self._path}: {why}: name another output, or move this one away")
+        return InputError(f"{self._path}: {why}: choose another output, or move this one away")
 
 
 def _open_output(path: str) -> IO[bytes]:

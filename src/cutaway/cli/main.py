@@ -3,7 +3,7 @@
 Knows the names of the commands, exit codes, and how a failure is shown. Refuses to know what
 a command does: its module is imported when it is chosen, so that ``cutaway --help`` is instant.
 
-Exit codes: 0 done, 1 could not be done, 2 bad input, 130 interrupted, 141 the reader went away.
+Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted, 141 output not read.
 """
 
 import sys
@@ -26,16 +26,16 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
-    "serve": _Command("answer other programs over HTTP, as OpenAI's API", "cutaway.cli.serve"),
+    "serve": _Command("serve OpenAI's API and the page over HTTP", "cutaway.cli.serve"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
-    "trace": _Command("show, explain or repeat a run on record", "cutaway.cli.trace", None),
-    "snowball": _Command("see how a mistake grows", "cutaway.cli.snowball"),
+    "trace": _Command("show, explain or repeat a recorded run", "cutaway.cli.trace", None),
+    "snowball": _Command("measure what one wrong token changes", "cutaway.cli.snowball"),
     "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
     "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("check that logits are bit-identical in any batch", "cutaway.cli.verify"),
     "quantize": _Command("write a model with smaller weights", "cutaway.cli.quantize"),
-    "models": _Command("list the models and where they are", "cutaway.cli.models"),
+    "models": _Command("list the models and where they are stored", "cutaway.cli.models"),
     "pull": _Command(
         "fetch a model and check it", "cutaway.cli.models", "add_pull_arguments", "run_pull"
     ),
@@ -54,8 +54,8 @@ examples:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``argv`` is without the program's name.
 
-    Failures that cutaway explains end as one line on standard error. Anything else is a bug,
-    and keeps its traceback.
+    A CutawayError ends as one line on standard error. Anything else is a bug, and its traceback
+    is shown.
     """
     streams.open_std_streams()
     try:

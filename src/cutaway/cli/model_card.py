@@ -26,8 +26,8 @@ def run(args: Namespace) -> int:
 
 
 def _document(card: ModelInfo, context: int) -> dict[str, object]:
-    told = asdict(card) | {"path": str(card.path)}
-    return told | {"memory": {"context": context, "bytes": card.memory(context)}}
+    fields = asdict(card) | {"path": str(card.path)}
+    return fields | {"memory": {"context": context, "bytes": card.memory(context)}}
 
 
 def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
@@ -62,22 +62,22 @@ def _positions(c: ModelConfig) -> str:
     if c.architecture == "gpt2":
         return "learned"
     r = c.rope
-    told = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} rotated"]
+    parts = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} rotated"]
     if r.linear_factor != 1:
-        told.append(f"stretched {r.linear_factor:g} times")
+        parts.append(f"stretched {r.linear_factor:g} times")
     if r.yarn:
-        told.append(f"stretched {r.yarn.factor:g} times by yarn")
-    return ", ".join(told)
+        parts.append(f"stretched {r.yarn.factor:g} times by yarn")
+    return ", ".join(parts)
 
 
 def _chat(card: ModelInfo) -> str:
     if card.template is None:
         return "no template: completion only"
-    told = f"by the template in {card.template_origin}"
+    text = f"by the template in {card.template_origin}"
     writes = card.begin and any(n in card.template for n in ("bos_token", card.begin.name))
     if card.begin and card.add_begin and writes:
-        told += f"; the {card.begin.name} that it writes is not doubled"
-    return told
+        text += f"; the {card.begin.name} that it writes is not doubled"
+    return text
 
 
 def _special(token: Special) -> str:

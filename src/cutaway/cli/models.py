@@ -19,27 +19,27 @@ examples:
   cutaway models --json
   cutaway models show smollm2                        sizes, formats, memory, special tokens
   cutaway models show model.gguf --context 4096
-  cutaway models show model.gguf --quantize q4_1     what it would take, loaded so
+  cutaway models show model.gguf --quantize q4_1     sizes with --quantize q4_1
 
-A .gguf file that is put into the cache's 'models' folder is listed too, and can be named with -m.
-CUTAWAY_HOME moves the cache; without it the cache is ~/.cache/cutaway.
+A .gguf file in the folder 'models' of the cache is listed too; name it with -m. The cache is
+~/.cache/cutaway; set CUTAWAY_HOME to move it.
 """
 
 _PULL_EPILOG = """
 examples:
   cutaway pull                                       the default model
   cutaway pull gemma3-270m
-  cutaway pull hf:org/repo:file.gguf                 by the client that 'tokenizers' brings
+  cutaway pull hf:org/repo:file.gguf                 with the huggingface_hub package
   cutaway generate -m "$(cutaway pull -q smollm2)" "The sky is"
 
-A model that is here already is not fetched again; its checksum is always checked.
+A model that is already in the cache is checked, not fetched again.
 """
 
 
 _SHOWN = "alias, .gguf file, folder or hf:org/repo[:file]; default smollm2"
-_CONTEXT = "with show: the memory that a text of N tokens needs; default: the model's own context"
+_CONTEXT = "with show: the memory for a context of N tokens; default: the model's"
 
-_QUANTIZE = "with show: as it is when it is loaded so: q8_0, q6_k, q4_1 or q4_0"
+_QUANTIZE = "with show: sizes after --quantize FORMAT: q8_0, q6_k, q4_1 or q4_0"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -97,6 +97,6 @@ def run_pull(args: Namespace) -> int:
     if checked:
         hub.verify(args.name)
     if not args.quiet:
-        say("The checksum is right." if checked else "No checksum is known for this model.")
+        say("The checksum is correct." if checked else "No checksum is known for this model.")
     print(path)
     return 0

@@ -1,7 +1,7 @@
-"""``cutaway practice``: the sample step by hand, asked and judged in the terminal.
+"""``cutaway practice``: a sampling step by hand, as questions and answers in the terminal.
 
-Knows a dialogue: a question, an answer from a person or a pipe, the verdict, the arithmetic.
-Refuses to know what is right: that is ``cutaway.practice``'s, and in the end the sampler's.
+Knows the dialogue: question, answer, verdict, arithmetic. Refuses to know which answer is right:
+``cutaway.practice`` does, from the sampler itself.
 """
 
 import sys
@@ -24,15 +24,15 @@ topics:
 examples:
   cutaway practice
   cutaway practice top-k top-p --seed 7
-  cutaway practice --from run.trace --step 12     on a step of your own run
-  cutaway practice --answers                      the worked solution, to read or print
-  printf 'mat\\n' | cutaway practice greedy        one answer a line
+  cutaway practice --from run.trace --step 12     a step of your own run
+  cutaway practice --answers                      print the worked solution
+  printf 'mat\\n' | cutaway practice greedy        one answer per line
 
-A probability is right within 0.005: .446, 0.45 and 45% are the same. A token is given by its name
-or number. A wrong or empty answer gets a hint and a second try; from a pipe there is one try. q,
-Ctrl-D or Ctrl-C leaves. The exit code is 0 however many were right.
+A probability is right within 0.005: .446, 0.45 and 45% are the same. Name a token by its text or
+its number. A wrong or empty answer gets a hint and a second try, but not from a pipe. q, Ctrl-D
+or Ctrl-C quits. The exit code is 0 however many answers were right.
 """
-_KEYS = "A wrong answer has a second try, Enter alone a hint; q leaves."
+_KEYS = "After a wrong answer there is a second try; Enter alone shows a hint; q quits."
 
 Mark = Literal["right", "right at the second try", "missed"]
 
@@ -41,16 +41,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway practice``."""
     parser.epilog = _EPILOG
     parser.add_argument(
-        "topics", nargs="*", metavar="TOPIC", help="only these; all where none is named"
+        "topics", nargs="*", metavar="TOPIC", help="topics to practise; default: all"
     )
     parser.add_argument("--answers", action="store_true", help="print the worked solution")
     luck = parser.add_mutually_exclusive_group()  # a run had its own
-    luck.add_argument("--seed", type=int, metavar="S", help="other luck")
-    luck.add_argument(
-        "--from", dest="trace", metavar="TRACE", help="practise on a step of this trace"
-    )
+    luck.add_argument("--seed", type=int, metavar="S", help="seed of the luck (the random numbers)")
+    luck.add_argument("--from", dest="trace", metavar="TRACE", help="use a step of this trace")
     parser.add_argument(
-        "--step", type=int, metavar="N", help="which, from 0; default: the most uncertain"
+        "--step", type=int, metavar="N", help="the step, from 0; default: the most uncertain"
     )
 
 
@@ -129,7 +127,7 @@ def _ask_all(page: "Page", asked: "Sequence[Exercise]") -> tuple[bool, int]:
 
 
 def _hold(page: "Page", asked: "Sequence[Exercise]", marks: list[Mark]) -> None:
-    """Ask one after the other, and mark the answers, until the other side leaves."""
+    """Ask one after the other, and mark the answers, until all are answered or the user quits."""
     for n, exercise in enumerate(asked, 1):
         page.say(f"[{n}/{len(asked)}] {exercise.topic}", bold=True)
         mark = _ask(page, exercise)
@@ -144,7 +142,7 @@ def _hold(page: "Page", asked: "Sequence[Exercise]", marks: list[Mark]) -> None:
 
 
 def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
-    """None where the other side leaves. A person has two tries, a pipe has one."""
+    """None if the user quits. There are two tries in a terminal, one in a pipe."""
     page.show(exercise.question, exercise.given)
     tries: tuple[Mark, ...] = ("right", "right at the second try")
     for mark in tries if sys.stdin.isatty() else tries[:1]:
@@ -161,7 +159,7 @@ def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
 
 
 def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
-    """What somebody wrote, judged; an empty one has no remark. None where they leave."""
+    """The next answer, judged; an empty one has no remark. None if the user quits."""
     from cutaway.practice import Verdict
 
     while (text := _read_line("> ")) is not None:
@@ -176,7 +174,7 @@ def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
 
 
 def _read_line(prompt: str) -> str | None:
-    """The next line; None where they leave. What a pipe says is shown as if it were typed."""
+    """The next line; None if the user quits. A line from a pipe is echoed as if it were typed."""
     try:
         text = input(prompt).strip()
     except EOFError:

@@ -27,15 +27,15 @@ _EPILOG = """
 examples:
   cutaway quantize model-f16.gguf model-q8_0.gguf --to q8_0
   cutaway quantize model-bf16.gguf model-q4_1.gguf --to q4_1 --threads 4
-  cutaway quantize smollm2 smollm2-f16.gguf --to f16      back to plain numbers
+  cutaway quantize smollm2 smollm2-f16.gguf --to f16      without quantisation
   cutaway generate -m model-bf16.gguf --quantize q8_0 "The sky is"    without a file
 
 formats, with the bits of a weight: q8_0 8.5, q6_k 6.6, q4_1 5, q4_0 4.5; f16 and bf16 16, f32 32.
-Matrices are quantised. Norms, biases, routers and embeddings of positions keep their numbers. With
-q4_0 and q4_1 the embedding and the output matrix get q6_k, and rows that q6_k cannot hold get q8_0.
+Matrices are quantised; norms, biases, routers and position embeddings are not. With q4_0 and q4_1
+the token embedding and the output matrix become q6_k; rows that q6_k cannot hold become q8_0.
 """
 _IN = "an alias, a .gguf file, or hf:org/repo[:file]; of F32, F16 or BF16 weights"
-_REQUANTIZE = "take weights that are quantised already: the errors of both times add up"
+_REQUANTIZE = "accept weights that are quantised already; the errors of both add up"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -133,8 +133,8 @@ def _tell(
 
 
 def _document(size: int, formats: Mapping[str, "Stored"]) -> dict[str, Any]:
-    told = {name: asdict(stored) for name, stored in formats.items()}
-    return {"file_bytes": size, "formats": told}
+    sizes = {name: asdict(stored) for name, stored in formats.items()}
+    return {"file_bytes": size, "formats": sizes}
 
 
 def _table(
@@ -156,9 +156,9 @@ def _unfit(after: "QuantisedFile") -> Iterator[str]:
     """What did not become what it should have."""
     if not after.fallback_tensors:
         return
-    kept = sorted({after.tensors[name].format for name in after.fallback_tensors})
+    names = sorted({after.tensors[name].format for name in after.fallback_tensors})
     count = len(after.fallback_tensors)
     yield (
-        f"{count} tensor{' is' if count == 1 else 's are'} {' or '.join(kept)} instead: rows "
+        f"{count} tensor{' is' if count == 1 else 's are'} {' or '.join(names)} instead: rows "
         "that are no whole quant blocks of the format meant for them"
     )

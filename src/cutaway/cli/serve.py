@@ -1,4 +1,4 @@
-"""``cutaway serve``: the model for other programs, over HTTP, as OpenAI's API has it."""
+"""``cutaway serve``: an HTTP server with OpenAI's API, and the page."""
 
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -24,24 +24,25 @@ examples:
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{{"messages": [{{"role": "user", "content": "Hello"}}], "stream": true}}'
 
-OpenAI's clients need base_url="http://127.0.0.1:8000/v1" and any key. The sampling options are the
-defaults of requests that do not say. SIGTERM, or Ctrl-C, stops accepting at once, lets answers
-finish for --grace seconds, and then ends them; a second one ends them at once.
+OpenAI's clients need base_url="http://127.0.0.1:8000/v1" and any key; a browser shows the page at
+http://127.0.0.1:8000. Sampling and stopping options set the defaults of requests. SIGTERM or Ctrl-C
+stops accepting requests, lets running ones finish for --grace seconds, then ends them; a second
+signal ends them at once.
 """
-_HOST = "address to listen at; default 127.0.0.1, where only this machine can ask"
-_KEY_HELP = f"that clients must send; {_KEY} in the environment hides it from other users"
+_HOST = "address to listen on; default 127.0.0.1, which only this machine can reach"
+_KEY_HELP = f"key that clients must send; set {_KEY} instead to hide it from other users"
 _NAMES = (
-    ("--allow-host", "NAME", "a name that clients may call this server by; repeat for more"),
-    ("--cors", "ORIGIN", "an origin whose pages may ask, or *; repeat for more"),
-    ("--served-model-name", "NAME", "a name for the model in requests; repeat for more"),
+    ("--allow-host", "NAME", "accept this name in the Host header; repeat for more"),
+    ("--cors", "ORIGIN", "allow requests from pages of this origin, or *; repeat for more"),
+    ("--served-model-name", "NAME", "name of the model in requests; repeat for more"),
 )
-_LOG = "a line per request; default human"
+_LOG = "format of the log, one line per request; default human"
 _LIMITS = (
-    ("--max-running", int, "N", "texts that are written at once; default 64"),
-    ("--max-waiting", int, "N", "texts that may wait; further ones are refused; default 256"),
-    ("--max-body", int, "BYTES", "of a request; default 4194304"),
-    ("--grace", float, "S", "seconds that answers have to finish at the end; default 30"),
-    ("--keep-alive", float, "S", "seconds of silence after which a stream sends a comment; "
+    ("--max-running", int, "N", "sequences that run at once; default 64"),
+    ("--max-waiting", int, "N", "sequences that may wait; more are refused (429); default 256"),
+    ("--max-body", int, "BYTES", "maximum size of a request body; default 4194304"),
+    ("--grace", float, "S", "seconds that running requests have to finish on shutdown; default 30"),
+    ("--keep-alive", float, "S", "send a comment on a stream that is silent for S seconds; "
      "default 10"),
 )  # fmt: skip
 
@@ -49,9 +50,9 @@ _LIMITS = (
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway serve``."""
     parser.epilog = _EPILOG
-    group = parser.add_argument_group("who may ask")
+    group = parser.add_argument_group("network and access")
     group.add_argument("--host", default="127.0.0.1", help=_HOST)
-    group.add_argument("--port", type=int, default=8000, help="default 8000; 0 takes a free one")
+    group.add_argument("--port", type=int, default=8000, help="default 8000; 0 chooses a free port")
     group.add_argument("--api-key", metavar="KEY", help=_KEY_HELP)
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
@@ -60,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         limits.add_argument(flag, type=kind, metavar=metavar, help=text)
     log = parser.add_argument_group("log, on standard error")
     log.add_argument("--log", choices=("off", "human", "json"), default="human", help=_LOG)
-    log.add_argument("--log-prompts", action="store_true", help="with the prompts' text")
+    log.add_argument("--log-prompts", action="store_true", help="log the text of prompts, too")
     log.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
     parser.set_defaults(max_waiting=256)
     arguments.add_model_arguments(parser)
@@ -95,7 +96,7 @@ def run(args: Namespace) -> int:
     def ready() -> None:
         log.event("ready", url=url, models=service.names, context=service.room)
         if settings.api_key is None and not _is_local(host):
-            log.event("open", level=WARNING, message=f"everybody who reaches {url} may ask: "
+            log.event("open", level=WARNING, message=f"anyone who can reach {url} can use it: "
                       f"set --api-key or {_KEY}")  # fmt: skip
 
     def stop() -> None:
@@ -110,7 +111,7 @@ def run(args: Namespace) -> int:
 
 
 def _settings(args: Namespace) -> "Settings":
-    """What clients may do; a key in the environment is one that other users cannot see."""
+    """What clients may do; other users cannot see a key that is in the environment."""
     from cutaway.server.http.settings import Settings
 
     model = getattr(args, "model", DEFAULT_MODEL)

@@ -1,4 +1,4 @@
-"""``cutaway tokenize``: the tokens of a text. Reads the tokenizer only, not the weights."""
+"""``cutaway tokenize``: the tokens of a text. Reads the tokenizer, not the weights."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -22,12 +22,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-m",
         "--model",
         metavar="NAME|PATH",
-        help="whose tokenizer: an alias, a .gguf "
-        "file, a folder, or hf:org/repo[:file]; default smollm2",
+        help="the model: an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
     )
     parser.add_argument(
         "--special", action="store_true",
-        help="read special tokens such as <|im_start|> as tokens, not as text",
+        help="parse special tokens such as <|im_start|>",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 

@@ -1,6 +1,6 @@
 """Paragraphs and tables on standard output, as wide and as plain as it needs them.
 
-Knows the terminal's width and which columns are words. Refuses to know what is said, and what a
+Knows the terminal's width and which columns are words. Refuses to know their content, and what a
 terminal can show (``drawing.py``).
 """
 

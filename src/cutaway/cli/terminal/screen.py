@@ -62,7 +62,7 @@ class Screen:
     def pressed(self) -> list[str]:
         """Wait for keys and name them; none where the size changed.
 
-        Raises EOFError where nobody can type any more.
+        Raises EOFError at the end of the input.
         """
         stdin = sys.stdin.fileno()
         ready, _, _ = select.select([stdin, self._wake], [], [])

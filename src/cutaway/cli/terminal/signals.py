@@ -1,4 +1,4 @@
-"""Handlers of signals for as long as a block runs, and the one that leaves in good order.
+"""Signal handlers for the duration of a block, and the one that exits with clean-up.
 
 Knows the signal module. Refuses to know what is tidied up.
 """

@@ -1,4 +1,4 @@
-"""``cutaway trace VERB``: what can be done with a run on record.
+"""``cutaway trace VERB``: what can be done with a recorded run.
 
 Knows the names of the verbs. Refuses to know what a verb does: its module, which has
 ``add_arguments(parser)`` and ``run(args) -> int``, is imported when it is chosen.
@@ -12,13 +12,13 @@ from cutaway.errors import InputError
 
 VERBS = {
     "play": "show it step by step, in the terminal or as a page",
-    "why": "say why the text ended, and why not before",
-    "diff": "compare two: where they part, and whether they meet again",
-    "export": "write its probabilities as OpenAI logprobs or CSV",
-    "replay": "run it again and check that every bit is the same",
-    "logits": "write the full logits of every step, checked against the record",
-    "rescore": "read its tokens under another model or other settings",
-    "branch": "put another token at one step and go on from there",
+    "why": "explain why the text ended, and why not earlier",
+    "diff": "compare two: where they diverge, and whether they rejoin",
+    "export": "print its probabilities as OpenAI logprobs or CSV",
+    "replay": "run it again, and check that every bit is the same",
+    "logits": "compute the full logits of every step again, into a file",
+    "rescore": "score its tokens under another model or other settings",
+    "branch": "change one token, and continue from there",
 }
 """Verb -> help; its module is cutaway.cli.trace.VERB."""
 
@@ -30,7 +30,7 @@ examples:
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
   cutaway trace diff run.jsonl fork.jsonl
 
-play, why, diff and export need the file alone, the others the model too.
+play, why, diff and export need only the file; the others also need the model.
 'cutaway trace VERB --help' explains a verb.
 """
 

@@ -1,4 +1,4 @@
-"""``cutaway trace branch``: another token at one step, and what becomes of the text."""
+"""``cutaway trace branch``: change one token of a recorded run, and continue from there."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
@@ -12,8 +12,8 @@ examples:
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
   cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
 
-A word that follows another has its space in front. Each position keeps the luck that it had;
---luck fresh takes another seed. The new trace names the old one as its parent.
+A word that follows another begins with a space. Each position keeps its luck (the random numbers
+of the recorded run); --luck fresh takes another seed. A new trace names the old one as its parent.
 """
 
 
@@ -22,22 +22,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
     parser.add_argument(
-        "--at", type=int, required=True, metavar="STEP", help="where; the first step is 0"
+        "--at", type=int, required=True, metavar="STEP", help="the step to change, from 0"
     )
     token = parser.add_mutually_exclusive_group(required=True)
-    token.add_argument("--token", metavar="TEXT", help="exactly one token's text")
-    token.add_argument("--id", type=int, metavar="N", help="the token's id")
+    token.add_argument("--token", metavar="TEXT", help="the new token, as text")
+    token.add_argument("--id", type=int, metavar="N", help="the new token, as an id")
     parser.add_argument(
-        "--luck", choices=("same", "fresh"), default="same", help="of the tokens after it"
+        "--luck",
+        choices=("same", "fresh"),
+        default="same",
+        help="luck of the tokens after it",
     )
-    parser.add_argument("--seed", type=int, default=SUPPRESS, metavar="S", help="of the fresh luck")
+    parser.add_argument("--seed", type=int, default=SUPPRESS, metavar="S", help="with --luck fresh")
     parser.add_argument(
         "--max-tokens", type=int, default=SUPPRESS, metavar="N",
-        help="of the whole answer, the part before the fork included; default: as recorded",
+        help="maximum tokens, those before the branch included; default: as recorded",
     )  # fmt: skip
-    parser.add_argument(
-        "--trace", default=SUPPRESS, metavar="OUT", help="write a trace of the fork"
-    )
+    parser.add_argument("--trace", default=SUPPRESS, metavar="OUT", help="record the branch in OUT")
     arguments.add_model_arguments(parser)
     arguments.add_output_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")

@@ -1,4 +1,4 @@
-"""``cutaway trace diff``: two runs on record, from the files alone."""
+"""``cutaway trace diff``: two recorded runs, compared from their files."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -28,14 +28,14 @@ measures what follows the first token in which B differs (the mistake; A is the 
 """
 
 _VALUE = 40  # cells of a setting's value
-_TEXT = 50  # of a stretch of text
+_TEXT = 50  # cells of a common run of tokens
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace diff``."""
     parser.epilog = _EPILOG
     parser.add_argument("a", metavar="A", help="a trace")
-    parser.add_argument("b", metavar="B", help="another, or a fork of it")
+    parser.add_argument("b", metavar="B", help="another trace, or a branch of A")
     arguments.add_model_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -83,8 +83,8 @@ def _cost(cost: Cost) -> str:
 
 
 def _change(change: Change) -> str:
-    told = chain_label if change.name == "chain" else str
-    a, b = (clip(told(value), _VALUE) for value in (change.a, change.b))
+    shown = chain_label if change.name == "chain" else str
+    a, b = (clip(shown(value), _VALUE) for value in (change.a, change.b))
     return f"  {change.name:<20} {a:<{_VALUE}}  {b}".rstrip()
 
 

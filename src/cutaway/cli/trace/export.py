@@ -1,4 +1,4 @@
-"""``cutaway trace export``: a run on record in the forms that other programs read."""
+"""``cutaway trace export``: a recorded run in formats that other programs read."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -12,8 +12,8 @@ examples:
   cutaway trace export run.jsonl --format openai --when after
   cutaway trace export run.jsonl --format csv > run.csv
 
-openai is the "logprobs" object of a chat completion. "before" takes the probabilities of the
-model's own logits, "after" those among the survivors of the chain; csv has both, in UTF-8.
+openai is the "logprobs" object of a chat completion: with --when before, of the model's own logits,
+with --when after, among the survivors of the sampling chain. csv has both, in UTF-8.
 """
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a trace")
     parser.add_argument("--format", choices=("openai", "csv"), required=True)
     parser.add_argument(
-        "--when", choices=("before", "after"), help="before (the default) or after the chain"
+        "--when", choices=("before", "after"), help="before (default) or after the sampling chain"
     )
 
 

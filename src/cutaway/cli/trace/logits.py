@@ -1,4 +1,4 @@
-"""``cutaway trace logits``: full logits, computed again and held against the record."""
+"""``cutaway trace logits``: full logits, computed again and checked against the record."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -13,9 +13,9 @@ examples:
   cutaway trace logits run.jsonl --out run.npy
   python -c "import numpy; print(numpy.load('run.npy').shape)"
 
-A trace keeps the hash of each step's logits and not the 49,152 numbers: they follow from the
-tokens. Here they are computed again; a row whose hash is another is an error. The file is NumPy's
-(.npy): float32, a row per step, as the model gave them, before temperature and filters.
+A trace records a hash of each step's logits, not the logits: they follow from the tokens. Here they
+are computed again; a row with another hash is an error. The file is a NumPy array (.npy) of float32
+[steps, vocabulary], before temperature and filters.
 """
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace logits``."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
-    parser.add_argument("--out", metavar="OUT.npy", required=True, help="where the logits go")
+    parser.add_argument("--out", metavar="OUT.npy", required=True, help="the file to write")
     arguments.add_model_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 

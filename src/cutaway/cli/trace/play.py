@@ -1,7 +1,6 @@
-"""``cutaway trace play``: a run on record, step by step. Reads the file alone, no model.
+"""``cutaway trace play``: a recorded run, step by step. Reads the file and no model.
 
-Knows when a terminal can be used and when lines or JSON are wanted. Refuses to know how a step
-is drawn.
+Knows when to use the terminal and when to print lines or JSON. Refuses to know how a step is drawn.
 """
 
 import shutil
@@ -18,13 +17,13 @@ from cutaway.trace import Trace, step_view, to_html
 
 _EPILOG = """
 examples:
-  cutaway trace play run.jsonl               keys step through it; ? lists them
+  cutaway trace play run.jsonl               interactive; ? lists the keys
   cutaway trace play run.jsonl --static      a line per step
   cutaway trace play run.jsonl --step 12 --static
   cutaway trace play run.jsonl --json        one JSON document per step
   cutaway trace play run.jsonl --html run.html
 
-A run that was cut short plays too, as far as it went.
+A trace that was cut short is shown as far as it goes.
 """
 
 
@@ -32,11 +31,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace play``."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
-    parser.add_argument("--step", type=int, metavar="N", help="this step, counted from 0")
+    parser.add_argument("--step", type=int, metavar="N", help="begin at, or print, step N, from 0")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--static", action="store_true", help="print lines, as without a terminal")
+    how.add_argument("--static", action="store_true", help="print lines, even on a terminal")
     how.add_argument("--json", action="store_true", help="print a JSON document per step")
-    how.add_argument("--html", metavar="OUT", help="write a page that opens from disk")
+    how.add_argument("--html", metavar="OUT", help="write the run as one HTML page")
 
 
 def run(args: Namespace) -> int:

@@ -77,7 +77,7 @@ def header(view: StepView, last: int) -> Line:
 
 
 def columns(cells: int) -> Line:
-    """The names of what stands in the lines of candidates."""
+    """The header of the table of candidates."""
     bar = _bar_cells(cells)
     text = f"    {fit('token', _NAME)} {fit('', bar)}{'model':>8} → {'final':<8}"
     return [(f"{text} {'logit':>7}  {'luck':>5}  rank  removed by", DIM)]
@@ -117,7 +117,7 @@ def _fate(view: CandidateView) -> str:
 
 
 def stages(style: Style, view: StepView) -> list[Line]:
-    """The chain: a line per stage, and whom it removed."""
+    """The sampling chain: one line per stage, with the tokens it removed."""
     label = max((len(stage.label) for stage in view.stages), default=0)
     lines: list[Line] = []
     for stage in view.stages:

@@ -177,7 +177,7 @@ def _plain(trace: Trace, style: Style, token_id: int, cells: int) -> str:
 
 
 def _wrap(widths: list[int], cells: int) -> list[range]:
-    """Which tokens stand on each row."""
+    """Which tokens are on each row."""
     rows, start, used = [], 0, 0
     for i, wide in enumerate(widths):
         if used + wide > cells and i > start:

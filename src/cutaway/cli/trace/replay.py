@@ -15,10 +15,10 @@ examples:
   cutaway trace replay run.jsonl -m model.gguf --threads 1
   cutaway trace replay run.jsonl.gz --speculate ngram --json
 
-Each step's token, what the sampler drew, the hash of its logits and the chained fingerprint are
-held against the record, then the end; the first difference ends the replay. Threads, instruction
-set (CUTAWAY_ISA), caches and speculation change no bit. A model NAME+q8_0 on record was loaded
-with --quantize q8_0, and is again. Exit code 0: the same; 1: something differs.
+Each step's token, the token drawn, the hash of its logits and the chained fingerprint are compared
+with the record, then the end of the text; the replay stops at the first difference. Threads,
+instruction set (CUTAWAY_ISA), caches and speculative decoding change no bit. If the record names
+the model NAME+q8_0, give --quantize q8_0. Exit code 0: the same; 1: something differs.
 """
 
 
@@ -28,8 +28,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a trace")
     arguments.add_model_arguments(parser)
     parser.add_argument(
-        "--anyway", action="store_true", help="even where the model, the backend or the chain "
-        "is not the one on record",
+        "--anyway", action="store_true", help="replay even if the model, the backend or the "
+        "sampling chain is not the recorded one",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")

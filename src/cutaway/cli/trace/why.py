@@ -1,4 +1,4 @@
-"""``cutaway trace why``: which condition ended a text, and what kept it from ending before."""
+"""``cutaway trace why``: which condition ended a text, and why it did not end earlier."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -13,7 +13,7 @@ _EPILOG = """
 examples:
   cutaway trace why run.jsonl
   cutaway trace why run.jsonl --closest 20
-  cutaway trace why run.jsonl --json          every step, and what it has on record
+  cutaway trace why run.jsonl --json          every step
 """
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a trace")
     parser.add_argument(
         "--closest", type=int, default=CLOSEST, metavar="N",
-        help=f"how many of the likeliest steps to name, {CLOSEST} by default",
+        help=f"list the N steps at which an end was likeliest; default {CLOSEST}",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
 

@@ -1,0 +1,23 @@
+"""What ``cutaway generate --input`` wrote: records, and what of them must not change."""
+
+import json
+import sys
+
+PYTHON = [sys.executable, "-m", "cutaway", "generate"]
+
+
+def records(path):
+    if not path.exists():
+        return None
+    text = path.read_text()
+    assert text == "" or text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def by_line(found):
+    assert len({record["line"] for record in found}) == len(found)
+    return {record["line"]: record for record in found}
+
+
+def essence(document):
+    return [document[k] for k in ("text", "token_ids", "seed", "fingerprint", "finish_reason")]
