@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.cli.terminal.drawing import Style, fit, width
-from cutaway.cli.terminal.screen import keys_of
+from cutaway.cli.terminal.screen import Screen, keys_of
 from cutaway.cli.trace.play_screen import Player, frame
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 
@@ -108,6 +108,12 @@ def test_no_escapes_where_there_is_no_colour():
     assert set(re.findall(r"\x1b\[([\d;]*)m", text)) <= {"", "1", "2", "7"}
     colourful = Style(ansi=True, colour=True, unicode=True)
     assert "\x1b[38;5;" in "\n".join(frame(Player(made_text(1, 2)), 80, 24, colourful))
+
+
+def test_nothing_is_erased_behind_a_line_that_fills_the_screen(capsys):
+    """The cursor stays on the last cell there, and erasing would take that cell."""
+    Screen(0).draw(["abc", "def"])
+    assert capsys.readouterr().out == "\x1b[H\x1b[Kabc\r\n\x1b[Jdef"
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,9 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines from the top, and nothing else; each must fit."""
-        rows = "\r\n".join(f"{line}\x1b[K" for line in lines)
-        sys.stdout.write(f"\x1b[H{rows}\x1b[J")
+        # Erased before it is written: behind a line of full width the cursor is on its last cell.
+        rows = "".join(f"\x1b[K{line}\r\n" for line in lines[:-1])
+        sys.stdout.write(f"\x1b[H{rows}\x1b[J{lines[-1]}")
         sys.stdout.flush()
 
     def pressed(self) -> list[str]:
