@@ -28,6 +28,7 @@ Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row&
   if (row.observe) observer.emplace(k, logits, row, c);
   const double log_sum = logprob ? c.log_sum() : 0;
   for (const Stage& stage : row.chain->stages) {
+    if (observer) observer->before_stage(stage, c);
     c.apply(stage, row, observer ? observer->report() : nullptr);
     if (c.size() == 0) return failed(Drawn::Status::kNothingAllowed);
     if (!c.in_range()) return failed(Drawn::Status::kOutOfRange);

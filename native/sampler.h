@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,18 +14,34 @@
 
 namespace cutaway {
 
+class Candidates;
+struct Stage;
+struct Row;
+struct StageReport;
+
+struct StageKind {
+  const char* name;
+  void (*apply)(Candidates& c, const Stage& stage, const Row& row, StageReport* report);
+  bool heats = false;  // the temperature: what is done to logits before it, and what after
+};
+
+// By its name in sampling/stages.py. Throws std::invalid_argument where there is none.
+const StageKind* stage_kind(const char* name);
+
 struct Stage {
-  enum class Kind { kBias, kPenalties, kConstraint, kTemperature, kTopK, kTopP, kMinP } kind;
-  std::vector<std::pair<int64_t, float>> bias;      // token id, what is added
-  float repetition = 1, presence = 0, frequency = 0;  // penalties
-  double value = 0;  // the temperature (a float32), k, p, or the logarithm of min_p's p
+  const StageKind* kind;
+  std::vector<double> numbers;                  // see sampler_stages.cpp
+  std::vector<std::pair<int64_t, float>> bias;  // token id, what is added
+  std::vector<int64_t> ids;                     // breakers
 };
 
 // What a sequence asks of every step.
 struct Chain {
   bool greedy = false;
   std::vector<Stage> stages;
-  std::vector<int64_t> prompt;  // its distinct ids, where the chain has penalties
+  bool history = false;             // some stage looks at the text so far
+  std::vector<int64_t> prompt;      // where one does
+  std::vector<int64_t> prompt_ids;  // its distinct ids, ascending
 };
 
 // What to note of a row beside its token. sampling/observe.py says more.
@@ -39,7 +56,7 @@ struct Row {
   const Chain* chain;
   uint64_t seed;
   uint32_t position;
-  std::vector<int64_t> output;  // ids, where the chain has penalties
+  std::vector<int64_t> output;  // ids, where the chain looks at them
   std::optional<Observe> observe;
   std::optional<uint32_t> forced;  // the token, where it is given; below vocab
   std::vector<uint32_t> mask;      // a bit per token id, set where it is allowed; empty: all are

@@ -49,26 +49,29 @@ double Candidates::mass() {
   return mass_;
 }
 
-double Candidates::entropy() {
+std::pair<double, double> Candidates::mass_and_depth() {
   double deep;
   mass_ = k_.exp_sum_deep(z_, n_, top_, &deep);
-  return exact_log(mass_) + deep / mass_;
+  return {mass_, deep};
+}
+
+double Candidates::entropy() {
+  const auto [mass, deep] = mass_and_depth();
+  return exact_log(mass) + deep / mass;
+}
+
+std::vector<double> Candidates::weights() {
+  std::vector<double> out(n_);
+  k_.exp_each(z_, n_, top_, out.data());
+  return out;
 }
 
 void Candidates::apply(const Stage& stage, const Row& row, StageReport* report) {
-  switch (stage.kind) {
-    case Stage::Kind::kBias: bias(stage); break;
-    case Stage::Kind::kPenalties: penalties(stage, row); break;
-    case Stage::Kind::kConstraint: constraint(row, report); break;
-    case Stage::Kind::kTemperature: temperature((float)stage.value); break;
-    case Stage::Kind::kTopK: top_k(stage.value, report); break;
-    case Stage::Kind::kTopP: top_p(stage.value, report); break;
-    case Stage::Kind::kMinP: min_p(stage.value, report); break;
-  }
-  if (report) report->survivors = n_, report->log_sum = log_sum();
+  stage.kind->apply(*this, stage, row, report);
+  if (report && n_) report->survivors = n_, report->log_sum = log_sum();
 }
 
-// -- stages that change logits ----------------------------------------------------------------------
+// -- logits that change -----------------------------------------------------------------------------
 
 float* Candidates::own() {
   if (z_ != s_.logits.data()) memcpy(s_.logits.data(), z_, n_ * sizeof(float));
@@ -90,36 +93,12 @@ float* Candidates::at(int64_t id) {
   return index < n_ ? s_.logits.data() + index : nullptr;
 }
 
-void Candidates::bias(const Stage& stage) {
-  own();
-  double most = 0;
-  for (const auto& [id, by] : stage.bias) {
-    if (float* z = at(id)) *z += by;
-    most = std::max(most, fabs((double)by));
-  }
-  magnitude_ += most;
+void Candidates::changed(double factor, double more) {
+  magnitude_ = magnitude_ * factor + more;
   top_ = k_.max_of(z_, n_);
 }
 
-void Candidates::penalties(const Stage& stage, const Row& row) {
-  own();
-  const auto known = [&](int64_t id) { return id >= 0 && (size_t)id < vocab_; };
-  for (int64_t id : row.output) if (known(id)) s_.counts[(size_t)id]++;
-  for (int64_t id : row.chain->prompt)
-    if (known(id) && !s_.counts[(size_t)id])
-      if (float* z = at(id)) *z = penalised(stage, *z, 0);
-  for (int64_t id : row.output) {
-    if (!known(id) || !s_.counts[(size_t)id]) continue;
-    if (float* z = at(id)) *z = penalised(stage, *z, s_.counts[(size_t)id]);
-    s_.counts[(size_t)id] = 0;
-  }
-  const double factor = stage.repetition, times = (double)row.output.size();
-  magnitude_ = magnitude_ * std::max(factor, 1 / factor) + fabs((double)stage.presence) +
-               fabs((double)stage.frequency) * times;
-  top_ = k_.max_of(z_, n_);
-}
-
-void Candidates::temperature(float by) {
+void Candidates::divide(float by) {
   k_.divide(z_, by, (int)n_, s_.logits.data());
   z_ = s_.logits.data();
   top_ /= by;
@@ -206,26 +185,6 @@ bool Candidates::cut_at(double low, double high, float least, double width, uint
   return false;
 }
 
-// The tokens whose bits are set in the mask.
-void Candidates::constraint(const Row& row, StageReport* report) {
-  if (row.mask.empty()) return;
-  uint32_t* index = s_.index.data();
-  size_t m = 0;
-  if (all_) {
-    for (size_t w = 0; w < row.mask.size(); w++)
-      for (uint32_t bits = row.mask[w]; bits; bits &= bits - 1)
-        index[m++] = (uint32_t)(32 * w) + (uint32_t)__builtin_ctz(bits);
-    while (m && index[m - 1] >= n_) m--;  // bits beyond the vocabulary
-  } else {
-    for (size_t i = 0; i < n_; i++) {
-      index[m] = (uint32_t)i;
-      m += row.mask[s_.ids[i] / 32] >> (s_.ids[i] % 32) & 1;
-    }
-  }
-  keep(m, report);
-  find_top();
-}
-
 // After a filter that may have removed the highest logit.
 void Candidates::find_top() {
   if (n_ == 0) return;
@@ -233,10 +192,10 @@ void Candidates::find_top() {
   if (top != top_) top_ = top, mass_ = -1;
 }
 
-void Candidates::min_p(double log_p, StageReport* report) {
+void Candidates::keep_within(double depth, StageReport* report) {
   const double top = top_;
-  const auto in = [&](float z) { return (double)z - top >= log_p; };
-  float least = (float)(top + log_p);  // in() is monotone: find the very first float
+  const auto in = [&](float z) { return (double)z - top >= depth; };
+  float least = (float)(top + depth);  // in() is monotone: find the very first float
   while (in(least)) least = nextafterf(least, -kInfinity);
   while (!in(least)) least = nextafterf(least, kInfinity);
   keep(k_.collect(z_, n_, least, s_.index.data()), report);

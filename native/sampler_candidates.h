@@ -1,7 +1,7 @@
 // Who is still in, on the way from a row of logits to a token.
 //
-// Knows what each stage keeps, who is likeliest and who is luckiest. Refuses to know rows beside this
-// one, and what is noted of it.
+// Knows who is likeliest, who is luckiest, and what it means to keep some. Refuses to know which stages
+// there are, rows beside this one, and what is noted of it.
 #pragma once
 #include <vector>
 
@@ -9,14 +9,6 @@
 #include "sampler_math.h"
 
 namespace cutaway {
-
-// A logit after penalties, of a token that was seen, `times` of them in the output.
-inline float penalised(const Stage& stage, float z, int32_t times) {
-  z = z > 0 ? z / stage.repetition : z * stage.repetition;
-  if (times == 0) return z;
-  z -= stage.presence;
-  return z - stage.frequency * (float)times;
-}
 
 // Kept from row to row, so that a step allocates nothing.
 struct Scratch {
@@ -36,6 +28,8 @@ class Candidates {
   Candidates(const Kernels& k, Scratch& s, const float* logits, size_t n, const RowStats& stats);
 
   size_t size() const { return n_; }
+  size_t vocab() const { return vocab_; }
+  float logit(size_t index) const { return z_[index]; }
   uint32_t id(size_t index) const { return all_ ? (uint32_t)index : s_.ids[index]; }
   size_t find(int64_t id) const;  // its index; size() where it is not in
   bool in_range() const;  // whether float32 held all that the stages have made so far
@@ -51,20 +45,53 @@ class Candidates {
   // The likeliest of those who are in, best first.
   std::vector<Likely> likeliest(size_t count);
 
- private:
-  double mass();
+ // -- for the stages ------------------------------------------------------------------------------
+
+  // Logits that may be written; call changed() afterwards.
   float* own();
-  float* at(int64_t id);
-  void bias(const Stage& stage);
-  void penalties(const Stage& stage, const Row& row);
-  void constraint(const Row& row, StageReport* report);
-  void temperature(float by);
-  uint64_t* best(const float* z, size_t n, size_t k);
+  float* at(int64_t id);  // of one that is in, after own(); else null
+  // No logit is now larger than before times `factor`, plus `more`, in magnitude.
+  void changed(double factor, double more);
+  std::vector<int32_t>& counts() { return s_.counts; }  // (vocab): zero, and to be left so
+  void divide(float by);
   void top_k(double k, StageReport* report);
   void top_p(double p, StageReport* report);
+  // Those whose logit is at least the highest plus `depth`, which is 0 or less.
+  void keep_within(double depth, StageReport* report);
+  // Those of whom in(index) holds; none may be left.
+  template <typename In> void keep_if(In in, StageReport* report) {
+    size_t m = 0;
+    for (size_t i = 0; i < n_; i++) {
+      s_.index[m] = (uint32_t)i;
+      m += (bool)in(i);
+    }
+    keep_these(m, report);
+  }
+  uint32_t* index() { return s_.index.data(); }
+  // The m at index(), ascending, which need not be the best.
+  void keep_these(size_t m, StageReport* report) { keep(m, report), find_top(); }
+  double mass();  // Σ exp(logit - highest)
+  // mass(), and Σ exp(logit - highest) · (highest - logit).
+  std::pair<double, double> mass_and_depth();
+  std::vector<double> weights();  // exp(logit - highest)
+  // fixed_math.ordered_sum of what f makes of the logits.
+  template <typename F> double ordered_sum(F f) const {
+    double lanes[16] = {0};
+    size_t i = 0;
+    for (; i + 16 <= n_; i += 16)
+      for (size_t j = 0; j < 16; j++) lanes[j] = lanes[j] + f((double)z_[i + j]);
+    for (size_t j = 0; i + j < n_; j++) lanes[j] = lanes[j] + f((double)z_[i + j]);
+    for (size_t n = 8; n > 0; n /= 2)
+      for (size_t j = 0; j < n; j++) lanes[j] = lanes[j] + lanes[j + n];
+    return lanes[0];
+  }
+  uint64_t key(size_t index) const { return key_of(z_[index], index); }  // ascending: best first
+  uint64_t last_of(size_t k) { return best(z_, n_, k)[k - 1]; }          // the key of the k-th best
+
+ private:
+  uint64_t* best(const float* z, size_t n, size_t k);
   bool cut(double p, double low, double high, uint64_t* last);
   bool cut_at(double low, double high, float least, double width, uint64_t* last);
-  void min_p(double log_p, StageReport* report);
   void keep_to(uint64_t last, StageReport* report);
   void keep(size_t m, StageReport* report);
   void find_top();

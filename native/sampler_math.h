@@ -35,6 +35,18 @@ inline double exact_log(double x) {
   return e * 6.93147180369123816490e-01 + (e * 1.90821492927058770002e-10 + 2.0 * s * y);
 }
 
+// luck.coin: the first word of Philox4x32-10 for the counter (0, position, 0, 2), as a number in (0, 1).
+inline double coin(uint64_t seed, uint32_t position) {
+  uint32_t c[4] = {0, position, 0, 2};
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+  for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    const uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];
+    const uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c[3] ^ k1, (uint32_t)p0};
+    memcpy(c, next, sizeof c);
+  }
+  return (c[0] + 0.5) * 0x1p-32;
+}
+
 // luck.gumbel
 inline double gumbel(uint32_t word) { return -exact_log(-exact_log((word + 0.5) * 0x1p-32)); }
 

@@ -32,11 +32,20 @@ std::vector<int64_t> ids_of(nb::sequence list) {
   return ids;
 }
 
-Stage& add(Chain& chain, Stage::Kind kind, double value = 0) {
-  chain.stages.emplace_back();
-  chain.stages.back().kind = kind;
-  chain.stages.back().value = value;
-  return chain.stages.back();
+void add_stage(Chain& chain, const std::string& name, nb::sequence numbers, nb::dict bias, nb::sequence ids) {
+  Stage stage{stage_kind(name.c_str()), {}, {}, ids_of(ids)};
+  for (nb::handle number : numbers) stage.numbers.push_back(nb::cast<double>(number));
+  for (auto [id, by] : bias) stage.bias.emplace_back(nb::cast<int64_t>(id), (float)nb::cast<double>(by));
+  chain.stages.push_back(std::move(stage));
+}
+
+// For the stages that look at the text so far.
+void set_prompt(Chain& chain, nb::sequence prompt) {
+  chain.history = true;
+  chain.prompt = ids_of(prompt);
+  chain.prompt_ids = chain.prompt;
+  std::sort(chain.prompt_ids.begin(), chain.prompt_ids.end());
+  chain.prompt_ids.erase(std::unique(chain.prompt_ids.begin(), chain.prompt_ids.end()), chain.prompt_ids.end());
 }
 
 uint32_t id_of(nb::handle item, size_t vocab) {
@@ -175,28 +184,11 @@ nb::list read_rows(Logits logits, Ids next, size_t top, const std::string& tier,
 }  // namespace
 
 void bind_sampler(nb::module_& m) {
-  using Kind = Stage::Kind;
   nb::class_<Chain>(m, "Chain")
       .def("__init__", [](Chain* self, bool greedy) { (new (self) Chain())->greedy = greedy; }, "greedy"_a)
-      .def("logit_bias", [](Chain& c, nb::dict bias) {
-        Stage& stage = add(c, Kind::kBias);
-        for (auto [id, by] : bias) stage.bias.emplace_back(nb::cast<int64_t>(id), (float)nb::cast<double>(by));
-      })
-      .def("penalties", [](Chain& c, double repetition, double presence, double frequency, nb::sequence prompt) {
-        Stage& stage = add(c, Kind::kPenalties);
-        stage.repetition = (float)repetition, stage.presence = (float)presence, stage.frequency = (float)frequency;
-        c.prompt = ids_of(prompt);
-        std::sort(c.prompt.begin(), c.prompt.end());
-        c.prompt.erase(std::unique(c.prompt.begin(), c.prompt.end()), c.prompt.end());
-      }, "repetition"_a, "presence"_a, "frequency"_a, "prompt"_a)
-      .def("constraint", [](Chain& c) { add(c, Kind::kConstraint); })
-      .def("temperature", [](Chain& c, double by) { add(c, Kind::kTemperature, (double)(float)by); })
-      .def("top_k", [](Chain& c, double k) { add(c, Kind::kTopK, k); })
-      .def("top_p", [](Chain& c, double p) { add(c, Kind::kTopP, p); })
-      .def("min_p", [](Chain& c, double log_p) { add(c, Kind::kMinP, log_p); })
-      .def_prop_ro("wants_output", [](const Chain& c) {
-        return std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& s) { return s.kind == Kind::kPenalties; });
-      });
+      .def("add", &add_stage, "name"_a, "numbers"_a, "bias"_a, "ids"_a)
+      .def("set_prompt", &set_prompt, "prompt"_a)
+      .def_ro("history", &Chain::history);
   m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
         "(status, token id, sampled id, survivors, logprob, hash of the logits, observation or None) per row;\n"
         "status 1: not finite, 2: ask the twin, 3: the constraint left no token.");

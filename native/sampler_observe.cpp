@@ -1,5 +1,7 @@
 #include "sampler_observe.h"
 
+#include <math.h>
+
 #include <algorithm>
 
 namespace cutaway {
@@ -10,7 +12,8 @@ Observer::Observer(const Kernels& k, const float* logits, const Row& row, Candid
   seen_.entropy = c.entropy();
   seen_.log_sum = c.log_sum();
   k.logit_histogram(logits, vocab_, c.highest(), seen_.logit_histogram.data());
-  for (const auto& [id, logprob] : c.likeliest(row.observe->top)) seen_.candidates.push_back({id});
+  for (const auto& [id, logprob] : c.likeliest(row.observe->top))
+    seen_.candidates.push_back({id, logits[id], logits[id]});
   top_ = seen_.candidates.size();
   if (row.forced) follow(*row.forced);
   for (uint32_t id : row.observe->track) follow(id);
@@ -19,42 +22,41 @@ Observer::Observer(const Kernels& k, const float* logits, const Row& row, Candid
 Candidate& Observer::follow(uint32_t id) {
   auto& all = seen_.candidates;
   const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& it) { return it.id == id; });
-  return found != all.end() ? *found : all.emplace_back(Candidate{id});
+  return found != all.end() ? *found : all.emplace_back(Candidate{id, logits_[id], logits_[id]});
+}
+
+// Until the end a candidate's `delta` is its logit, as the stages before the temperature made it.
+void Observer::before_stage(const Stage& stage, const Candidates& c) {
+  if (!stage.kind->heats || heated_) return;
+  heated_ = true;
+  if (stage_ == 0) return;  // it was given the row as it is
+  cold_.reserve(c.size());
+  for (size_t i = 0; i < c.size(); i++) cold_.emplace_back(c.id(i), c.logit(i));
 }
 
 void Observer::after_stage(const Candidates& c) {
-  for (Candidate& it : seen_.candidates)
-    if (!it.removed_by && c.find(it.id) == c.size()) it.removed_by = stage_;
+  for (Candidate& it : seen_.candidates) {
+    if (it.removed_by) continue;
+    const size_t at = c.find(it.id);
+    if (at == c.size()) it.removed_by = stage_;
+    else if (!heated_) it.delta = c.logit(at);
+  }
   stage_++;
 }
 
 // The token's place is after the likeliest. If it has not been followed so far it was drawn, so it
 // has survived every stage.
-void Observer::place(uint32_t token) {
+void Observer::place(uint32_t token, const Candidates& c) {
   auto& all = seen_.candidates;
+  const size_t known = all.size();
   const auto at = &follow(token) - all.data();
+  if (all.size() > known) {
+    const auto cold = std::lower_bound(cold_.begin(), cold_.end(), std::pair{token, -INFINITY});
+    if (cold != cold_.end()) all[known].delta = cold->second;
+    else if (!heated_) all[known].delta = c.logit(c.find(token));
+  }
   const auto top = (ptrdiff_t)top_;
   if (at > top) std::rotate(all.begin() + top, all.begin() + at, all.begin() + at + 1);
-}
-
-// What the stages made of one logit, up to the temperature or the one that removed it.
-float Observer::delta(const Candidate& it) const {
-  const auto& stages = row_.chain->stages;
-  const auto& prompt = row_.chain->prompt;
-  float z = it.logit;
-  for (size_t n = 0; n < it.removed_by.value_or(stages.size()); n++) {
-    const Stage& stage = stages[n];
-    if (stage.kind == Stage::Kind::kTemperature) break;
-    if (stage.kind == Stage::Kind::kBias)
-      for (const auto& [id, by] : stage.bias)
-        if (id == it.id) z += by;
-    if (stage.kind == Stage::Kind::kPenalties) {
-      const auto times = std::count(row_.output.begin(), row_.output.end(), (int64_t)it.id);
-      if (times || std::binary_search(prompt.begin(), prompt.end(), (int64_t)it.id))
-        z = penalised(stage, z, (int32_t)times);
-    }
-  }
-  return z - it.logit;
 }
 
 void Observer::luck() {
@@ -66,13 +68,12 @@ void Observer::luck() {
 }
 
 Observation Observer::finish(uint32_t token, Candidates& c) {
-  place(token);
+  place(token, c);
   seen_.final_log_sum = c.log_sum();
   if (row_.observe->after_chain) seen_.after_chain = c.likeliest(row_.observe->top);
   size_t n = 0;
   for (Candidate& it : seen_.candidates) {
-    it.logit = logits_[it.id];
-    it.delta = delta(it);
+    it.delta = it.delta - it.logit;
     it.rank = n++ < top_ ? n : k_.rank_of(logits_, vocab_, it.id);
     if (!it.removed_by) it.final_logprob = c.logprob(c.find(it.id));
     if (it.id == token) seen_.rank = it.rank;

@@ -13,22 +13,24 @@ class Observer {
 
   // Where the next stage writes its report; null where nobody asked for the ledger.
   StageReport* report() { return row_.observe->stages ? &seen_.stages.emplace_back() : nullptr; }
+  void before_stage(const Stage& stage, const Candidates& c);
   void after_stage(const Candidates& c);
   // c: the survivors. token: what the row was turned into.
   Observation finish(uint32_t token, Candidates& c);
 
  private:
   Candidate& follow(uint32_t id);
-  void place(uint32_t token);
-  float delta(const Candidate& it) const;
+  void place(uint32_t token, const Candidates& c);
   void luck();
 
   const Kernels& k_;
   const float* const logits_;
   const size_t vocab_;
   const Row& row_;
-  size_t stage_ = 0;  // how many stages have been applied
-  size_t top_ = 0;    // the first so many candidates are the likeliest
+  size_t stage_ = 0;    // how many stages have been applied
+  bool heated_ = false;  // the temperature is among them
+  std::vector<std::pair<uint32_t, float>> cold_;  // ids and logits that the temperature was given
+  size_t top_ = 0;  // the first so many candidates are the likeliest
   Observation seen_{};
 };
 

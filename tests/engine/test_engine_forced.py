@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import History, Observe, SamplingParams
-from cutaway.sampling.chain import Context, states
+from cutaway.sampling.candidates import Context
+from cutaway.sampling.chain import states
 from cutaway.sampling.observe import observe
 from support.engine_mock import (
     END,

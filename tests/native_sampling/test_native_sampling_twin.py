@@ -57,8 +57,12 @@ CHAINS = {
     "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.1},
     "greedy penalties": {"repetition_penalty": 1.2, "temperature": 0},
     "bias": {"logit_bias": {0: 100.0, 49151: -3.25}},
+    "typical": {"typical_p": 0.9, "top_p": 1},
+    "sigma": {"top_n_sigma": 1.5, "top_p": 1},
+    "xtc": {"xtc_probability": 1, "xtc_threshold": 0.01, "top_p": 1},
+    "dry": {"dry_multiplier": 0.8, "dry_breakers": (12,), "temperature": 0},
 }
-HISTORY = (tuple(range(0, 4000, 7)), [5, 5, 6, 49151, 12])
+HISTORY = (tuple(range(0, 4000, 7)), [5, 5, 6, 49151, 12, 5, 5, 6])
 
 
 @pytest.mark.parametrize("name", CHAINS)

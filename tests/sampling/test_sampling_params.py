@@ -120,7 +120,9 @@ def test_defaults() -> None:
     assert dataclasses.asdict(SamplingParams()) == {
         "temperature": 0.7, "top_k": 0, "top_p": 0.9, "min_p": 0.0, "repetition_penalty": 1.0,
         "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": {}, "seed": None,
-        "preset": "cutaway", "processors": (),
+        "preset": "cutaway", "processors": (), "chain": None, "typical_p": 1.0, "top_n_sigma": 0.0,
+        "xtc_probability": 0.0, "xtc_threshold": 0.1, "dry_multiplier": 0.0, "dry_base": 1.75,
+        "dry_allowed_length": 2, "dry_penalty_last_n": -1, "dry_breakers": (),
     }  # fmt: skip
 
 

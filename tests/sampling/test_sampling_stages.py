@@ -171,17 +171,18 @@ def test_the_logits_of_the_model_are_never_touched(
 def test_order_of_each_preset() -> None:
     every = {
         "temperature": 0.5, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "presence_penalty": 1.0,
-        "logit_bias": {1: 1.0}, "processors": (lambda ids, logits: logits,),
+        "logit_bias": {1: 1.0}, "processors": (lambda ids, logits: logits,), "typical_p": 0.5,
+        "top_n_sigma": 1.0, "xtc_probability": 0.5, "dry_multiplier": 0.8,
     }  # fmt: skip
-    first = ["logit_bias", "penalties", "processors"]
+    first, sigma = ["logit_bias", "penalties", "dry", "processors"], ["top_n_sigma"]
     orders = {preset: names(**every, preset=preset) for preset in PRESETS}
     assert orders == {
-        "cutaway": [*first, "temperature", "top_k", "top_p", "min_p"],
-        "hf": [*first, "temperature", "top_k", "top_p", "min_p"],
-        "vllm": [*first, "temperature", "min_p", "top_k", "top_p"],
-        "llama.cpp": [*first, "top_k", "top_p", "min_p", "temperature"],
-        "mlx-lm": [*first, "top_p", "min_p", "top_k", "temperature"],
-    }
+        "cutaway": [*first, "temperature", *sigma, "top_k", "typical", "top_p", "min_p", "xtc"],
+        "hf": [*first, "temperature", "top_k", "top_p", "min_p", "typical", *sigma, "xtc"],
+        "vllm": [*first, "temperature", "min_p", "top_k", "top_p", *sigma, "typical", "xtc"],
+        "llama.cpp": [*first, *sigma, "top_k", "typical", "top_p", "min_p", "xtc", "temperature"],
+        "mlx-lm": [*first, "top_p", "min_p", "xtc", "top_k", *sigma, "typical", "temperature"],
+    }  # fmt: skip
 
 
 def test_top_p_sees_the_temperature_only_where_temperature_comes_first() -> None:

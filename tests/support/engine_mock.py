@@ -28,7 +28,8 @@ from cutaway.engine import (
 )
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import History, SamplingParams, build_chain
-from cutaway.sampling.chain import Context, choose, states
+from cutaway.sampling.candidates import Context
+from cutaway.sampling.chain import choose, states
 
 END = 256
 VOCAB = 257

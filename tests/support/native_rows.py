@@ -71,9 +71,21 @@ SETTINGS = st.fixed_dictionaries(
         "presence_penalty": st.floats(-2, 2),
         "frequency_penalty": st.floats(-2, 2),
         "logit_bias": st.dictionaries(st.integers(0, 60), st.floats(-100, 100), max_size=5),
+        "typical_p": st.sampled_from([1e-9, 0.2, 0.9, 1 - 2**-53]),
+        "top_n_sigma": st.sampled_from([1e-9, 0.5, 1, 3, 100]),
+        "xtc_probability": st.sampled_from([0.5, 1]),
+        "xtc_threshold": st.sampled_from([1e-9, 0.01, 0.1, 0.5, 1]),
+        "dry_multiplier": st.sampled_from([0.8, 100]),
+        "dry_base": st.sampled_from([1, 1.75, 10]),
+        "dry_allowed_length": st.integers(1, 4),
+        "dry_penalty_last_n": st.integers(-1, 30),
+        "dry_breakers": st.lists(st.integers(0, 3), max_size=2),
     },
 )
-IDS = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 9000)), max_size=30)
+IDS = st.one_of(
+    st.lists(st.one_of(st.integers(0, 60), st.integers(0, 9000)), max_size=30),
+    st.lists(st.integers(0, 3), max_size=40),  # repeats itself
+)
 SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**32 - 1, 2**32, 2**64 - 1]))
 TOPS = st.sampled_from([0, 0, 1, 2, 20, 300, 1000])
 POSITIONS = st.one_of(st.integers(0, 5000), st.integers(0, 2**31 - 1))

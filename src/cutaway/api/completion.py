@@ -9,6 +9,9 @@ from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine import Speculation, TokenStep
 from cutaway.sampling import ReadRow
 
+_LONG = ("processors", "breakers")
+"""Of a stage's rule: what is no data, or stands among the settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -121,6 +124,6 @@ def held_back(steps: Sequence[TokenStep], token_bytes: Callable[[int], bytes]) -
 def chain_as_data(sequence: EngineSequence) -> list[dict[str, Any]]:
     """The stages of a sequence's chain as JSON-ready dictionaries."""
     return [
-        {"stage": s.name, **{k: v for k, v in s.rule.items() if k != "processors"}}
+        {"stage": s.name, **{k: v for k, v in s.rule.items() if k not in _LONG}}
         for s in sequence.chain
     ]

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, overload
 
 from cutaway import backends, hub
+from cutaway.api.breakers import with_breakers
 from cutaway.api.bulk import Results
 from cutaway.api.completion import Completion
 from cutaway.api.options import Options, parse_options
@@ -208,6 +209,7 @@ class LLM:
         observed: bool = False,
     ) -> Options:
         """As parse_options; a trace always tells of the end tokens: "why?" is asked of it."""
+        given = with_breakers(given, self.tokenizer)
         parsed = parse_options(given, server, observed=observed)
         if parsed.trace is None and not observed:
             return parsed

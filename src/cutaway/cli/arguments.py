@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
+from cutaway.sampling import PARAMS, PRESETS, STAGES
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -19,21 +20,20 @@ _MODEL = (
     "max_waiting", "quantize",
 )  # fmt: skip
 
-_SAMPLING = (
-    ("--temperature", float, "T", "0 is greedy, otherwise 0.01 to 100; default 0.7"),
-    ("--top-k", int, "K", "keep the K likeliest; 0, the default, keeps all"),
-    ("--top-p", float, "P", "keep the likeliest that reach P together, above 0 to 1; default 0.9"),
-    ("--min-p", float, "P", "keep those P times as likely as the best, 0 to below 1; default 0"),
-    ("--repetition-penalty", float, "R", "divide the logits of tokens seen before; 1 is off"),
-    ("--presence-penalty", float, "X", "subtract X if it was written before, -2 to 2; default 0"),
-    ("--frequency-penalty", float, "X", "subtract X each time it was written, -2 to 2; default 0"),
-    (
-        "--preset",
-        str,
-        "NAME",
-        "order of sampling stages, as in cutaway, hf, vllm, llama.cpp or mlx-lm",
-    ),
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+_ORDERED = (
+    ("--preset", str, "NAME", f"order of the sampling stages, as in {', '.join(PRESETS)}"),
+    ("--chain", _names, "A,B,…", "the order itself, instead of a preset: names of stages with "
+     f"commas, of {', '.join(STAGES)}; those that are not named are not applied"),
     ("--seed", int, "S", "same seed, same text; without it one is chosen and shown"),
+)  # fmt: skip
+_BREAKER = (
+    "text at which DRY stops comparing; may be repeated; default: newline, colon, quotation mark "
+    "and asterisk"
 )
 _SAMPLES = (
     ("--n", "generate N samples; their seeds derive from the first; default 1"),
@@ -103,7 +103,13 @@ def add_model_arguments(parser: ArgumentParser) -> None:
 def add_sampling_arguments(parser: ArgumentParser) -> None:
     """How tokens are chosen."""
     group = parser.add_argument_group("sampling", argument_default=SUPPRESS)
-    for flag, kind, metavar, text in _SAMPLING:
+    for name, param in PARAMS.items():
+        group.add_argument(
+            f"--{name.replace('_', '-')}", type=param.type, metavar=param.metavar,
+            help=f"{param.help}; {param.range}, default {param.default:g}".replace("%", "%%"),
+        )  # fmt: skip
+    group.add_argument("--dry-breakers", action="append", metavar="TEXT", help=_BREAKER)
+    for flag, kind, metavar, text in _ORDERED:
         group.add_argument(flag, type=kind, metavar=metavar, help=text)
     group.add_argument("--logit-bias", type=_bias, action="append", metavar="ID=X", help=_BIAS)
 
@@ -166,7 +172,8 @@ def request_options(args: Namespace) -> dict[str, Any]:
         options["logit_bias"] = _each_once(options["logit_bias"])
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
         raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
-    parse_options(options)
+    # Breakers are texts as yet: only the model's tokenizer knows the ids.
+    parse_options({name: given for name, given in options.items() if name != "dry_breakers"})
     return options
 
 

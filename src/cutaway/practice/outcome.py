@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from cutaway.practice.start import Start
 from cutaway.sampling import History, SamplingParams, apply, build_chain, derive_seed
-from cutaway.sampling.chain import Candidates, StageReport, choose
+from cutaway.sampling.candidates import Candidates, LogitsRow
+from cutaway.sampling.chain import StageReport, choose
 from cutaway.sampling.fixed_math import entropy, ordered_sum
-from cutaway.sampling.params import LogitsRow
 from cutaway.trace.figures import in_bits
 
 K, P, COLD, HOT = 2, 0.9, 0.5, 2.0

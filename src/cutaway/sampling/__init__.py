@@ -3,8 +3,8 @@
 Knows probabilities. Refuses to know where logits come from.
 """
 
+from cutaway.sampling.candidates import History, LogitsRow
 from cutaway.sampling.chain import (
-    History,
     Stage,
     StageReport,
     apply,
@@ -15,12 +15,14 @@ from cutaway.sampling.logprobs import Likeliest, Logprobs, ReadRow
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.native import CompiledChain, RowDraw, Sampled, sample
 from cutaway.sampling.observe import Candidate, Observation, Observe
-from cutaway.sampling.params import LogitsRow, Processor, SamplingParams
-from cutaway.sampling.presets import PRESETS
+from cutaway.sampling.params import PARAMS, Param, Processor, SamplingParams
 from cutaway.sampling.reading import read_rows
+from cutaway.sampling.stages import PRESETS, STAGES, StageSpec
 
 __all__ = [
+    "PARAMS",
     "PRESETS",
+    "STAGES",
     "Candidate",
     "CompiledChain",
     "History",
@@ -29,6 +31,7 @@ __all__ = [
     "Logprobs",
     "Observation",
     "Observe",
+    "Param",
     "Processor",
     "ReadRow",
     "RowDraw",
@@ -36,6 +39,7 @@ __all__ = [
     "SamplingParams",
     "Stage",
     "StageReport",
+    "StageSpec",
     "apply",
     "build_chain",
     "derive_seed",

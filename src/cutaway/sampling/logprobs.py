@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutaway.sampling.chain import Candidates, logprob
+from cutaway.sampling.candidates import Candidates, LogitsRow
+from cutaway.sampling.chain import logprob
 from cutaway.sampling.fixed_math import log_sum_exp
-from cutaway.sampling.params import LogitsRow
 
 Likeliest = tuple[tuple[int, float], ...]
 """(token id, natural log-probability), best first; ties go to the lowest id."""

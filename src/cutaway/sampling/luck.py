@@ -19,7 +19,7 @@ _SHIFT = np.uint64(32)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
-_TOKEN, _SAMPLE = 0, 1  # the last counter word: what the number is for
+_TOKEN, _SAMPLE, _COIN = 0, 1, 2  # the last counter word: what the number is for
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -60,6 +60,13 @@ def uniform(seed: int, position: int, token_ids: NDArray[np.int64]) -> Floats:
 def gumbel(seed: int, position: int, token_ids: NDArray[np.int64]) -> Floats:
     """Standard Gumbel noise, one per token id, (n,): argmax(z + gumbel) draws from softmax(z)."""
     return -log(-log(uniform(seed, position, token_ids)))
+
+
+def coin(seed: int, position: int) -> float:
+    """A number in (0, 1) of a position alone, for a stage that acts at random."""
+    word, zero = np.array([position], np.uint64), np.zeros(1, np.uint64)
+    first, *_ = philox((zero, word, zero, zero + np.uint64(_COIN)), _split(seed))
+    return float((first.astype(np.float64)[0] + 0.5) * 2.0**-32)
 
 
 def derive_seed(seed: int, n: int) -> int:

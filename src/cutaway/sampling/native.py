@@ -15,20 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError
-from cutaway.sampling.chain import (
-    Context,
-    History,
-    NothingAllowedError,
-    Stage,
-    StageReport,
-    choose,
-    logprob,
-    states,
-)
-from cutaway.sampling.fixed_math import scalar_log
+from cutaway.sampling.candidates import Context, History, LogitsRow, NothingAllowedError
+from cutaway.sampling.chain import Stage, StageReport, choose, logprob, states
 from cutaway.sampling.observe import Candidate, Observation, Observe, check_vocabulary, observe
-from cutaway.sampling.params import LogitsRow, SamplingParams
+from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row_hash import row_hash
+from cutaway.sampling.stages import STAGES
 
 if TYPE_CHECKING:
     from cutaway._native import Pool
@@ -75,10 +67,12 @@ class CompiledChain:
     ) -> None:
         self.chain, self.params = chain, params
         self.native: Any = None  # where the twin has to do it
-        if NATIVE and all(stage.name != "processors" for stage in chain):
+        if NATIVE and all(STAGES[stage.name].native for stage in chain):
             self.native = NATIVE.Chain(params.temperature == 0)
             for stage in chain:
-                _add(self.native, stage, prompt)
+                _add(self.native, stage)
+            if any(STAGES[stage.name].history for stage in chain):
+                self.native.set_prompt(prompt)
 
 
 class RowDraw(NamedTuple):
@@ -99,25 +93,11 @@ class RowDraw(NamedTuple):
     mask: NDArray[np.uint32] | None = None
 
 
-def _add(native: Any, stage: Stage, prompt: Sequence[int]) -> None:
-    rule = stage.rule
-    match stage.name:
-        case "logit_bias":
-            native.logit_bias({i: by for i, by in rule["bias"].items() if i < _MANY})
-        case "penalties":
-            native.penalties(rule["repetition"], rule["presence"], rule["frequency"], prompt)
-        case "constraint":
-            native.constraint()
-        case "temperature":
-            native.temperature(rule["temperature"])
-        case "top_k":
-            native.top_k(min(rule["k"], _MANY))
-        case "top_p":
-            native.top_p(rule["p"])
-        case "min_p":
-            native.min_p(scalar_log(rule["p"]))
-        case name:
-            raise ValueError(f"the native sampler has no stage {name!r}")
+def _add(native: Any, stage: Stage) -> None:
+    numbers, rule = STAGES[stage.name].native, stage.rule
+    assert numbers is not None
+    bias = {i: by for i, by in rule.get("bias", {}).items() if i < _MANY}
+    native.add(stage.name, numbers(rule), bias, rule.get("breakers", ()))
 
 
 def sample(
@@ -174,7 +154,7 @@ def _check_mask(draw: RowDraw, vocab: int) -> None:
 def native_row(draw: RowDraw) -> tuple[Any, ...]:
     """A draw as the native sampler takes it."""
     native, o = draw.compiled.native, draw.observe
-    output = draw.history.output_token_ids if native.wants_output else None
+    output = draw.history.output_token_ids if native.history else None
     observed = o and (o.top, o.track, o.stages, o.after_chain)
     return native, draw.seed, draw.position, output, observed, draw.forced, draw.mask
 
@@ -209,7 +189,7 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
         return refused
     chain, params = draw.compiled.chain, draw.compiled.params
     try:
-        passed = states(chain, row, Context(draw.history, draw.mask))
+        passed = states(chain, row, Context(draw.history, draw.mask, draw.seed, draw.position))
     except NothingAllowedError:
         return _nothing_allowed(draw)
     except Exception as error:  # whatever a user's processor may raise

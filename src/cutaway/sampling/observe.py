@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from cutaway.checks import check_ids, check_int
 from cutaway.errors import InputError
-from cutaway.sampling.chain import Candidates, Stage, StageReport, logprob, reports
+from cutaway.sampling.candidates import Candidates, LogitsRow
+from cutaway.sampling.chain import Stage, StageReport, logprob, reports
 from cutaway.sampling.fixed_math import entropy, log_sum_exp
 from cutaway.sampling.logprobs import Likeliest, Logprobs, likeliest, rank
 from cutaway.sampling.luck import gumbel
-from cutaway.sampling.params import LogitsRow
 
 BINS = 32  # of the histogram, one nat each
 MAX_TOP = 1000

@@ -1,31 +1,92 @@
 """SamplingParams: what the caller asked of the sampler, checked once.
 
-Knows the names, ranges and defaults of the settings. Refuses to know what they do
-(chain.py) and who set them.
+Knows the names, ranges, defaults and explanations of the settings: the command line, the server
+and the page take them from here. Refuses to know what they do (definitions.py) and who set them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutaway.checks import check_int
+from cutaway.checks import check_ids, check_int
 from cutaway.errors import InputError
-from cutaway.sampling.presets import PRESETS
+from cutaway.sampling.candidates import LogitsRow
+from cutaway.sampling.stages import PRESETS, STAGES
 
-LogitsRow = NDArray[np.float32]
 Processor = Callable[[list[int], LogitsRow], LogitsRow]
 """A user's own stage: (prompt and output ids so far, logits (vocab,)) -> logits (vocab,)."""
 
 MAX_SEED = 2**64 - 1
-_NUMBERS = (
-    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty",
-)  # fmt: skip
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A setting that is one number.
+
+    low, high    its range; None where it has no end
+    above, below the end itself is outside
+    zero         0 is allowed, too, and what it says
+    off          the value at which it does nothing
+    slider       low, high and step of a slider that shows the useful part
+    """
+
+    type: type
+    default: float
+    help: str
+    metavar: str
+    low: float
+    high: float | None
+    above: bool = False
+    below: bool = False
+    zero: str = ""
+    off: float
+    slider: tuple[float, float, float]
+
+    @property
+    def range(self) -> str:
+        """In words: "above 0 and at most 1"."""
+        if self.high is None:
+            return f"{self.low:g} or more"
+        if self.above or self.below:
+            low = f"{'above' if self.above else 'at least'} {self.low:g}"
+            return f"{low} and {'below' if self.below else 'at most'} {self.high:g}"
+        zero = f"0 ({self.zero}) or " if self.zero else ""
+        return f"{zero}between {self.low:g} and {self.high:g}"
+
+    def check(self, name: str, value: Any) -> float:
+        """The value as a plain number; InputError where it is outside the range."""
+        if self.type is int:
+            high = None if self.high is None else int(self.high)
+            return check_int(name, value, int(self.low), high)
+        number = _number(name, value)
+        low = number > self.low if self.above else number >= self.low
+        high = self.high is None or (number < self.high if self.below else number <= self.high)
+        if (low and high) or (self.zero and number == 0):
+            return number
+        raise InputError(f"{name} must be {self.range}, not {number}")
+
+
+def _param(
+    default: T,
+    help: str,
+    *,
+    off: T,
+    metavar: str,
+    span: tuple[float, float | None],
+    slider: tuple[float, float, float],
+    **more: Any,
+) -> T:
+    """A field of SamplingParams with its Param."""
+    given: dict[str, Any] = {"default": default, "off": off, **more}
+    low, high = span
+    param = Param(
+        type=type(default), help=help, metavar=metavar, low=low, high=high, slider=slider, **given
+    )
+    made: T = field(default=default, metadata={"param": param})
+    return made
 
 
 def _number(name: str, value: Any) -> float:
@@ -39,57 +100,93 @@ def _number(name: str, value: Any) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How the next token is chosen.
+    """How the next token is chosen. docs/sampling.md says what each setting does.
 
-    temperature        0 is greedy; otherwise 0.01 to 100
-    top_k              keep the k most likely tokens; 0 keeps all
-    top_p              keep the smallest set with at least this mass, in (0, 1]; 1 keeps all
-    min_p              keep tokens at least this likely relative to the best, in [0, 1); 0 keeps all
-    repetition_penalty divides positive and multiplies negative logits of every token in the
-                       prompt or output (Keskar et al. 2019, arXiv 1909.05858), 0.01 to 100;
-                       1 is off
-    presence_penalty   subtracted once from tokens already in the output, -2 to 2
-    frequency_penalty  subtracted once per occurrence in the output, -2 to 2
-    logit_bias         token id -> added to its logit, -100 to 100
-    seed               0 to 2**64 - 1; None lets the engine choose one, and report it
-    preset             whose order of stages: a key of PRESETS
-    processors         callables that see and may change the logits before temperature
+    logit_bias     token id -> added to its logit, -100 to 100
+    dry_breakers   token ids at which DRY stops comparing, and which it leaves as they are
+    seed           0 to 2**64 - 1; None lets the engine choose one, and report it
+    preset         the order of the stages: a key of PRESETS
+    chain          the order itself: names of stages, instead of a preset; those that are not
+                   named are not applied
+    processors     callables that see and may change the logits
 
     Raises InputError, one sentence naming the field, for a value outside its range.
     """
 
-    temperature: float = 0.7
-    top_k: int = 0
-    top_p: float = 0.9
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    temperature: float = _param(
+        0.7, "divide the logits: below 1 the likely gain, above 1 the unlikely",
+        off=1.0, metavar="T", span=(0.01, 100), zero="greedy", slider=(0, 2, 0.05),
+    )  # fmt: skip
+    top_k: int = _param(
+        0, "keep the K likeliest; 0 keeps all",
+        off=0, metavar="K", span=(0, None), slider=(0, 200, 1),
+    )  # fmt: skip
+    top_p: float = _param(
+        0.9, "keep the likeliest that reach this share together; 1 keeps all",
+        off=1.0, metavar="P", span=(0, 1), above=True, slider=(0.05, 1, 0.05),
+    )  # fmt: skip
+    min_p: float = _param(
+        0.0, "keep those at least this many times as likely as the best; 0 keeps all",
+        off=0.0, metavar="P", span=(0, 1), below=True, slider=(0, 0.5, 0.01),
+    )  # fmt: skip
+    typical_p: float = _param(
+        1.0, "keep those whose surprise is nearest to the entropy, as many as reach this share "
+        "together; 1 keeps all",
+        off=1.0, metavar="P", span=(0, 1), above=True, slider=(0.05, 1, 0.05),
+    )  # fmt: skip
+    top_n_sigma: float = _param(
+        0.0, "keep the logits within N standard deviations of the highest; 0 keeps all",
+        off=0.0, metavar="N", span=(0, 100), slider=(0, 5, 0.1),
+    )  # fmt: skip
+    xtc_probability: float = _param(
+        0.0, "how often all likely tokens but the least likely of them are removed; 0 is never",
+        off=0.0, metavar="P", span=(0, 1), slider=(0, 1, 0.05),
+    )  # fmt: skip
+    xtc_threshold: float = _param(
+        0.1, "the probability at which a token counts as likely for XTC",
+        off=1.0, metavar="P", span=(0, 1), above=True, slider=(0.01, 0.5, 0.01),
+    )  # fmt: skip
+    repetition_penalty: float = _param(
+        1.0, "divide the positive logits of tokens seen before, multiply the negative; 1 is off",
+        off=1.0, metavar="R", span=(0.01, 100), slider=(0.8, 2, 0.05),
+    )  # fmt: skip
+    presence_penalty: float = _param(
+        0.0, "subtract X once if the token was written before",
+        off=0.0, metavar="X", span=(-2, 2), slider=(-2, 2, 0.1),
+    )  # fmt: skip
+    frequency_penalty: float = _param(
+        0.0, "subtract X each time that the token was written",
+        off=0.0, metavar="X", span=(-2, 2), slider=(-2, 2, 0.1),
+    )  # fmt: skip
+    dry_multiplier: float = _param(
+        0.0, "subtract M from a token that would go on repeating an earlier passage, and more the "
+        "longer that is; 0 is off",
+        off=0.0, metavar="M", span=(0, 100), slider=(0, 2, 0.05),
+    )  # fmt: skip
+    dry_base: float = _param(
+        1.75, "DRY: how many times more for each further token",
+        off=1.0, metavar="B", span=(1, 10), slider=(1, 4, 0.05),
+    )  # fmt: skip
+    dry_allowed_length: int = _param(
+        2, "DRY: the shortest passage whose repetition costs something, in tokens",
+        off=10_000, metavar="N", span=(1, 10_000), slider=(1, 20, 1),
+    )  # fmt: skip
+    dry_penalty_last_n: int = _param(
+        -1, "DRY: look at the last N tokens; 0 is off, -1 looks at all",
+        off=0, metavar="N", span=(-1, None), slider=(-1, 4096, 1),
+    )  # fmt: skip
+    dry_breakers: tuple[int, ...] = ()
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     preset: str = "cutaway"
+    chain: tuple[str, ...] | None = None
     processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in _NUMBERS:  # stored as plain numbers, whatever they came as
-            self._store(name, _number(name, getattr(self, name)))
-        if not (self.temperature == 0 or 0.01 <= self.temperature <= 100):
-            raise InputError(
-                f"temperature must be 0 (greedy) or between 0.01 and 100, not {self.temperature}"
-            )
-        self._store("top_k", check_int("top_k", self.top_k, 0))
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 <= self.min_p < 1:
-            raise InputError(f"min_p must be at least 0 and below 1, not {self.min_p}")
-        if not 0.01 <= self.repetition_penalty <= 100:
-            raise InputError(
-                f"repetition_penalty must be between 0.01 and 100, not {self.repetition_penalty}"
-            )
-        for name in ("presence_penalty", "frequency_penalty"):
-            if not -2 <= getattr(self, name) <= 2:
-                raise InputError(f"{name} must be between -2 and 2, not {getattr(self, name)}")
+        for name, param in PARAMS.items():  # stored as plain numbers, whatever they came as
+            self._store(name, param.check(name, getattr(self, name)))
         self._check_bias()
+        self._store("dry_breakers", tuple(sorted({*check_ids("dry_breakers", self.dry_breakers)})))
         if not isinstance(self.preset, str) or self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
         if self.seed is not None:
@@ -97,6 +194,13 @@ class SamplingParams:
         many = isinstance(self.processors, (tuple, list))
         if not (many and all(callable(processor) for processor in self.processors)):
             raise InputError(f"processors must be a tuple of callables, not {self.processors!r}")
+        if self.chain is not None:
+            self._check_chain(self.chain)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The names of the stages, as the chain or the preset has them."""
+        return PRESETS[self.preset] if self.chain is None else self.chain
 
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
@@ -109,5 +213,35 @@ class SamplingParams:
                 raise InputError(f"logit_bias[{token_id}] must be between -100 and 100, not {bias}")
         self._store("logit_bias", plain)
 
+    def _check_chain(self, chain: Any) -> None:
+        named = [*chain] if isinstance(chain, (tuple, list)) else None
+        if named is None or not all(isinstance(name, str) for name in named):
+            raise InputError(f"chain must be a list of stage names, not {chain!r:.80}")
+        for n, name in enumerate(named):
+            if name not in STAGES:
+                raise InputError(f"chain: no stage is called {name!r:.80}; {', '.join(STAGES)} are")
+            if name in named[:n]:
+                raise InputError(f"chain has {name!r} twice: name each stage once")
+        self._store("chain", tuple(named))
+        if self.preset != "cutaway":
+            raise InputError("preset and chain both give the order of the stages: leave one out")
+        for name, stage in STAGES.items():
+            if name not in named:
+                self._check_unused(name, stage.params)
+
+    def _check_unused(self, stage: str, params: tuple[str, ...]) -> None:
+        defaults = {f.name: f.default for f in fields(self)} | {"logit_bias": {}}
+        for name in params:
+            if name == "temperature" and self.temperature == 0:
+                continue  # greedy needs no stage
+            if getattr(self, name) != defaults[name]:
+                raise InputError(f"chain has no {stage!r}, and {name} is given: leave one out")
+
     def _store(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the class is frozen for everybody else
+
+
+PARAMS: Mapping[str, Param] = {
+    f.name: f.metadata["param"] for f in fields(SamplingParams) if "param" in f.metadata
+}
+"""The settings that are one number, by name."""

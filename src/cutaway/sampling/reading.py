@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
+from cutaway.sampling.candidates import LogitsRow
 from cutaway.sampling.logprobs import ReadRow, read_row
 from cutaway.sampling.native import NATIVE, TWIN
-from cutaway.sampling.params import LogitsRow
 
 if TYPE_CHECKING:
     from cutaway._native import Pool

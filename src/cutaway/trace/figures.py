@@ -7,20 +7,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.sampling import STAGES
 from cutaway.trace.record import Candidate, Json, Step
 
 _Nats = TypeVar("_Nats", float, NDArray[np.float64])
-
-_LETTERS = {
-    "logit_bias": "B",
-    "penalties": "R",
-    "processors": "F",
-    "grammar": "G",
-    "temperature": "T",
-    "top_k": "K",
-    "top_p": "P",
-    "min_p": "M",
-}
 
 
 def probability(logprob: float) -> float:
@@ -68,7 +58,7 @@ def ordinal(rank: int) -> str:
 def stage_letter(stage: Json) -> str:
     """One letter that stands for a stage, so that colour is not needed."""
     name = str(stage["stage"])
-    return _LETTERS.get(name, name[:1].upper())
+    return STAGES[name].letter if name in STAGES else name[:1].upper()
 
 
 def chain_label(chain: Iterable[Json]) -> str:

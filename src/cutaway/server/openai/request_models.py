@@ -14,10 +14,12 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    create_model,
     model_validator,
 )
 
 from cutaway.checks import check_int
+from cutaway.sampling import PARAMS, PRESETS, STAGES, Param
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
 
@@ -31,13 +33,11 @@ MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from th
 _NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
-    "temperature", "top_p", "top_k", "min_p", "preset", "seed", "speculate", "candidates", "track",
+    *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
     "forced", "priority",
 )  # fmt: skip
-_SAME_SAMPLED = (
-    "n", "stop", "stop_token_ids", "ignore_eos", "repetition_penalty", "presence_penalty",
-    "frequency_penalty",
-)  # fmt: skip
+_SAME_SAMPLED = ("n", "stop", "stop_token_ids", "ignore_eos")
+_OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
 def _stops(value: Any) -> Any:
@@ -124,7 +124,19 @@ class StreamOptions(Body):
     }
 
 
-class TextFields(Body):
+def _number_field(name: str, param: Param) -> Any:
+    ours = "" if name in _OPENAI else "ours: "
+    about = f"{ours}{param.help}; {param.range}"
+    return param.type | None, Field(None, description=about)
+
+
+NumberFields: Any = create_model(
+    "NumberFields", __base__=Body, **{n: _number_field(n, p) for n, p in PARAMS.items()}
+)
+"""The settings of the sampler that are one number, from its own table."""
+
+
+class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not known before it runs
     """What every request for text may say; sampling as in ``cutaway generate``.
 
     Fields that OpenAI does not have say so.
@@ -142,12 +154,14 @@ class TextFields(Body):
     CALLED: ClassVar[Mapping[str, str]] = {}
 
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    temperature: float | None = Field(None, description="0 is greedy, otherwise 0.01 to 100")
-    top_p: float | None = Field(None, description="above 0 to 1; 1 keeps all")
-    top_k: int | None = Field(None, description="ours: keep the k likeliest; 0 keeps all")
-    min_p: float | None = Field(None, description="ours: keep those p times as likely as the best")
+    dry_breakers: list[str | int] | None = Field(
+        None, description="ours: texts or token ids at which DRY stops comparing"
+    )
     preset: str | None = Field(
-        None, description="ours: whose order of stages: cutaway, hf, vllm, …"
+        None, description=f"ours: order of the sampling stages, as in {', '.join(PRESETS)}"
+    )
+    chain: list[str] | None = Field(
+        None, description=f"ours: the order itself, of {', '.join(STAGES)}"
     )
     seed: int | None = Field(None, description="0 to 2^64-1; the i-th sample derives from it")
     speculate: Literal["off", "ngram", "draft"] | None = Field(
@@ -195,9 +209,6 @@ class SampledFields(TextFields):
         None, fail_fast=True, description="ours: end before such a token"
     )
     ignore_eos: bool | None = Field(None, description="ours: go on past the model's end token")
-    presence_penalty: float | None = Field(None, description="-2 to 2")
-    frequency_penalty: float | None = Field(None, description="-2 to 2")
-    repetition_penalty: float | None = Field(None, description="ours: 0.01 to 100; 1 is off")
     logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
     stream_options: StreamOptions | None = None
     logprobs_when: When = Field(

@@ -1,0 +1,176 @@
+"""What each stage of the chain does to the candidates: one function a stage.
+
+This NumPy text is the definition; native/sampler_stages.cpp gives the same bits. docs/sampling.md
+has the sources. Refuses to know the order of the stages, and when one is left out.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import InputError
+from cutaway.sampling.candidates import Candidates, Context, LogitsRow, NothingAllowedError
+from cutaway.sampling.fixed_math import ordered_sum, scalar_log
+from cutaway.sampling.luck import coin
+
+Rule = Mapping[str, Any]
+
+MAX_REPEAT = 1e30
+"""What DRY subtracts at most, before its multiplier: far below every logit, within float32."""
+
+
+def logit_bias(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Add to the logits of some tokens."""
+    logits = c.logits.copy()
+    for token_id, bias in rule["bias"].items():
+        logits[c.ids == token_id] += np.float32(bias)
+    return Candidates(c.ids, logits)
+
+
+def penalties(c: Candidates, rule: Rule, context: Context) -> Candidates:
+    """Make tokens less likely that were read or written before."""
+    logits, history = c.logits.copy(), context.history
+    seen = np.isin(c.ids, history.token_ids)
+    factor = np.float32(rule["repetition"])
+    logits[seen] = np.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
+    output, counts = np.unique(np.array(history.output_token_ids, np.int64), return_counts=True)
+    found = np.isin(output, c.ids)
+    where = np.searchsorted(c.ids, output[found])
+    logits[where] -= np.float32(rule["presence"])
+    logits[where] -= np.float32(rule["frequency"]) * counts[found].astype(np.float32)
+    return Candidates(c.ids, logits)
+
+
+def dry(c: Candidates, rule: Rule, context: Context) -> Candidates:
+    """Make tokens less likely that would go on repeating what was there before."""
+    logits = c.logits.copy()
+    recent = context.history.token_ids
+    if rule["last_n"] >= 0:
+        recent = recent[max(len(recent) - rule["last_n"], 0) :]
+    breakers = frozenset(rule["breakers"])
+    for token_id, length in repeats(recent, breakers).items():
+        at = c.find(token_id)
+        if at is not None and length >= rule["allowed_length"]:
+            strength = repeat_strength(rule["base"], length - rule["allowed_length"])
+            logits[at] -= np.float32(rule["multiplier"] * strength)
+    return Candidates(c.ids, logits)
+
+
+def repeats(tokens: Sequence[int], breakers: frozenset[int]) -> dict[int, int]:
+    """The tokens that followed what ``tokens`` end in, earlier, and how long that was each time.
+
+    The longest counts. Nothing is compared past the last breaker, and no breaker is named.
+    """
+    end = len(tokens)
+    found: dict[int, int] = {}
+    limit = next((n for n, t in enumerate(reversed(tokens)) if t in breakers), end)
+    for follower in range(1, end):
+        length = 0
+        while (
+            length < min(limit, follower)
+            and tokens[follower - 1 - length] == tokens[end - 1 - length]
+        ):
+            length += 1
+        token_id = tokens[follower]
+        if length and token_id not in breakers:
+            found[token_id] = max(found.get(token_id, 0), length)
+    return found
+
+
+def repeat_strength(base: float, beyond: int) -> float:
+    """base ** beyond by repeated multiplication, up to ``MAX_REPEAT``."""
+    strength = 1.0
+    for _ in range(beyond):
+        if strength * base > MAX_REPEAT or strength * base == strength:
+            break
+        strength *= base
+    return strength
+
+
+def processors(c: Candidates, rule: Rule, context: Context) -> Candidates:
+    """Let the user's own functions change the logits, or remove tokens with minus infinity."""
+    tokens, logits = context.history.token_ids, c.logits
+    for processor in rule["processors"]:  # each gets copies of its own, to change as it likes
+        logits = _as_row(processor(list(tokens), logits.copy()), c.logits.shape)
+    if np.isneginf(logits).all():
+        raise InputError("processors must leave at least one token above minus infinity")
+    return Candidates(c.ids, logits).keep(~np.isneginf(logits))
+
+
+def _as_row(made: Any, shape: tuple[int, ...]) -> LogitsRow:
+    try:
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes an infinity
+            row: LogitsRow = np.asarray(made, np.float32)
+    except (TypeError, ValueError):
+        row = np.empty(0, np.float32)
+    if row.shape != shape or np.isnan(row).any() or np.isposinf(row).any():
+        raise InputError(
+            "processors must return one logit per token, none of them NaN or plus infinity"
+        )
+    return row
+
+
+def constraint(c: Candidates, _: Rule, context: Context) -> Candidates:
+    """Keep the tokens whose bits are set in the mask."""
+    if context.mask is None:
+        return c
+    word, bit = np.divmod(c.ids, 32)
+    allowed = context.mask[word] >> bit.astype(np.uint32) & np.uint32(1)
+    if not allowed.any():
+        raise NothingAllowedError
+    return c.keep(allowed == 1)
+
+
+def temperature(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Divide the logits."""
+    return Candidates(c.ids, c.logits / np.float32(rule["temperature"]))
+
+
+def top_k(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Keep the k likeliest."""
+    return c.keep(np.sort(c.best_first()[: rule["k"]]))
+
+
+def top_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Keep the likeliest that reach this mass together."""
+    return _reach(c, c.best_first(), rule["p"])
+
+
+def typical(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Keep those whose surprise is nearest to the entropy, as many as reach this mass together."""
+    weights, depths = c.weights(), c.depths()
+    # -log p = depth + log Σ weights, and the entropy is their mean: the logarithm cancels.
+    mean = ordered_sum(weights * depths) / ordered_sum(weights)
+    return _reach(c, np.argsort(np.abs(depths - mean), kind="stable"), rule["p"])
+
+
+def _reach(c: Candidates, order: NDArray[np.int64], p: float) -> Candidates:
+    """Keep the first in this order that reach the mass p together; the one that does stays."""
+    weights = c.weights()
+    reached = np.cumsum(weights[order]) >= p * ordered_sum(weights)
+    count = int(np.argmax(reached)) + 1 if reached.any() else len(order)
+    return c.keep(np.sort(order[:count]))
+
+
+def min_p(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Keep those at least this likely beside the best."""
+    return c.keep(-c.depths() >= scalar_log(rule["p"]))
+
+
+def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
+    """Keep the logits within n standard deviations of the highest."""
+    wide = c.logits.astype(np.float64)
+    away = wide - ordered_sum(wide) / len(wide)
+    sigma = float(np.sqrt(ordered_sum(away * away) / len(wide)))
+    return c.keep(-c.depths() >= -(rule["n"] * sigma))
+
+
+def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
+    """With this chance, remove all that reach the threshold but the least likely of them."""
+    if coin(context.seed, context.position) >= rule["probability"]:
+        return c
+    weights, order = c.weights(), c.best_first()
+    count = int(np.count_nonzero(weights >= rule["threshold"] * ordered_sum(weights)))
+    return c.keep(np.sort(order[max(count - 1, 0) :]))

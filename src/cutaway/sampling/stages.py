@@ -1,0 +1,241 @@
+"""The table of the chain's stages: the one place where a stage is declared.
+
+From it come the chain, the presets' orders, the letters of the ledger, the command line's flags,
+the server's fields, what the page shows and the table in docs/sampling.md. A stage is an entry
+here, its parameters in params.py, its definition in definitions.py and its kernel in
+native/sampler_stages.cpp.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cutaway.sampling import definitions
+from cutaway.sampling.candidates import Candidates, Context
+from cutaway.sampling.fixed_math import scalar_log
+
+if TYPE_CHECKING:
+    from cutaway.sampling.params import SamplingParams
+
+_MANY = 2**31  # beyond any vocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """One stage.
+
+    letter    stands for it in a ledger; no two are alike
+    help      what it does, in a sentence
+    source    where it is defined
+    params    the fields of SamplingParams that belong to it
+    filter    it only removes tokens: left out at temperature 0, where the likeliest is taken
+    rule      what is recorded of it in a chain, by name; None where it is off
+    apply     its definition
+    native    the numbers that its kernel takes; None where there is no kernel
+    history   it looks at the text so far
+    """
+
+    letter: str
+    label: str
+    help: str
+    source: str
+    params: tuple[str, ...] = ()
+    filter: bool = False
+    rule: Callable[["SamplingParams"], Mapping[str, Any] | None]
+    apply: Callable[[Candidates, Mapping[str, Any], Context], Candidates]
+    native: Callable[[Mapping[str, Any]], tuple[float, ...]] | None
+    history: bool = False
+
+
+def _penalties(p: "SamplingParams") -> Mapping[str, Any] | None:
+    rule = {
+        "repetition": p.repetition_penalty,
+        "presence": p.presence_penalty,
+        "frequency": p.frequency_penalty,
+    }
+    return None if rule == {"repetition": 1, "presence": 0, "frequency": 0} else rule
+
+
+def _dry(p: "SamplingParams") -> Mapping[str, Any] | None:
+    return (
+        p.dry_multiplier
+        and {
+            "multiplier": p.dry_multiplier,
+            "base": p.dry_base,
+            "allowed_length": p.dry_allowed_length,
+            "last_n": p.dry_penalty_last_n,
+            "breakers": p.dry_breakers,
+        }
+    ) or None
+
+
+STAGES: Mapping[str, StageSpec] = {
+    "logit_bias": StageSpec(
+        letter="B",
+        label="logit bias",
+        help="Adds to the logits of chosen tokens.",
+        source="OpenAI's `logit_bias`",
+        params=("logit_bias",),
+        rule=lambda p: {"bias": dict(sorted(p.logit_bias.items()))} if p.logit_bias else None,
+        apply=definitions.logit_bias,
+        native=lambda _: (),
+    ),
+    "penalties": StageSpec(
+        letter="R",
+        label="penalties",
+        help="Lowers the logits of tokens that were seen before.",
+        source="repetition: Keskar et al. 2019, arXiv 1909.05858; the others: OpenAI",
+        params=("repetition_penalty", "presence_penalty", "frequency_penalty"),
+        rule=_penalties,
+        apply=definitions.penalties,
+        native=lambda rule: (rule["repetition"], rule["presence"], rule["frequency"]),
+        history=True,
+    ),
+    "dry": StageSpec(
+        letter="D",
+        label="DRY",
+        help="Lowers the logits of tokens that would go on repeating an earlier passage.",
+        source="p-e-w 2024, text-generation-webui #5677; llama.cpp's `dry`",
+        params=(
+            "dry_multiplier",
+            "dry_base",
+            "dry_allowed_length",
+            "dry_penalty_last_n",
+            "dry_breakers",
+        ),
+        rule=_dry,
+        apply=definitions.dry,
+        native=lambda rule: (
+            rule["multiplier"],
+            rule["base"],
+            rule["allowed_length"],
+            rule["last_n"],
+        ),
+        history=True,
+    ),
+    "processors": StageSpec(
+        letter="F",
+        label="processors",
+        help="Functions of the caller's own.",
+        source="—",
+        params=("processors",),
+        rule=lambda p: {"processors": p.processors} if p.processors else None,
+        apply=definitions.processors,
+        native=None,
+    ),
+    "constraint": StageSpec(
+        letter="C",
+        label="constraint",
+        help="Keeps the tokens that the request's constraints allow.",
+        source="—",
+        rule=lambda _: None,  # it is the request that says so, not a setting
+        apply=definitions.constraint,
+        native=lambda _: (),
+    ),
+    "temperature": StageSpec(
+        letter="T",
+        label="temperature",
+        help="Divides the logits.",
+        source="Ackley, Hinton & Sejnowski 1985",
+        params=("temperature",),
+        rule=lambda p: {"temperature": p.temperature} if p.temperature not in (0, 1) else None,
+        apply=definitions.temperature,
+        native=lambda rule: (rule["temperature"],),
+    ),
+    "top_k": StageSpec(
+        letter="K",
+        label="top-k",
+        help="Keeps the likeliest.",
+        source="Fan et al. 2018, arXiv 1805.04833",
+        params=("top_k",),
+        filter=True,
+        rule=lambda p: {"k": p.top_k} if p.top_k else None,
+        apply=definitions.top_k,
+        native=lambda rule: (min(rule["k"], _MANY),),
+    ),
+    "typical": StageSpec(
+        letter="Y",
+        label="typical",
+        help="Keeps the tokens whose surprise is nearest to the entropy.",
+        source="Meister et al. 2022, arXiv 2202.00666",
+        params=("typical_p",),
+        filter=True,
+        rule=lambda p: {"p": p.typical_p} if p.typical_p < 1 else None,
+        apply=definitions.typical,
+        native=lambda rule: (rule["p"],),
+    ),
+    "top_p": StageSpec(
+        letter="P",
+        label="top-p",
+        help="Keeps the likeliest that reach a share together.",
+        source="Holtzman et al. 2019, arXiv 1904.09751",
+        params=("top_p",),
+        filter=True,
+        rule=lambda p: {"p": p.top_p} if p.top_p < 1 else None,
+        apply=definitions.top_p,
+        native=lambda rule: (rule["p"],),
+    ),
+    "min_p": StageSpec(
+        letter="M",
+        label="min-p",
+        help="Keeps those near the best in probability.",
+        source="Nguyen et al. 2024, arXiv 2407.01082",
+        params=("min_p",),
+        filter=True,
+        rule=lambda p: {"p": p.min_p} if p.min_p else None,
+        apply=definitions.min_p,
+        native=lambda rule: (scalar_log(rule["p"]),),
+    ),
+    "top_n_sigma": StageSpec(
+        letter="S",
+        label="top-n-sigma",
+        help="Keeps the logits within some standard deviations of the highest.",
+        source="Tang et al. 2024, arXiv 2411.07641",
+        params=("top_n_sigma",),
+        filter=True,
+        rule=lambda p: {"n": p.top_n_sigma} if p.top_n_sigma else None,
+        apply=definitions.top_n_sigma,
+        native=lambda rule: (rule["n"],),
+    ),
+    "xtc": StageSpec(
+        letter="X",
+        label="XTC",
+        help="At times removes the likeliest tokens, where another is likely, too.",
+        source="p-e-w 2024, text-generation-webui #6335; llama.cpp's `xtc`",
+        params=("xtc_probability", "xtc_threshold"),
+        filter=True,
+        rule=lambda p: (
+            {"probability": p.xtc_probability, "threshold": p.xtc_threshold}
+            if p.xtc_probability
+            else None
+        ),
+        apply=definitions.xtc,
+        native=lambda rule: (rule["probability"], rule["threshold"]),
+    ),
+}
+
+_FIRST = ("logit_bias", "penalties", "dry", "processors", "constraint")
+# The order of the published definitions and of transformers: every filter judges the
+# distribution that the temperature has made, which is the one that is drawn from.
+_AS_PUBLISHED = (
+    *_FIRST, "temperature", "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc",
+)  # fmt: skip
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "cutaway": _AS_PUBLISHED,
+    "hf": (*_FIRST, "temperature", "top_k", "top_p", "min_p", "typical", "top_n_sigma", "xtc"),
+    "vllm": (*_FIRST, "temperature", "min_p", "top_k", "top_p", "top_n_sigma", "typical", "xtc"),
+    "llama.cpp": (
+        *_FIRST,
+        "top_n_sigma",
+        "top_k",
+        "typical",
+        "top_p",
+        "min_p",
+        "xtc",
+        "temperature",
+    ),
+    "mlx-lm": (*_FIRST, "top_p", "min_p", "xtc", "top_k", "top_n_sigma", "typical", "temperature"),
+}  # fmt: skip
+"""The order in which each engine applies its stages: the same settings mean different things.
+Stages that an engine does not have follow those that it has, before a temperature that is last."""

@@ -1,0 +1,34 @@
+"""The table of stages in docs/sampling.md: ``PYTHONPATH=tests python -m support.stage_table``."""
+
+import re
+from pathlib import Path
+
+from cutaway.sampling import PARAMS, PRESETS, STAGES
+
+PAGE = Path(__file__).parents[2] / "docs" / "sampling.md"
+_BETWEEN = re.compile(r"(?<=<!-- stages -->\n).*(?=<!-- end -->)", re.DOTALL)
+
+
+def stage_table() -> str:
+    """Each stage with its settings, then each preset's order."""
+    lines = ["| | stage | what it does | settings | source |", "|---|---|---|---|---|"]
+    for name, spec in STAGES.items():
+        given = ", ".join(f"`{p}`{_range(p)}" for p in spec.params)
+        lines.append(f"| {spec.letter} | `{name}` | {spec.help} | {given} | {spec.source} |")
+    lines += ["", "| preset | order |", "|---|---|"]
+    lines += [f"| `{name}` | {', '.join(order)} |" for name, order in PRESETS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _range(name: str) -> str:
+    return f" ({PARAMS[name].range}; {PARAMS[name].default:g})" if name in PARAMS else ""
+
+
+def written() -> str:
+    """What the page has between its markers."""
+    found = _BETWEEN.search(PAGE.read_text())
+    return found.group() if found else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(_BETWEEN.sub(lambda _: stage_table(), PAGE.read_text()))
