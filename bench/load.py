@@ -111,7 +111,7 @@ def sample(texts: Sequence[T], args: Namespace) -> list[T]:
 
 def alone(llm: LLM, prompt: list[int], options: Mapping[str, Any], seed: int) -> Completion:
     """One sample of a request without company and without a cache."""
-    llm.engine.blocks.forget()
+    llm.engine.blocks.clear_cached()
     completion: Completion = llm.generate(prompt, **{**options, "seed": seed, "n": 1})
     return completion
 

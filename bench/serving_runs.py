@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM
-from cutaway.engine import StopParams
+from cutaway.engine import Engine, Request, Step, StopParams
+from cutaway.engine import Sequence as EngineSequence
 from cutaway.measure import runs
 from cutaway.sampling import SamplingParams
 
@@ -92,7 +93,7 @@ def ttft(llm: LLM, prompt: Prompt) -> tuple[float, int]:
     started = perf_counter()
     with closing(llm.stream(prompt, max_tokens=2, ignore_eos=True, seed=1)) as stream:
         next(stream)
-        return perf_counter() - started, stream.sequence.num_cached_tokens or 0
+        return perf_counter() - started, stream.usage().cached_tokens
 
 
 @contextmanager
@@ -117,20 +118,17 @@ def streams(llm: LLM, rng: np.random.Generator, count: int) -> Streams:
 def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
     """A prompt of so many tokens comes while a stream decodes."""
     alone, _ = ttft(llm, random_tokens(llm, rng, tokens))
-    engine, stops = llm.engine, StopParams(max_tokens=tokens, ignore_eos=True)
-    prompt = random_tokens(llm, rng, CONTEXT)
+    engine = llm.engine
     times: list[float] = []
     arrived = 0.0
-    stream = engine.add(prompt, SamplingParams(seed=1), stops)
+    stream = _add(engine, random_tokens(llm, rng, CONTEXT), tokens)
     other = None
     try:
         while other is None or not other.output_token_ids:
             if len(times) == BEFORE and other is None:
                 arrived = perf_counter()
-                quick = StopParams(max_tokens=1)
-                long = random_tokens(llm, rng, tokens)
-                other = engine.add(long, SamplingParams(seed=1), quick)
-            if any(step.sequence_id == stream.id for step in engine.step()):
+                other = _add(engine, random_tokens(llm, rng, tokens), 1)
+            if any(isinstance(e, Step) and e.id == stream.id for e in engine.step()):
                 times.append(perf_counter())
         first = perf_counter() - arrived
     finally:
@@ -138,6 +136,15 @@ def beside(llm: LLM, rng: np.random.Generator, tokens: int) -> Beside:
             engine.abort(sequence)
     gaps = np.diff(times).tolist()
     return Beside(gaps[4 : BEFORE - 1], gaps[BEFORE - 1 :], first, alone)
+
+
+def _add(engine: Engine, prompt: list[int], max_tokens: int) -> EngineSequence:
+    stopping = StopParams(max_tokens=max_tokens, ignore_eos=True)
+    request = Request(
+        prompt_token_ids=tuple(prompt), sampling=SamplingParams(seed=1), stopping=stopping
+    )
+    [sequence] = engine.add(request)
+    return sequence
 
 
 def random_tokens(llm: LLM, rng: np.random.Generator, count: int) -> list[int]:

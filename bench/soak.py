@@ -19,16 +19,25 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
 import load
 from cutaway import LLM
-from cutaway.api.options import Options, parse_options
-from cutaway.engine import AsyncEngine, AsyncStreams, Engine, Sequence, Speculation, TokenStep
-from cutaway.sampling import derive_seed
+from cutaway.api.request import parse_options
+from cutaway.engine import (
+    AsyncEngine,
+    Ended,
+    Engine,
+    Event,
+    FinishReason,
+    Inboxes,
+    Sequence,
+    Speculation,
+    Started,
+    Step,
+)
 from load import Visit
 
 PHASES = ("queue", "prefill", "decode")
@@ -87,29 +96,23 @@ class Soak:
         self.seconds = perf_counter() - started
 
     async def _visit(self, running: AsyncEngine, visit: Visit) -> None:
-        """The samples of one request; only the reader of the first may leave."""
-        leader, seed = None, visit.options["seed"]
-        async with asyncio.TaskGroup() as readers:
-            for i in range(visit.options.get("n", 1)):
-                text = Text(visit, derive_seed(seed, i) if i else seed, perf_counter())
-                options = parse_options({**visit.options, "seed": text.seed})
-                leaves = None if i else visit.leaves
-                add = partial(self._add, visit.prompt, options, leader, leaves)
-                streams = await running.enter(add)
-                leader = leader or streams.sequences[0]
-                self.texts.append(text)
-                readers.create_task(_read(streams, text, leaves))
-        self._note()
+        """The samples of one request; only the first may leave early."""
+        options, added = parse_options(visit.options), list[Sequence]()
 
-    def _add(
-        self, prompt: list[int], options: Options, leader: Sequence | None, leaves: str | None
-    ) -> list[Sequence]:
-        """Queue one sample; called on the engine's thread."""
-        engine, run = self.llm.engine, options.run
-        sequence = engine.add(prompt, options.sampling, options.stops, run, leader=leader)
-        if leaves == "prefill":
-            self._leaving.texts.append(sequence)
-        return [sequence]
+        def add() -> list[Sequence]:
+            request = options.request(visit.prompt)
+            added.extend(self.llm.engine.add(request, options.n))
+            if visit.leaves == "prefill":
+                self._leaving.texts.append(added[0])
+            return added
+
+        asked = perf_counter()
+        inboxes = await running.submit(add)
+        texts = [Text(visit, s.seed, asked) for s in added]
+        self.texts += texts
+        with closing(inboxes):
+            await _read(running, inboxes, added[0], texts)
+        self._note()
 
     def _note(self) -> None:
         self.done += 1
@@ -126,9 +129,9 @@ class _Leaving:
     def __init__(self, engine: Engine) -> None:
         self.texts: list[Sequence] = []
         self._engine, self._step = engine, engine.step
-        engine.step = self._turn  # type: ignore[method-assign]
+        engine.step = self._abort_and_step  # type: ignore[method-assign]
 
-    def _turn(self) -> list[TokenStep]:
+    def _abort_and_step(self) -> list[Event]:
         for sequence in [s for s in self.texts if s.blocks]:
             self.texts.remove(sequence)
             if not sequence.output_token_ids:
@@ -136,22 +139,33 @@ class _Leaving:
         return self._step()
 
 
-async def _read(streams: AsyncStreams, text: Text, leaves: str | None) -> None:
-    """Read to the end, or leave in that phase; where the text is further by then, so be it."""
-    [sequence] = streams.sequences
-    text.speculation = sequence.speculation
-    most = text.visit.steps if leaves else text.visit.options["max_tokens"]
-    with closing(streams):
-        while leaves != "queue" and len(text.token_ids) < most and (news := await streams.read()):
-            text.ended = perf_counter()
-            text.began = text.began or text.ended
-            for _, step, _ in news[: most - len(text.token_ids)]:
-                text.token_ids.append(step.token_id)
-                text.fingerprint, text.whole = step.fingerprint, bool(step.finish_reason)
-        text.cached = sequence.num_cached_tokens
-        if not text.whole:
-            begun = "decode" if sequence.output_token_ids else "prefill"
-            text.left = "queue" if text.cached is None else begun
+async def _read(running: AsyncEngine, inboxes: Inboxes, first: Sequence, texts: list[Text]) -> None:
+    """Read to the end; the first sample is ended in the phase in which it is to leave."""
+    leaves = texts[0].visit.leaves
+    if leaves == "queue":
+        await running.call(running.engine.abort, first)
+    while news := await inboxes.read():
+        for which, event, made in news:
+            _note_event(texts[which], event, made)
+        if leaves == "decode" and len(texts[0].token_ids) >= texts[0].visit.steps:
+            leaves = None
+            await running.call(running.engine.abort, first)
+
+
+def _note_event(text: Text, event: Event, made: float) -> None:
+    match event:
+        case Started():
+            text.cached = event.cached_tokens
+        case Step():
+            text.ended, text.began = made, text.began or made
+            text.token_ids.append(event.token_id)
+            text.fingerprint = event.fingerprint
+        case Ended():
+            text.speculation = event.speculation
+            text.whole = event.reason != FinishReason.ABORTED
+            if not text.whole:
+                begun = "decode" if text.token_ids else "prefill"
+                text.left = "queue" if text.cached is None else begun
 
 
 # -- what became of it ---------------------------------------------------------------------------
@@ -171,7 +185,7 @@ def alone(llm: LLM, text: Text) -> tuple[list[int], int]:
 def report(soak: Soak) -> dict[str, Any]:
     """Everything that is told, as JSON has it; times in seconds, memory in MB."""
     llm, texts, args = soak.llm, soak.texts, soak.args
-    llm.engine.blocks.forget()
+    llm.engine.blocks.clear_cached()
     blocks = {"free": llm.engine.blocks.free, "all": llm.engine.blocks.count}
     tokens = sum(len(t.token_ids) for t in texts)
     sample = load.sample([t for t in texts if t.whole], args)

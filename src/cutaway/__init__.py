@@ -11,36 +11,45 @@ from cutaway._version import __version__
 from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
-    from cutaway.api.async_llm import AsyncLLM, AsyncTexts
+    from cutaway.api.async_llm import AsyncLLM, Generations
     from cutaway.api.llm import LLM, Completion, Results, Stream
-    from cutaway.engine import TokenStep
+    from cutaway.engine import Ended, Request, Started, Step
+    from cutaway.loading.model import LoadedModel
     from cutaway.sampling import SamplingParams
 
 __all__ = [
     "LLM",
     "AsyncLLM",
-    "AsyncTexts",
     "Completion",
     "CutawayError",
+    "Ended",
     "FetchError",
     "FormatError",
+    "Generations",
     "InputError",
+    "LoadedModel",
+    "Request",
     "Results",
     "SamplingParams",
+    "Started",
+    "Step",
     "Stream",
-    "TokenStep",
     "__version__",
 ]
 
 _HOME = {
     "LLM": "cutaway.api.llm",
     "AsyncLLM": "cutaway.api.async_llm",
-    "AsyncTexts": "cutaway.api.async_llm",
+    "Generations": "cutaway.api.async_llm",
     "Completion": "cutaway.api.llm",
     "Results": "cutaway.api.llm",
     "Stream": "cutaway.api.llm",
     "SamplingParams": "cutaway.sampling",
-    "TokenStep": "cutaway.engine",
+    "Ended": "cutaway.engine",
+    "Request": "cutaway.engine",
+    "Started": "cutaway.engine",
+    "Step": "cutaway.engine",
+    "LoadedModel": "cutaway.loading.model",
 }
 
 

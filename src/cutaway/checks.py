@@ -11,15 +11,31 @@ from typing import Any
 from cutaway.errors import InputError
 
 
+def shown(value: Any) -> str:
+    """A value as an error's sentence quotes it: on one line, and cut where it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python prints no integer of so many digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
 def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
     """Return value as a plain int, NumPy's too; InputError unless it is one in [low, high]."""
     span = f"{low} or more" if high is None else f"between {low} and {high}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name} must be a whole number, {span}, not {value!r}")
+        raise InputError(f"{name} must be a whole number, {span}, not {shown(value)}")
     plain = index(value)
     if plain < low or (high is not None and plain > high):
-        raise InputError(f"{name} must be {span}, not {plain}")
+        raise InputError(f"{name} must be {span}, not {shown(plain)}")
     return plain
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return value; InputError unless it is one of the choices."""
+    if isinstance(value, str) and value in choices:
+        return value
+    raise InputError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
 def check_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ import load
 import soak
 from cutaway.api import llm
 from cutaway.engine import Policy
-from cutaway.loading import model
 
 SMALL = ["--requests", "80", "--kv-tokens", "192"]
 
@@ -21,8 +20,8 @@ SMALL = ["--requests", "80", "--kv-tokens", "192"]
 @pytest.fixture
 def few_rows(monkeypatch):
     """Prompts are computed in many pieces, and few run at once."""
-    policy = partial(Policy, max_rows=24, max_rows_beside=12, max_running=6)
-    monkeypatch.setattr(model, "Policy", policy)
+    policy = partial(Policy, max_rows=24, max_prefill_rows_while_decoding=12, max_num_seqs=6)
+    monkeypatch.setattr(llm, "Policy", policy)
 
 
 def run(tiny_path, capsys, *more):
@@ -50,13 +49,14 @@ def test_what_differs_or_is_lost_is_an_error(tiny_path, monkeypatch, capsys, wro
     if wrong == "tokens":
         monkeypatch.setattr(soak, "alone", lambda _llm, text: (text.token_ids, 0))
     else:
-        made = llm.LLM._load
+        make = llm.make_engine
 
-        def load(self, *args):
-            made(self, *args)
-            self.engine.blocks.take(1)
+        def make_and_hold(*args):
+            engine = make(*args)
+            engine.blocks.allocate(1)
+            return engine
 
-        monkeypatch.setattr(llm.LLM, "_load", load)
+        monkeypatch.setattr(llm, "make_engine", make_and_hold)
     code, found = run(tiny_path, capsys, "--requests", "8", "--check", "2", "--kv-tokens", "512")
     assert code == 1
     assert found["differing"] == (2 if wrong == "tokens" else 0)

@@ -12,7 +12,7 @@ from inspect import signature
 import pytest
 
 from cutaway import LLM
-from cutaway.api.options import OPTIONS
+from cutaway.api.request import OPTIONS
 from cutaway.cli import arguments
 from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
@@ -99,7 +99,7 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
     [
         (["--n", "0"], "n must be between 1 and 1024"),
         (["--speculate", "psychic"], "speculate must be one of off, ngram, draft"),
-        (["--speculate", "draft"], "name the model that guesses, draft:MODEL"),
+        (["--speculate", "draft"], "name the draft model, draft:MODEL"),
         (["--speculate", "draft:no/such.gguf"], "no/such.gguf"),
         (["--kv-tokens", "1"], "kv_tokens must be between"),
         (["--kv-tokens", "32", "--context", "64"], "KV blocks"),

@@ -74,7 +74,7 @@ def test_a_model_that_is_quantised_while_loading_is_another_model(plain, tmp_pat
         head = Trace.read(trace).head
         weights[quantize] = head.weights
         assert made.model == head.model == (f"tiny+{quantize}" if quantize else "tiny")
-        assert llm.machine().identity.tokenizer == LLM(plain).machine().identity.tokenizer
+        assert llm.model.identity.tokenizer == LLM(plain).model.identity.tokenizer
     assert len(set(weights.values())) == 3
     assert main(["trace", "replay", str(trace), "-m", str(plain), "--quantize", "q4_0"]) == 0
 

@@ -155,7 +155,7 @@ def test_a_second_ctrl_c_interrupts():
 
 def test_text_held_back_is_printed_when_ctrl_c_ends_it(capsys):
     class Ended:
-        stop_asked, held_back = False, " held"
+        stop_asked, held_text = False, " held"
 
         def __iter__(self):
             return iter([SimpleNamespace(text="shown")])

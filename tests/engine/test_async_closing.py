@@ -46,7 +46,7 @@ def test_readers_are_told_that_the_engine_closes(how):
                 await read_all(stream)
             assert stream.sequences[0].finish_reason == FinishReason.ABORTED
 
-    serve(an_engine(max_running=3), main)
+    serve(an_engine(max_num_seqs=3), main)
 
 
 def test_a_closed_engine_takes_no_more():
@@ -80,7 +80,7 @@ def test_draining_waits_for_those_there_are(timeout):
         with pytest.raises(CutawayError, match="takes no more requests"):
             await enter(running, SHORT)
 
-    serve(an_engine(max_running=2), main)
+    serve(an_engine(max_num_seqs=2), main)
 
 
 def test_closing_while_it_drains_and_twice_at_once():

@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 
 from cutaway.engine import AsyncEngine, FinishReason, StopParams
-from cutaway.engine.scoring import score
 from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read, read_all, serve, steps_of
-from support.engine_mock import Request, check, make_engine, noise, write_by_definition
+from support.engine_mock import (
+    Request,
+    check,
+    make_engine,
+    noise,
+    score,
+    write_by_definition,
+    written,
+)
 
 CONTEXT = 64
 
@@ -56,17 +63,17 @@ def test_many_readers_read_their_own_texts():
 def test_samples_share_the_blocks_of_their_leader():
     async def main(running):
         lockstep = Lockstep(running)
-        every = [Request((7,) * 40, SamplingParams(seed=i)) for i in range(3)]
-        first = await enter(running, every[0])
-        others = [
-            asyncio.create_task(enter(running, r, leader=first.sequences[0])) for r in every[1:]
-        ]
+        prompt = (7,) * 40
+        streams = await enter(running, Request(prompt, SamplingParams(seed=0)), samples=3)
         await lockstep.step()
         lockstep.open()
-        for stream in [first, *[await other for other in others]]:
-            [sequence] = stream.sequences
-            assert await read_all(stream) == alone(every[sequence.seed])
-            assert sequence.num_cached_tokens == (39 if sequence.seed else 0)
+        events = []
+        while news := await streams.read():
+            events += [one.event for one in news]
+        for sequence in streams.sequences:
+            expected = alone(Request(prompt, SamplingParams(seed=sequence.seed)))
+            assert written(sequence, events) == expected
+            assert sequence.num_cached_tokens == (0 if sequence.seed == 0 else 39)
 
     serve(make_engine(noise), main)
 
@@ -84,7 +91,7 @@ def test_a_step_of_the_engine_is_one_call_of_the_event_loop():
         await lockstep.step(3)
         loop.call_soon_threadsafe = post
         assert len(running.engine.running) == 8
-        assert calls.count("_tell") == 3
+        assert calls.count("_receive") == 3
         lockstep.open()
         assert await read_all(stream) == alone(first)
         assert await asyncio.gather(*tasks) == [alone(r) for r in others]
@@ -145,7 +152,7 @@ def test_a_full_queue_is_told_to_who_comes_next():
         assert [await read_all(first), await second] == [alone(r) for r in every[:2]]
         assert await read(running, every[2]) == alone(every[2])
 
-    serve(make_engine(noise, max_running=1, max_waiting=1), main)
+    serve(make_engine(noise, max_num_seqs=1, max_waiting=1), main)
 
 
 def test_a_sequence_s_own_error_is_raised_to_its_reader_alone():
@@ -168,9 +175,8 @@ def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(part):
 
     async def main(running):
         engine, lockstep = running.engine, Lockstep(running)
-        streams = [await enter(running, every[0])]
-        more = [asyncio.create_task(enter(running, every[0], leader=streams[0].sequences[0]))]
-        more += [asyncio.create_task(enter(running, every[1])) for _ in range(2)]
+        streams = [await enter(running, every[0], samples=2)]
+        more = [asyncio.create_task(enter(running, every[1])) for _ in range(2)]
         engine.backend.failures = part == "run"
         working = engine.backend.copy_blocks
         if part == "copy_blocks":
@@ -180,14 +186,15 @@ def test_an_error_of_a_step_is_raised_to_all_and_the_engine_goes_on(part):
         for stream in [*streams, *[await task for task in more]]:
             if part == "copy_blocks" or stream is streams[0]:
                 with pytest.raises(OSError, match="told to fail"):
-                    await read_all(stream)
+                    while await stream.read():
+                        pass
                 assert stream.sequences[0].finish_reason == FinishReason.ABORTED
             stream.close()
         engine.backend.copy_blocks = working
         assert [await read(running, r) for r in every] == [alone(r) for r in every]
         await running.call(check, engine)
 
-    serve(make_engine(noise, max_running=2), main)
+    serve(make_engine(noise, max_num_seqs=2), main)
 
 
 def broken_copies(_pairs):
@@ -246,7 +253,7 @@ def test_the_thread_sleeps_while_nobody_is_there(monkeypatch):
     async def main(running):
         await read(running, requests(1)[0])
         turns = []
-        monkeypatch.setattr(running, "_turn", lambda: turns.append(1) or [])
+        monkeypatch.setattr(running, "_step", lambda: turns.append(1) or [])
         await running.call(int)
         await running.call(int)
         await asyncio.sleep(0.05)

@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.async_mock import enter, serve, steps_of
-from support.engine_mock import Request, check, make_engine, narrow, write_by_definition, written
+from support.async_mock import enter, serve
+from support.engine_mock import (
+    Request,
+    check,
+    make_engine,
+    narrow,
+    steps_of,
+    write_by_definition,
+    written,
+)
 from support.engine_requests import CONTEXT, REQUESTS, often_wrong
 
 
@@ -39,16 +47,17 @@ VISITS = st.builds(
 
 
 async def visit(running, visit: Visit, seen: list) -> None:
-    """Note in ``seen`` the sequence, once there is one, then its steps."""
+    """Note in ``seen`` the sequence, once there is one, then its events."""
     for _ in range(visit.comes):
         await running.call(int)
     stream = await enter(running, visit.request)
     [seen[0]] = stream.sequences
     with closing(stream):
-        async for step in steps_of(stream):
-            seen.append(step)
-            if len(seen) - 1 == visit.leaves:
-                break
+        while news := await stream.read():
+            for one in news:
+                seen.append(one.event)
+                if len(steps_of(seen[1:])) == visit.leaves:
+                    return
 
 
 async def cancel_after(running, task, calls: int | None) -> None:
@@ -69,7 +78,7 @@ def test_whatever_the_order_everybody_reads_their_own_text(
 ):
     engine = make_engine(
         narrow, context=CONTEXT, kv_blocks=texts * -(-CONTEXT // block), block=block,
-        draft=often_wrong, rows=rows, max_running=running,
+        draft=often_wrong, rows=rows, max_num_seqs=running,
     )  # fmt: skip
     serve(engine, lambda running: all_visit(running, visits, forget))
 
@@ -80,14 +89,14 @@ async def all_visit(running, visits: list[Visit], forget: bool) -> None:
     cancelling = [cancel_after(running, t, v.cancelled) for t, v in zip(tasks, visits, strict=True)]
     await asyncio.gather(*cancelling)
     if forget:
-        await running.call(running.engine.blocks.forget)
+        await running.call(running.engine.blocks.clear_cached)
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     await running.call(check, running.engine)
     assert not running.engine.running
     assert not running.engine.waiting
-    for one, (sequence, *steps), end in zip(visits, seen, ends, strict=True):
+    for one, (sequence, *events), end in zip(visits, seen, ends, strict=True):
         if sequence:
-            compare(one, written(sequence, steps), to_the_end=end is None and not one.leaves)
+            compare(one, written(sequence, events), to_the_end=end is None and not one.leaves)
 
 
 def compare(one: Visit, wrote, *, to_the_end: bool) -> None:

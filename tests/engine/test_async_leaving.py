@@ -10,7 +10,7 @@ import pytest
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read_all, serve
-from support.engine_mock import GREEDY, Request, make_engine, noise, write_by_definition
+from support.engine_mock import GREEDY, Request, make_engine, noise, write_by_definition, written
 
 LONG = Request((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
 OTHER = Request((6,) * 12, SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
@@ -67,7 +67,7 @@ def test_who_leaves_gives_back_all_blocks_with_the_next_step(phase, leave):
         else:
             assert engine.blocks.free == engine.blocks.count
 
-    serve(small_engine(max_running=1), main)
+    serve(small_engine(max_num_seqs=1), main)
 
 
 def all_left(engine):
@@ -111,7 +111,7 @@ def test_cancelling_enter_leaves_nothing(queued):
         await lockstep.step()
         await listen
 
-    serve(small_engine(max_running=1), main)
+    serve(small_engine(max_num_seqs=1), main)
 
 
 def test_a_closed_stream_yields_nothing_more():
@@ -142,18 +142,23 @@ def test_an_abort_by_somebody_else_ends_the_stream():
     serve(small_engine(), main)
 
 
-def test_a_leader_that_leaves_does_not_take_its_samples_along():
-    sample = Request(LONG.prompt, OTHER.params, OTHER.stops)
+def test_a_first_sample_that_ends_early_does_not_take_the_others_along():
+    params = SamplingParams(seed=3)
 
     async def main(running):
         lockstep = Lockstep(running)
-        first = await enter(running, LONG)
-        second = asyncio.create_task(enter(running, sample, leader=first.sequences[0]))
+        streams = await enter(running, Request(LONG.prompt, params, OTHER.stops), samples=2)
+        first, second = streams.sequences
         await lockstep.step(2)
-        first.close()
+        ended = asyncio.create_task(running.call(running.engine.abort, first))
+        await lockstep.step()
+        await ended
         lockstep.open()
-        alone = write_by_definition(sample, noise, context=64)
-        assert await read_all(await second) == alone
+        events = []
+        while news := await streams.read():
+            events += [one.event for one in news]
+        sample = Request(LONG.prompt, second.request.sampling, OTHER.stops)
+        assert written(second, events) == write_by_definition(sample, noise, context=64)
 
     serve(small_engine(), main)
 

@@ -13,13 +13,13 @@ def spell(text):
 
 def write(manager, text):
     """Take blocks for a text that is computed in full, and publish it."""
-    return manager.publish(manager.take(-(-len(text) // manager.block)), spell(text))
+    return manager.publish(manager.allocate(-(-len(text) // manager.block)), spell(text))
 
 
 def find(manager, text):
     """What match finds, with the holds given back."""
     ids = manager.match(spell(text))
-    manager.give_back(ids)
+    manager.release(ids)
     return ids
 
 
@@ -28,29 +28,29 @@ def find(manager, text):
 
 def test_a_fresh_manager_hands_out_the_lowest_ids_first():
     manager = BlockManager(5, 2)
-    assert (manager.take(2), manager.take(3)) == ([0, 1], [2, 3, 4])
+    assert (manager.allocate(2), manager.allocate(3)) == ([0, 1], [2, 3, 4])
 
 
 def test_blocks_returned_together_are_taken_again_in_the_same_order():
     manager = BlockManager(5, 2)
-    ids = manager.take(3)
-    manager.give_back(ids)
-    assert manager.take(3) == ids
+    ids = manager.allocate(3)
+    manager.release(ids)
+    assert manager.allocate(3) == ids
 
 
 def test_nothing_is_taken_when_too_much_is_wanted():
     manager = BlockManager(3, 2)
-    manager.give_back(write(manager, "abcd"))
+    manager.release(write(manager, "abcd"))
     with pytest.raises(RuntimeError, match="4 KV blocks wanted, 3 free"):
-        manager.take(4)
+        manager.allocate(4)
     assert find(manager, "abcd") == [0, 1]
 
 
 @pytest.mark.parametrize("ids", [[0, 0], [0, 2], [0, -1], [0, 3], [0, 1, 0]])
-@pytest.mark.parametrize("method", ["give_back", "share"])
+@pytest.mark.parametrize("method", ["release", "retain"])
 def test_an_id_that_is_not_held_as_often_is_refused_and_nothing_changes(method, ids):
     manager = BlockManager(3, 2)
-    held = manager.take(2)
+    held = manager.allocate(2)
     with pytest.raises(RuntimeError, match="are not held"):
         getattr(manager, method)(ids)
     manager.check([held])
@@ -58,20 +58,20 @@ def test_an_id_that_is_not_held_as_often_is_refused_and_nothing_changes(method, 
 
 def test_a_fork_holds_its_blocks_until_both_have_given_them_back():
     manager = BlockManager(2, 2)
-    ids = manager.take(2)
-    fork = manager.share(ids)
+    ids = manager.allocate(2)
+    fork = manager.retain(ids)
     assert fork == ids
     assert fork is not ids
-    manager.give_back(ids)
+    manager.release(ids)
     assert manager.free == 0
-    manager.give_back(fork)
+    manager.release(fork)
     assert manager.free == 2
 
 
 def test_two_texts_may_be_given_back_in_one_call():
     manager = BlockManager(2, 2)
-    ids = manager.take(2)
-    manager.give_back([*manager.share(ids), *ids])
+    ids = manager.allocate(2)
+    manager.release([*manager.retain(ids), *ids])
     manager.check([])
 
 
@@ -100,10 +100,10 @@ def test_match_finds_the_longest_chain_of_whole_blocks(text, found):
 
 def test_a_matched_block_is_not_evicted():
     manager = BlockManager(2, 2)
-    manager.give_back(write(manager, "abcd"))
+    manager.release(write(manager, "abcd"))
     assert manager.match(spell("ab")) == [0]
     assert manager.free == 1
-    assert manager.take(1) == [1]
+    assert manager.allocate(1) == [1]
 
 
 def test_equal_blocks_after_different_beginnings_are_different_texts():
@@ -117,9 +117,9 @@ def test_texts_whose_hashes_collide_are_told_apart():
     twin = sys.hash_info.modulus  # hash(twin) == hash(0)
     manager = BlockManager(2, 2)
     assert hash((twin, 1)) == hash((0, 1))
-    manager.publish(manager.take(1), [0, 1])
+    manager.publish(manager.allocate(1), [0, 1])
     assert manager.match([twin, 1]) == []
-    assert manager.publish(manager.take(1), [twin, 1]) == [1]
+    assert manager.publish(manager.allocate(1), [twin, 1]) == [1]
 
 
 # -- publishing ---------------------------------------------------------------------------------
@@ -135,19 +135,19 @@ def test_a_block_that_is_not_whole_is_not_published():
 
 def test_two_who_wrote_the_same_text_share_the_first_ones_blocks():
     manager = BlockManager(6, 2)
-    first, second = manager.take(2), manager.take(3)
+    first, second = manager.allocate(2), manager.allocate(3)
     assert manager.publish(first, spell("abcd")) == [0, 1]
     assert manager.publish(second, spell("abcde")) == [0, 1, 4]
     assert manager.free == 3
     manager.check([[0, 1], [0, 1, 4]])
-    manager.give_back(first)
+    manager.release(first)
     manager.check([[0, 1, 4]])
 
 
 def test_the_child_of_a_replaced_block_is_published_under_the_block_in_use():
     manager = BlockManager(4, 2)
-    manager.give_back(write(manager, "ab"))
-    own = manager.take(2)
+    manager.release(write(manager, "ab"))
+    own = manager.allocate(2)
     assert manager.publish(own, spell("abcd")) == [0, 2]
     manager.check([[0, 2]])
     assert find(manager, "abcd") == [0, 2]
@@ -171,7 +171,7 @@ def test_publishing_twice_changes_nothing():
 )
 def test_what_cannot_be_published_is_refused(ids, text, first, sentence):
     manager = BlockManager(4, 2)
-    held = manager.take(2)
+    held = manager.allocate(2)
     published = write(manager, "xy")
     with pytest.raises(RuntimeError, match=sentence):
         manager.publish(ids, spell(text), first)
@@ -183,42 +183,42 @@ def test_what_cannot_be_published_is_refused(ids, text, first, sentence):
 
 def test_all_that_is_free_may_be_cached():
     manager = BlockManager(4, 2)
-    manager.give_back(write(manager, "abcdefgh"))
+    manager.release(write(manager, "abcdefgh"))
     assert manager.free == 4
-    assert sorted(manager.take(4)) == [0, 1, 2, 3]
+    assert sorted(manager.allocate(4)) == [0, 1, 2, 3]
     assert manager.evictions == 4
     assert manager.match(spell("abcdefgh")) == []
 
 
 def test_free_blocks_are_taken_before_cached_ones():
     manager = BlockManager(3, 2)
-    manager.give_back(write(manager, "abcd"))
-    assert manager.take(2) == [2, 1]
+    manager.release(write(manager, "abcd"))
+    assert manager.allocate(2) == [2, 1]
     assert find(manager, "abcd") == [0]
 
 
 def test_the_end_of_a_text_is_evicted_before_its_beginning():
     manager = BlockManager(3, 2)
-    manager.give_back(write(manager, "abcdef"))
-    assert [manager.take(1) for _ in range(3)] == [[2], [1], [0]]
+    manager.release(write(manager, "abcdef"))
+    assert [manager.allocate(1) for _ in range(3)] == [[2], [1], [0]]
 
 
 def test_the_text_that_was_used_last_is_evicted_last():
     manager = BlockManager(3, 2)
     for text in ("aa", "bb", "cc"):
-        manager.give_back(write(manager, text))
+        manager.release(write(manager, text))
     find(manager, "aa")
-    assert manager.take(3) == [1, 2, 0]
+    assert manager.allocate(3) == [1, 2, 0]
 
 
 def test_a_branch_is_evicted_before_the_trunk_that_another_used_later():
     manager = BlockManager(3, 2)
     trunk = write(manager, "ab")
-    left = manager.publish([*manager.share(trunk), *manager.take(1)], spell("abll"), 1)
-    right = manager.publish([*manager.share(trunk), *manager.take(1)], spell("abrr"), 1)
+    left = manager.publish([*manager.retain(trunk), *manager.allocate(1)], spell("abll"), 1)
+    right = manager.publish([*manager.retain(trunk), *manager.allocate(1)], spell("abrr"), 1)
     for ids in (trunk, left, right):
-        manager.give_back(ids)
-    assert manager.take(3) == [1, 2, 0]
+        manager.release(ids)
+    assert manager.allocate(3) == [1, 2, 0]
 
 
 @pytest.mark.parametrize(("text", "whole"), [("ab", "abcd"), ("xy", "xycd")])
@@ -226,22 +226,22 @@ def test_a_branch_is_evicted_before_the_trunk_that_another_used_later():
 def test_a_child_whose_parent_was_evicted_is_found_by_nobody_and_is_not_lost(text, whole, place):
     manager = BlockManager(3, 2)
     parent, child = write(manager, "abcd")
-    manager.give_back([parent])  # out of order: a caller should give back the child first
-    manager.give_back([child])
-    taken = manager.take(2)
+    manager.release([parent])  # out of order: a caller should give back the child first
+    manager.release([child])
+    taken = manager.allocate(2)
     assert taken == [2, parent]
     assert manager.match(spell("abcd")) == []
     manager.publish([taken[place]], spell(text))
     assert find(manager, whole) == [taken[place]]
-    assert manager.take(1) == [child]
+    assert manager.allocate(1) == [child]
     manager.check([taken[:1], taken[1:], [child]])
 
 
 def test_forget_frees_what_nobody_holds():
     manager = BlockManager(4, 2)
-    manager.give_back(write(manager, "abcd"))
+    manager.release(write(manager, "abcd"))
     held = manager.match(spell("ab"))
-    manager.forget()
+    manager.clear_cached()
     assert find(manager, "abcd") == held
     manager.check([held])
     assert (manager.free, manager.evictions) == (3, 0)
@@ -273,7 +273,7 @@ def test_check_finds_a_caller_whose_lists_are_wrong(lists):
 )
 def test_check_finds_books_that_disagree(damage, sentence):
     manager = BlockManager(5, 2)
-    manager.give_back(write(manager, "abcd"))
+    manager.release(write(manager, "abcd"))
     held = manager.match(spell("ab"))
     manager.check([held])
     damage(manager)

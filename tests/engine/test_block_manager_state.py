@@ -81,7 +81,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def fork(self, data):
         text = self.one_of(data)
         self.publish_text(text)
-        ids = self.manager.share(text.ids)
+        ids = self.manager.retain(text.ids)
         assert ids == text.ids
         self.texts.append(Text(list(text.tokens), ids, text.published))
 
@@ -94,20 +94,20 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @rule()
     def forget(self):
-        self.manager.forget()
+        self.manager.clear_cached()
         self.pairs = [(text, i) for text, i in self.pairs if i not in self.unheld]
         self.unheld = []
 
     @rule(more=st.integers(1, 3))
     def take_too_many(self, more):
         with pytest.raises(RuntimeError, match="KV blocks wanted"):
-            self.manager.take(self.manager.free + more)
+            self.manager.allocate(self.manager.free + more)
 
     @rule(data=st.data())
     def give_back_what_is_not_held(self, data):
         foreign = data.draw(st.sampled_from([*set(range(-1, self.count + 1)) - self.held()]))
         with pytest.raises(RuntimeError, match=rf"\[{foreign}\] are not held"):
-            self.manager.give_back([*sorted(self.held()), foreign])
+            self.manager.release([*sorted(self.held()), foreign])
 
     # -- the parts ---------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def take(self, n):
         unused = set(range(self.count)) - self.held() - set(self.unheld)
-        ids = self.manager.take(n)
+        ids = self.manager.allocate(n)
         fresh, evicted = ids[: len(unused)], ids[len(unused) :]
         assert unused.issuperset(fresh)
         assert len(set(fresh)) == len(fresh) == min(n, len(unused))
@@ -152,7 +152,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def give_back(self, text, kept):
         gone, text.ids = text.ids[kept:], text.ids[:kept]
-        self.manager.give_back(gone)
+        self.manager.release(gone)
         published = [i for _, i in self.pairs]
         self.unheld += [i for i in reversed(gone) if i in published and i not in self.held()]
 
@@ -195,7 +195,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.the_books_agree()
         self.forget()
         self.the_books_agree()
-        assert sorted(self.manager.take(self.count)) == list(range(self.count))
+        assert sorted(self.manager.allocate(self.count)) == list(range(self.count))
 
 
 ManagerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine import DraftModel, Sequence, StopParams
-from support.engine_mock import GREEDY, MockBackend, noise
+from cutaway.engine import DraftModel, Phases, Sequence, StopParams
+from cutaway.sampling import Sampled
+from support.engine_mock import GREEDY, MockBackend, Request, make_engine, noise
 
 TURNS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(1, 3)), min_size=1, max_size=8
@@ -13,7 +14,8 @@ TURNS = st.lists(
 
 
 def a_sequence():
-    return Sequence(0, (5, 6, 7), GREEDY, StopParams(), 0, longest=64)
+    asked = Request((5, 6, 7), GREEDY, StopParams(max_tokens=60, ignore_eos=True)).asked()
+    return Sequence(0, asked.with_seed(0), make_engine().vocabulary, longest=64)
 
 
 def a_draft():
@@ -28,7 +30,7 @@ def test_it_guesses_as_if_it_had_only_read_the_text(turns):
         (guesses,) = draft.propose([(sequence, wanted)])
         assert [guesses] == a_draft().propose([(sequence, wanted)])
         for token in [*guesses[:right], *range(more)]:
-            sequence.append(token, b"")
+            sequence.append(Sampled(token, token, 1, 0.0, 0), None, Phases())
     draft.forget(sequence)
     assert draft.blocks.free == draft.blocks.count
 

@@ -6,11 +6,12 @@ from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.engine_mock import (
     Request,
-    check,
+    end_of,
     make_engine,
     noise,
     run_to_end,
     scripted,
+    steps_of,
     write_by_definition,
     written,
 )
@@ -50,34 +51,30 @@ def test_a_sequence_that_fails_leaves_its_company_as_it_was():
     engine = make_engine()
     bad_params = SamplingParams(temperature=0, processors=(failing_on_third,))
     bad, good = request(b"bad", bad_params).add_to(engine), request().add_to(engine)
-    steps = [*engine.step(), *engine.step()]
-    assert engine.failed == []
-    assert [step.sequence_id for step in engine.step()] == [good.id] == [2 - 1]
-    assert (engine.failed, bad.finish_reason) == ([bad], FinishReason.ERROR)
-    assert isinstance(bad.error, ZeroDivisionError)
-    run_to_end(engine, steps)
-    assert engine.failed == []
-    assert written(good, steps).token_ids == alone(request()).token_ids[:2] + tuple(
-        good.output_token_ids[3:]
-    )
-    assert good.fingerprint == alone(request()).fingerprints[-1]
+    events = [*engine.step(), *engine.step()]
+    assert end_of(events, bad) is None
+    third = engine.step()
+    ended = end_of(third, bad)
+    assert (ended.reason, ended.usage.completion_tokens) == (FinishReason.ERROR, 2)
+    assert isinstance(ended.error, ZeroDivisionError)
+    assert steps_of(third) == steps_of(third, good)
+    run_to_end(engine, events := events + third)
+    assert written(good, events) == alone(request())
 
 
 def test_a_fork_that_ends_before_its_copy_was_made_leaves_nothing(monkeypatch):
     """Its copy is not made later: the block may be another's by then, and a fork's again."""
     engine = make_engine()
-    leader = request().add_to(engine)
+    first, fork, other = engine.add(request().asked(), 3)
     steps = engine.step()
     with monkeypatch.context() as patch, pytest.raises(OSError, match="told to fail"):
         patch.setattr(engine.backend, "copy_blocks", lambda _: engine.backend.run(None))
         engine.backend.failures = 1
-        fork = request().add_to(engine, leader=leader)
         engine.step()
     engine.abort(fork)
-    check(engine)
-    other = request().add_to(engine, leader=leader)
     run_to_end(engine, steps)
-    assert written(leader, steps) == written(other, steps) == alone(request())
+    seeded = [request(params=s.request.sampling) for s in (first, other)]
+    assert [written(s, steps) for s in (first, other)] == [alone(r) for r in seeded]
 
 
 def test_a_sequence_that_fails_among_its_guesses_is_forgotten():
@@ -87,7 +84,7 @@ def test_a_sequence_that_fails_among_its_guesses_is_forgotten():
     run_to_end(engine)
     assert isinstance(sequence.error, ZeroDivisionError)
     assert max(engine.backend.runs[1:]) > 1, "nothing was guessed"
-    assert not engine.speculator._guessers
+    assert not engine.speculator._states
 
 
 def failing_on_twelfth(tokens, logits):

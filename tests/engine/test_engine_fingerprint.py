@@ -12,11 +12,13 @@ from cutaway.errors import CutawayError
 from support.engine_mock import (
     GREEDY,
     Request,
+    add,
     broken_after,
     make_engine,
     noise,
     run_to_end,
     scripted,
+    steps_of,
     write,
 )
 
@@ -119,8 +121,8 @@ def test_a_bit_that_moves_no_token_moves_the_fingerprint():
 def test_logits_that_are_not_finite_are_reported_with_their_position(value, rows):
     tokens = (1, 2, 3, *write(noise, (1, 2, 3), max_tokens=2, ignore_eos=True).token_ids)
     engine = make_engine(broken_after(tokens, value), rows=rows)
-    sequence = engine.add((1, 2, 3), GREEDY, StopParams(ignore_eos=True))
-    assert len(run_to_end(engine)) == 2
+    sequence = add(engine, (1, 2, 3), GREEDY, StopParams(ignore_eos=True))
+    assert len(steps_of(run_to_end(engine))) == 2
     assert sequence.finish_reason == FinishReason.ERROR
     assert isinstance(sequence.error, CutawayError)
     assert str(sequence.error) == "the model's logits at position 5 are not finite"
@@ -128,7 +130,7 @@ def test_logits_that_are_not_finite_are_reported_with_their_position(value, rows
 
 def test_the_company_of_logits_that_are_not_finite_goes_on():
     engine = make_engine(broken_after((1, 2, 3), np.nan))
-    bad, good = engine.add((1, 2, 3), GREEDY, StopParams()), Request((4, 5)).add_to(engine)
+    bad, good = add(engine, (1, 2, 3), GREEDY, StopParams()), Request((4, 5)).add_to(engine)
     run_to_end(engine)
     assert bad.finish_reason == FinishReason.ERROR
     assert good.output_token_ids == list(write(noise, (4, 5), max_tokens=8).token_ids)

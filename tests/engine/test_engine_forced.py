@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
-from cutaway.sampling import History, Observe, SamplingParams
+from cutaway.sampling import History, Observe, SamplingParams, build_chain
 from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import states
 from cutaway.sampling.observe import observe
@@ -21,6 +21,7 @@ from support.engine_mock import (
     narrow,
     noise,
     run_to_end,
+    steps_of,
     write_by_definition,
     written,
 )
@@ -35,10 +36,10 @@ def force(request, forced, **run):
     return replace(request, run=RunParams(forced=tuple(forced), **run))
 
 
-def steps_of(request, engine=None):
+def steps(request, engine=None):
     engine = engine or make_engine()
     request.add_to(engine)
-    return run_to_end(engine)
+    return steps_of(run_to_end(engine))
 
 
 # -- forced ------------------------------------------------------------------------------------
@@ -52,12 +53,12 @@ def steps_of(request, engine=None):
 def test_forcing_what_would_be_drawn_gives_equal_fingerprints(count, guess, rows, guesses, cache):
     alone = DRAWN.run_on(make_engine())
     again = force(DRAWN, alone.token_ids[:count], speculate=guesses, kv_cache=cache)
-    engine = make_engine(draft=noise, max_guess_rows=guess, rows=rows, block=4)
+    engine = make_engine(draft=noise, max_draft_rows=guess, rows=rows, block=4)
     assert again.run_on(engine) == alone
 
 
 def test_forced_tokens_ride_on_the_rows_of_guesses():
-    engine = make_engine(max_guess_rows=16)
+    engine = make_engine(max_draft_rows=16)
     forced = force(DRAWN, range(40))
     assert forced.run_on(engine).token_ids == tuple(range(40))
     assert engine.backend.runs == [len(PROMPT), 16, 16, 7]
@@ -103,26 +104,26 @@ def test_a_context_that_is_full_ends_forced_tokens():
 def test_a_forced_step_tells_what_would_have_been_drawn(params):
     drawn = Request(PROMPT, params, LONG).run_on(make_engine()).token_ids
     other = (drawn[0], drawn[1], (drawn[2] + 1) % 256)
-    steps = steps_of(force(Request(PROMPT, params, LONG), other))
-    assert [step.token_id for step in steps[:3]] == list(other)
-    assert [step.sampled_id for step in steps[:3]] == list(drawn[:3])
-    assert all(step.sampled_id == step.token_id for step in steps[3:])
+    taken = steps(force(Request(PROMPT, params, LONG), other))
+    assert [step.token_id for step in taken[:3]] == list(other)
+    assert [step.sampled_id for step in taken[:3]] == list(drawn[:3])
+    assert all(step.sampled_id == step.token_id for step in taken[3:])
     free = "sampled" if params.temperature else "greedy"
-    assert [step.source for step in steps] == ["forced"] * 3 + [free] * 37
+    assert [step.source for step in taken] == ["forced"] * 3 + [free] * 37
 
 
 def test_a_token_that_was_guessed_says_so():
-    steps = steps_of(
+    taken = steps(
         Request(PROMPT, SAMPLED, LONG, RunParams(speculate="draft")), make_engine(draft=noise)
     )
-    assert {step.source for step in steps} == {"sampled", "draft"}
-    assert all(step.sampled_id == step.token_id for step in steps)
+    assert {step.source for step in taken} == {"sampled", "draft"}
+    assert all(step.sampled_id == step.token_id for step in taken)
 
 
 def test_forced_tokens_are_no_guesses():
     engine = make_engine()
     sequence = force(DRAWN, range(30), speculate="ngram").add_to(engine)
-    while sequence.num_forced:
+    while sequence.forced:
         engine.step()
     assert sequence.speculation.proposed == 0
 
@@ -130,9 +131,9 @@ def test_forced_tokens_are_no_guesses():
 @pytest.mark.parametrize("name", ["forced", "track"])
 @pytest.mark.parametrize("ids", [[-1], [VOCAB]])
 def test_ids_outside_the_vocabulary_are_refused(name, ids):
-    run = RunParams(forced=ids) if name == "forced" else RunParams(observe=Observe(track=ids))
+    asked = {"run": RunParams(forced=ids)} if name == "forced" else {"observe": Observe(track=ids)}
     with pytest.raises(InputError, match=rf"{name}: token id {ids[0]} is not between 0 and 256"):
-        make_engine().add(PROMPT, GREEDY, StopParams(), run)
+        Request(PROMPT, **asked).add_to(make_engine())
 
 
 @pytest.mark.parametrize(("make", "name"), [(RunParams, "forced"), (Observe, "track")])
@@ -149,11 +150,11 @@ def test_what_is_no_list_of_ids_is_refused(make, name, ids):
 @settings(max_examples=40)
 def test_an_observed_step_is_its_definition(params, count, top, rows):
     wanted = Observe(top=top, track=(END, 3), stages=True, after_chain=True)
-    request = force(Request(PROMPT, params, LONG), range(count), observe=wanted)
+    request = force(Request(PROMPT, params, LONG, observe=wanted), range(count))
     tokens = list(PROMPT)
-    for step in steps_of(request, make_engine(rows=rows, block=4)):
+    for step in steps(request, make_engine(rows=rows, block=4)):
         history = History(PROMPT, tokens[len(PROMPT) :])
-        chain = request.add_to(make_engine()).chain
+        chain = build_chain(params)
         passed = states(chain, noise(tuple(tokens)), Context(history))
         luck = (params.seed, len(tokens)) if params.temperature else None
         seen = observe(wanted, chain, passed, step.token_id, luck)
@@ -164,24 +165,24 @@ def test_an_observed_step_is_its_definition(params, count, top, rows):
 @pytest.mark.parametrize("wanted", [Observe(top=20, track=(END,)), Observe(track=(1, 2))])
 @pytest.mark.parametrize("speculate", ["off", "ngram"])
 def test_observing_changes_nothing(wanted, speculate):
-    seen = replace(DRAWN, run=RunParams(speculate=speculate, observe=wanted))
+    seen = replace(DRAWN, run=RunParams(speculate=speculate), observe=wanted)
     assert seen.run_on(make_engine()) == DRAWN.run_on(make_engine())
-    assert all(step.observed for step in steps_of(seen))
+    assert all(step.observed for step in steps(seen))
 
 
 def test_a_step_is_not_observed_unless_asked():
-    assert not any(step.observed for step in steps_of(DRAWN))
+    assert not any(step.observed for step in steps(DRAWN))
 
 
 def test_the_phases_of_a_step_are_those_of_all_its_tokens(monkeypatch):
     ticks = iter(range(100, 10_000, 7))
     monkeypatch.setattr("cutaway.engine.engine.perf_counter", lambda: float(next(ticks)))
-    engine = make_engine(max_guess_rows=16)
+    engine = make_engine(max_draft_rows=16)
     force(DRAWN, range(16)).add_to(engine)
-    first, second = engine.step(), engine.step()
+    first, second = steps_of(engine.step()), steps_of(engine.step())
     assert (len(first), len(second)) == (1, 16)
     for step in first + second:
         phases = step.phases
-        assert (phases.schedule, phases.run, phases.sample) == (7.0, 7.0, 7.0)
+        assert (phases.schedule + phases.draft, phases.run, phases.sample) == (7.0, 7.0, 7.0)
     assert len({id(step.phases) for step in second}) == 1
     assert first[0].phases is not second[0].phases

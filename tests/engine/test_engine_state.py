@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cutaway.engine import FinishReason
-from cutaway.engine.scoring import score
+from cutaway.engine import FinishReason, Score, Scored
+from cutaway.engine import Request as EngineRequest
 from cutaway.sampling.logprobs import read_row
 from support.engine_mock import (
     check,
@@ -36,19 +36,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.block = block
         self.engine = make_engine(
             narrow, context=CONTEXT, kv_blocks=texts * -(-CONTEXT // block), block=block,
-            draft=often_wrong, rows=rows, max_guess_rows=guess_rows, max_running=running,
+            draft=often_wrong, rows=rows, max_draft_rows=guess_rows, max_num_seqs=running,
             prefix_cache=prefix_cache,
         )  # fmt: skip
-        self.requests, self.sequences, self.steps = [], [], []
+        self.requests, self.sequences, self.steps, self.scored = [], [], [], []
 
     @rule(request=REQUESTS, samples=st.sampled_from([1, 1, 2, 3]))
     def add(self, request, samples):
-        leader = None
-        for i in range(samples):
-            one = replace(request, params=replace(request.params, seed=request.params.seed + i))
-            self.requests.append(one)
-            self.sequences.append(one.add_to(self.engine, leader=leader))
-            leader = leader or self.sequences[-1]
+        added = self.engine.add(request.asked(), samples)
+        self.requests += [replace(request, params=s.request.sampling) for s in added]
+        self.sequences += added
 
     @rule(count=st.integers(1, 6))
     def step(self, count):
@@ -61,25 +58,27 @@ class EngineMachine(RuleBasedStateMachine):
         sequence = data.draw(st.sampled_from(self.sequences))
         before = sequence.finish_reason
         self.engine.abort(sequence)
+        self.steps += self.engine.take_events()
         assert sequence.finish_reason == (before or FinishReason.ABORTED)
         assert sequence not in self.engine.running
         assert sequence not in self.engine.waiting
 
     @rule()
     def forget_what_is_cached(self):
-        self.engine.blocks.forget()
+        self.engine.blocks.clear_cached()
 
     @rule(tokens=PROMPTS)
     def score(self, tokens):
-        if -(-len(tokens) // self.block) <= self.engine.blocks.free:
-            every = np.array([narrow(tokens[: i + 1]) for i in range(len(tokens))])
-            scored = score(self.engine, tokens)
-            np.testing.assert_array_equal(scored.view(np.uint32), every.view(np.uint32))
+        """Goes along with the others, and is checked at the end."""
+        asked = EngineRequest(prompt_token_ids=tokens, decoder=Score(logits_from=0))
+        self.scored += self.engine.add(asked)
 
     @invariant()
     def every_block_is_accounted_for(self):
         check(self.engine)
-        assert not any(s.blocks for s in self.sequences if s not in self.engine.running)
+        assert not any(
+            s.blocks for s in [*self.sequences, *self.scored] if s not in self.engine.running
+        )
 
     @invariant()
     def the_queues_are_in_order(self):
@@ -93,6 +92,11 @@ class EngineMachine(RuleBasedStateMachine):
         run_to_end(self.engine, self.steps)
         for request, sequence in zip(self.requests, self.sequences, strict=True):
             self.check(request, sequence)
+        for sequence in self.scored:
+            rows = [e.logits for e in self.steps if isinstance(e, Scored) and e.id == sequence.id]
+            tokens = sequence.prompt_token_ids
+            every = np.array([narrow(tokens[: i + 1]) for i in range(len(tokens))])
+            np.testing.assert_array_equal(np.concatenate(rows), every)
 
     def check(self, request, sequence):
         alone = write_by_definition(request, narrow, context=CONTEXT)
@@ -104,11 +108,11 @@ class EngineMachine(RuleBasedStateMachine):
             assert alone.text.startswith(wrote.text)
         else:
             assert wrote == alone
-            assert sequence.prompt_logprobs == self.prompt_logprobs(request)
+            assert sequence.prompt_scores == self.prompt_logprobs(request)
 
     def prompt_logprobs(self, request):
         """By definition: of every token after the first, given all before it."""
-        top, prompt = request.run.observe.prompt_top, request.prompt
+        top, prompt = request.observe.prompt_top, request.prompt
         asked = range(1, len(prompt)) if top else ()
         return [read_row(narrow(prompt[:i]), prompt[i], top) for i in asked]
 

@@ -9,10 +9,12 @@ from cutaway.sampling import Observe, SamplingParams, logprob
 from support.engine_mock import (
     GREEDY,
     Request,
+    end_of,
     make_engine,
     narrow,
     noise,
     run_to_end,
+    steps_of,
     write_by_definition,
     written,
 )
@@ -112,7 +114,7 @@ def test_a_step_with_nobody_computes_nothing():
 def test_a_chunk_that_does_not_end_the_prompt_draws_nothing():
     engine = make_engine(rows=10)
     sequence = request().add_to(engine)
-    assert [len(engine.step()) for _ in range(4)] == [0, 0, 1, 1]
+    assert [len(steps_of(engine.step())) for _ in range(4)] == [0, 0, 1, 1]
     assert engine.backend.runs == [10, 10, 5, 1]
     assert sequence.num_computed_tokens == 26
 
@@ -122,8 +124,8 @@ def test_a_long_prompt_does_not_hold_up_who_already_writes():
     writer = request(b"abc").add_to(engine)
     engine.step()
     newcomer = request().add_to(engine)
-    steps = [engine.step() for _ in range(4)]
-    assert [[s.sequence_id for s in step] for step in steps] == [[writer.id]] * 4
+    steps = [steps_of(engine.step()) for _ in range(4)]
+    assert [[s.id for s in step] for step in steps] == [[writer.id]] * 4
     assert newcomer.num_computed_tokens == 12
 
 
@@ -131,16 +133,17 @@ def test_steps_come_oldest_first_and_end_together():
     engine = make_engine()
     sequences = [request(b"abc", SamplingParams(seed=i)).add_to(engine) for i in range(20)]
     for _ in range(5):
-        assert [step.sequence_id for step in engine.step()] == [s.id for s in sequences]
+        assert [step.id for step in steps_of(engine.step())] == [s.id for s in sequences]
     assert not engine.running
 
 
 def test_a_step_tells_what_happened():
     engine, prompt = make_engine(), (1, 2, 3)
     params = SamplingParams(temperature=2, top_k=7, top_p=1, seed=9)
-    engine.add([0], GREEDY, FIVE)
-    sequence = engine.add(prompt, params, FIVE, RunParams(observe=Observe(stages=True)))
-    steps = [s for s in run_to_end(engine) if s.sequence_id == sequence.id]
+    Request((0,), GREEDY, FIVE).add_to(engine)
+    sequence = Request(prompt, params, FIVE, observe=Observe(stages=True)).add_to(engine)
+    events = run_to_end(engine)
+    steps = steps_of(events, sequence)
     tokens = (*prompt, *sequence.output_token_ids)
     assert [s.index for s in steps] == [0, 1, 2, 3, 4]
     assert [s.position for s in steps] == [3, 4, 5, 6, 7]
@@ -153,12 +156,14 @@ def test_a_step_tells_what_happened():
         ["temperature", "top_k"]
     ] * 5
     assert steps[-1].fingerprint == sequence.fingerprint
-    assert [s.finish_reason for s in steps] == [None] * 4 + [FinishReason.MAX_TOKENS]
+    ended = end_of(events, sequence)
+    assert (ended.reason, ended.usage.completion_tokens) == (FinishReason.MAX_TOKENS, 5)
+    assert ended.fingerprint == sequence.fingerprint
 
 
 def test_observing_changes_nothing():
     engine = make_engine()
-    looked_at = engine.add(PROMPT, SAMPLED, FIVE, RunParams(observe=Observe(stages=True)))
+    looked_at = request(observe=Observe(stages=True)).add_to(engine)
     assert written(looked_at, run_to_end(engine)) == alone(request())
 
 
@@ -230,8 +235,9 @@ def test_abort_in_the_queue_leaves_the_others_in_order():
     engine.abort(second)
     assert (engine.running, list(engine.waiting)) == ([first], [third])
     assert engine.blocks.free == 0
+    engine.take_events()
     steps = run_to_end(engine)
-    assert second.id not in {step.sequence_id for step in steps}
+    assert second.id not in {step.id for step in steps}
     assert written(third, steps) == alone(request(b"third"))
 
 
@@ -263,7 +269,7 @@ def test_nobody_leaves_in_vain():
     assert engine.running == [*equals, less]
     newcomer = request(tuple(reversed(PROMPT * 2))[:48]).add_to(engine)
     for _ in range(4):
-        assert less.id in {step.sequence_id for step in engine.step()}
+        assert less.id in {step.id for step in steps_of(engine.step())}
     assert less.finish_reason
     assert engine.scheduler.preemptions == 0
     assert newcomer in engine.waiting

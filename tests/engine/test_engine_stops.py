@@ -2,8 +2,8 @@
 
 import pytest
 
-from cutaway.engine import FinishReason, StopParams
-from support.engine_mock import END, GREEDY, make_engine, run_to_end, scripted, write
+from cutaway.engine import FinishReason, Started, StopParams
+from support.engine_mock import END, Request, make_engine, run_to_end, scripted, steps_of, write
 
 PROMPT = list(b"go")
 HELLO = list(b"hello")
@@ -74,11 +74,12 @@ def test_the_longest_prompt_leaves_room_for_one_token():
 
 def test_an_aborted_text_says_so_and_makes_no_more_steps():
     engine = make_engine(scripted(HELLO, len(PROMPT)))
-    sequence = engine.add(PROMPT, GREEDY, StopParams())
-    steps = [*engine.step(), *engine.step()]
+    sequence = Request(tuple(PROMPT), stops=StopParams()).add_to(engine)
+    events = [*engine.step(), *engine.step()]
     engine.abort(sequence)
-    assert run_to_end(engine) == []
-    assert "".join(step.text for step in steps) == "he"
+    [ended] = run_to_end(engine, engine.take_events())
+    assert "".join(step.text for step in steps_of(events)) == "he"
+    assert (ended.reason, ended.usage.completion_tokens) == (FinishReason.ABORTED, 2)
     assert (sequence.finish_reason, sequence.matched) == (FinishReason.ABORTED, None)
 
 
@@ -101,15 +102,18 @@ def test_which_wins_when_two_hold_at_once(script, stops, winner):
     assert told(script, **stops)[2:] == winner
 
 
-def test_the_last_step_and_the_sequence_tell_the_same():
+def test_a_run_is_started_steps_and_ended():
     engine = make_engine(scripted(HELLO, len(PROMPT)))
-    sequence = engine.add(PROMPT, GREEDY, StopParams(stop="ll"))
-    *others, last = run_to_end(engine)
-    assert (last.finish_reason, last.matched) == (sequence.finish_reason, sequence.matched)
-    assert {(step.finish_reason, step.matched) for step in others} == {(None, None)}
+    sequence = Request(tuple(PROMPT), stops=StopParams(stop="ll")).add_to(engine)
+    started, *steps, ended = run_to_end(engine)
+    assert isinstance(started, Started)
+    assert steps == steps_of(steps)
+    assert (ended.reason, ended.matched) == (sequence.finish_reason, sequence.matched)
+    assert sum(step.released_bytes for step in steps) == len("".join(step.text for step in steps))
 
 
 def test_finish_reasons_read_as_words():
     assert [f"{reason}" for reason in FinishReason] == [
-        "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "aborted", "error",
+        "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint",
+        "scored", "aborted", "error",
     ]  # fmt: skip

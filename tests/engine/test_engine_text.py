@@ -4,7 +4,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
-from support.engine_mock import GREEDY, first_stop, make_engine, run_to_end, scripted, write
+from support.engine_mock import (
+    Request,
+    first_stop,
+    make_engine,
+    run_to_end,
+    scripted,
+    steps_of,
+    write,
+)
 
 ANY_TEXT = st.text(min_size=1, max_size=12)
 STOPS = st.lists(st.text("abé€", min_size=1, max_size=3), max_size=3).map(tuple)
@@ -17,8 +25,8 @@ def tell(pieces: list[bytes], stops: tuple[str, ...] = ()) -> list[str]:
     """The texts of the steps of a model that writes these pieces, a token each."""
     model = scripted(list(range(len(pieces))), prompt_length=1)
     engine = make_engine(model, pieces=pieces.__getitem__)
-    engine.add([0], GREEDY, StopParams(max_tokens=len(pieces), stop=stops))
-    return [step.text for step in run_to_end(engine)]
+    Request((0,), stops=StopParams(max_tokens=len(pieces), stop=stops)).add_to(engine)
+    return [step.text for step in steps_of(run_to_end(engine))]
 
 
 @given(PIECES, STOPS)
@@ -67,8 +75,8 @@ def test_text_waits_while_a_stop_may_be_coming():
 
 def test_a_started_stop_string_is_shown_when_the_end_token_comes():
     engine = make_engine(scripted([*b"hi", *b"ST", 256], prompt_length=1))
-    engine.add([0], GREEDY, StopParams(max_tokens=20, stop="STOP"))
-    assert [step.text for step in run_to_end(engine)] == ["h", "i", "", "", "ST"]
+    Request((0,), stops=StopParams(max_tokens=20, stop="STOP")).add_to(engine)
+    assert [step.text for step in steps_of(run_to_end(engine))] == ["h", "i", "", "", "ST"]
 
 
 def test_half_a_character_held_as_a_started_stop_is_flushed_once():

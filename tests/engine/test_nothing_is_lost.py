@@ -9,10 +9,12 @@ from itertools import product
 
 import pytest
 
+from support.engine_mock import score, steps_of
+
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
+
 from cutaway.engine import FinishReason, RunParams, StopParams
-from cutaway.engine.scoring import score
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams, read_rows
 from support.engine_mock import Request
@@ -61,15 +63,15 @@ def request(length, tokens, speculate="off", seed=0, **observe):
     """A prompt of that length, told from others by its seed."""
     stops = StopParams(max_tokens=tokens, ignore_eos=True)
     params = replace(LUCK, seed=seed)
-    run = RunParams(speculate=speculate, observe=Observe(**observe))
-    return Request(repeating(seed, 11, length), params, stops, run)
+    run = RunParams(speculate=speculate)
+    return Request(repeating(seed, 11, length), params, stops, run, Observe(**observe))
 
 
 def assert_as_alone(trial, alone):
     """Those that ended wrote all of their text; those that were ended, the beginning of it."""
     for asked, wrote in trial.texts():
         whole, count = alone.write(asked), len(wrote.token_ids)
-        if wrote.finish_reason:
+        if wrote.finish_reason not in (None, FinishReason.ABORTED):
             assert wrote == whole
         assert wrote.token_ids == whole.token_ids[:count]
         assert wrote.fingerprints == whole.fingerprints[:count]
@@ -90,7 +92,7 @@ def test_more_texts_than_there_is_room_for(few, draft, alone, rows, prefix_cache
     assert_as_alone(trial, alone)
     assert trial.engine.scheduler.preemptions > 2
     assert (trial.engine.blocks.evictions > 2) == prefix_cache
-    shared = [s.num_cached_tokens for _, s in trial.asked if s.leader]
+    shared = [s.num_cached_tokens for _, s in trial.asked if s.fork_of]
     assert any(cached % 32 for cached in shared), "nobody shared a block that was begun"
     told = [s.speculation.accepted for _, s in trial.asked]
     assert (sum(told) > 0) == (speculate != "off")
@@ -200,7 +202,7 @@ def test_log_probabilities_do_not_tell_whether_the_prompt_was_cached(few, draft,
     trial = new_trial(few, draft, rows=rows)
     told, cached = [], []
     for prompt_top, warm in product((0, 3), (False, True)):
-        trial.engine.blocks.forget()
+        trial.engine.blocks.clear_cached()
         asked = request(80, 12, top=5, after_chain=True, prompt_top=prompt_top)
         if warm:
             trial.add(quick((*asked.prompt[:70], 3)))
@@ -208,8 +210,8 @@ def test_log_probabilities_do_not_tell_whether_the_prompt_was_cached(few, draft,
         trial.steps = []
         samples = trial.add_samples(asked, 2)
         trial.finish()
-        likely = [[s.observed for s in trial.steps if s.sequence_id == one.id] for one in samples]
-        told.append((likely, samples[0].prompt_logprobs, samples[1].prompt_logprobs))
+        likely = [[s.observed for s in steps_of(trial.steps, one)] for one in samples]
+        told.append((likely, samples[0].prompt_scores, samples[1].prompt_scores))
         cached.append([one.num_cached_tokens for one in samples])
     assert cached == [[0, 79], [64, 79], [0, 79], [0, 79]]  # a prompt that is told is read again
     assert [likely for likely, *_ in told[1:]] == [told[0][0]] * 3
@@ -223,4 +225,4 @@ def test_log_probabilities_of_the_prompt_are_those_of_its_logits(few, draft):
     sequence = trial.add(asked)
     trial.finish()
     logits = score(trial.engine, asked.prompt)[:-1]
-    assert sequence.prompt_logprobs == read_rows(logits, asked.prompt[1:], 3)
+    assert sequence.prompt_scores == read_rows(logits, asked.prompt[1:], 3)

@@ -7,11 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from support.engine_mock import score
+
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
+
 
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
-from cutaway.engine.scoring import score
 from cutaway.sampling import SamplingParams
 from support.engine_mock import Request
 from support.random_llama import write_tiny_llama

@@ -91,7 +91,7 @@ def test_a_terminal_sees_a_bar(world, tmp_path):
         child = _start(world, tmp_path, "pull", "tiny", sleep=0.3, stderr=theirs)
         os.close(theirs)
         seen = b""
-        while b"checksum is right" not in seen:
+        while b"checksum is correct" not in seen:
             seen += terminal.read(4096)
         child.communicate(timeout=20)
     text = seen.decode()

@@ -7,6 +7,7 @@ import pytest
 
 from cutaway import LLM, AsyncLLM, CutawayError, InputError
 from cutaway.trace import TraceBuffer
+from cutaway.trace.lines import line
 from support.async_mock import Lockstep
 from support.opened_async_llm import LONG, opened
 from support.random_llama import write_tiny_llama
@@ -71,7 +72,7 @@ def test_chat_and_stream_give_what_llm_gives(path, sync):
 
 def test_many_readers_get_their_own(path, sync):
     async def main():
-        async with opened(path, {"max_running": 3}) as llm:
+        async with opened(path, {"max_num_seqs": 3}) as llm:
             jobs = [llm.generate("ab", **{**SAMPLED, "seed": i}) for i in range(12)]
             return await asyncio.gather(*jobs)
 
@@ -100,7 +101,8 @@ def test_traces_are_those_of_llm(path, sync, tmp_path, n):
     async def main():
         async with opened(path) as llm:
             await llm.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "async.jsonl")
-            await (await llm.texts(prompts, {**SAMPLED, "n": n}, record=record)).finish()
+            options = llm.parse({**SAMPLED, "n": n}, traced=True)
+            await (await llm.submit(prompts, options, record=record)).finish()
 
     asyncio.run(main())
     sync.generate(prompts, n=n, **SAMPLED, trace=tmp_path / "sync.jsonl")
@@ -108,7 +110,7 @@ def test_traces_are_those_of_llm(path, sync, tmp_path, n):
         suffix = "" if i == 0 else f".{i + 1}"
         mine, theirs = (tmp_path / f"{who}{suffix}.jsonl" for who in ("async", "sync"))
         assert lines(mine.read_bytes()) == lines(theirs.read_bytes())
-        assert lines(b"".join(buffers[i].take())) == lines(theirs.read_bytes())
+        assert lines(b"".join(map(line, buffers[i].take()))) == lines(theirs.read_bytes())
 
 
 # -- errors and the end --------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def test_an_empty_list_of_prompts_is_no_prompt(path, sync, n):
 def test_drain_lets_texts_end_and_takes_no_more(path):
     async def main():
         async with opened(path) as llm:
-            with await llm.texts(["ab"], LONG) as texts:
+            with await llm.submit(["ab"], llm.parse(LONG)) as texts:
                 assert await llm.drain()
                 assert len((await texts.finish())[0].token_ids) == LONG["max_tokens"]
             with pytest.raises(CutawayError, match="closed"):
@@ -179,7 +181,7 @@ def test_close_ends_texts_with_an_error(path):
     async def main():
         async with opened(path) as llm:
             lockstep = Lockstep(llm.engine)
-            with await llm.texts(["ab"], LONG) as texts:
+            with await llm.submit(["ab"], llm.parse(LONG)) as texts:
                 llm.close()
                 lockstep.open()
                 with pytest.raises(CutawayError, match="closed before"):

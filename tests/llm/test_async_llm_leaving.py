@@ -31,7 +31,7 @@ def test_a_queue_that_gets_full_half_way_leaves_nothing(path):
                 await llm.generate(["ab", "b"], n=2, **LONG)
             with pytest.raises(QueueFullError):
                 await llm.generate("ab", n=4, **LONG, trace=path.with_name("full.jsonl"))
-            engine = llm.llm.engine
+            engine = llm.engine.engine
             assert not (engine.running or engine.waiting)
             done = await llm.generate("ab", n=3, max_tokens=1)
             assert len(done) == 3
@@ -44,7 +44,7 @@ def test_cancelling_a_task_that_reads_ends_its_texts(path, steps):
     async def main():
         async with opened(path) as llm:
             lockstep = Lockstep(llm.engine)
-            with await llm.texts(["ab"], {**LONG, "n": 2}) as texts:
+            with await llm.submit(["ab"], llm.parse({**LONG, "n": 2})) as texts:
                 task = asyncio.create_task(texts.finish())
                 await asyncio.sleep(0)  # a task that has not begun has nothing to leave
                 await lockstep.step(steps)
@@ -52,7 +52,7 @@ def test_cancelling_a_task_that_reads_ends_its_texts(path, steps):
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 await lockstep.step()
-                assert [str(s.sequence.finish_reason) for s in texts.texts] == ["aborted"] * 2
+                assert [str(s.finish_reason) for s in texts.each] == ["aborted"] * 2
             lockstep.open()
 
     asyncio.run(main())
@@ -62,17 +62,17 @@ def test_cancelling_a_task_that_submits_leaves_nothing(path):
     async def main():
         async with opened(path) as llm:
             lockstep = Lockstep(llm.engine)
-            with await llm.texts(["ab"], LONG):
+            with await llm.submit(["ab"], llm.parse(LONG)):
                 for polls in range(6):  # wherever it waits: a prompt being read, or the engine
-                    task = asyncio.create_task(llm.texts(["b"], {**LONG, "n": 2}))
+                    task = asyncio.create_task(llm.submit(["b"], llm.parse({**LONG, "n": 2})))
                     for _ in range(polls):
                         await asyncio.sleep(0)
                     task.cancel()
                     with pytest.raises(asyncio.CancelledError):
                         await task
                 await lockstep.step(2)
-                assert len(llm.llm.engine.running) == 1
-                assert not llm.llm.engine.waiting
+                assert len(llm.engine.engine.running) == 1
+                assert not llm.engine.engine.waiting
             lockstep.open()
 
     asyncio.run(main())
@@ -82,10 +82,10 @@ def test_texts_that_are_dropped_end(path):
     async def main():
         async with opened(path) as llm:
             lockstep = Lockstep(llm.engine)
-            await llm.texts(["ab"], LONG)
+            await llm.submit(["ab"], llm.parse(LONG))
             gc.collect()
             await lockstep.step()
-            assert not llm.llm.engine.running
+            assert not llm.engine.engine.running
             lockstep.open()
 
     asyncio.run(main())
@@ -98,14 +98,14 @@ def test_texts_that_are_left_say_what_was_read_of_them(path, sync, tmp_path):
     async def main():
         async with opened(path) as llm:
             lockstep = Lockstep(llm.engine)
-            texts = await llm.texts(["ab"], {**LONG, "trace": tmp_path / "left.jsonl"})
+            texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
             await lockstep.step(4)
             await texts.read()
             await lockstep.step(3)  # not read
             texts.close()
             assert await texts.read() == []
             lockstep.open()
-            return texts.texts[0]
+            return texts.each[0]
 
     text = asyncio.run(main())
     done, trace = text.completion(), Trace.read(tmp_path / "left.jsonl")
@@ -125,20 +125,20 @@ def test_texts_that_are_left_say_what_was_read_of_them(path, sync, tmp_path):
 
 def test_waited_tells_the_queue_from_the_rest(path):
     async def main():
-        async with opened(path, {"max_running": 1}) as llm:
+        async with opened(path, {"max_num_seqs": 1}) as llm:
             lockstep, began = Lockstep(llm.engine), perf_counter()
-            with await llm.texts(["ab"], LONG) as first:
-                pending = asyncio.create_task(llm.texts(["b"], LONG))
+            with await llm.submit(["ab"], llm.parse(LONG)) as first:
+                pending = asyncio.create_task(llm.submit(["b"], llm.parse(LONG)))
                 while not pending.done():
                     await lockstep.step()
                 with await pending as second:
-                    assert second.waited(0) is None
+                    assert second.each[0].started is None
                     await first.read()
-                    assert 0 <= first.waited(0) < perf_counter() - began
+                    assert 0 <= first.each[0].started.queued_s < perf_counter() - began
                     first.close()
                     await lockstep.step(2)
                     await second.read()
-                    assert 0 <= second.waited(0) < perf_counter() - began
+                    assert 0 <= second.each[0].started.queued_s < perf_counter() - began
             lockstep.open()
 
     asyncio.run(main())

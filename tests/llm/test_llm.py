@@ -142,7 +142,7 @@ def test_document_is_json_and_complete(llm):
         ("ab", {"frobnicate": 1}, "unknown option 'frobnicate'; known: temperature"),
         ("ab", {"n": 0}, "n must be between 1 and 1024"),
         ("ab", {"kv_cache": "no"}, "kv_cache must be true or false"),
-        ("ab", {"max_tokens": 0}, "max_tokens must be 1 or more"),
+        ("ab", {"max_tokens": 0}, "max_tokens: 0 only scores the prompt"),
         ("ab", {"logit_bias": {264: 1.0}}, "logit_bias: token id 264 is not between 0 and 263"),
         ([1, 264], {}, "prompt: token id 264 is not between 0 and 263"),
         ([], {}, "prompt is empty"),
@@ -216,7 +216,7 @@ def test_numbers_and_ids_of_numpy_are_numbers_and_ids(llm):
     json.dumps(done.to_dict())
     both = llm.generate(np.array([[1, 9], [1, 8]]), max_tokens=1)
     assert [c.prompt_token_ids for c in both] == [(1, 9), (1, 8)]
-    assert llm.stream(np.array([1, 9])).sequence.prompt_token_ids == (1, 9)
+    assert llm.stream(np.array([1, 9])).prompt_token_ids == (1, 9)
     assert llm.logits(np.array([1, 9])).shape == (2, 264)
     assert llm.detokenize(np.array([261])) == llm.detokenize([261])
 

@@ -45,7 +45,7 @@ def test_another_draft_model_waits_for_the_texts_that_run(llm, path):
 def test_other_tokens_are_refused_and_change_nothing(llm, path, folder):
     tokens = ["<unk>", "<s>", "</s>", *WORDS[:-1], "c"]
     other = write_tiny_llama(folder / "other.gguf", metadata={"tokenizer.ggml.tokens": tokens})
-    sentence = "other has other tokens than the model it is to guess for"
+    sentence = "other has other tokens than the model it is to draft for"
     with pytest.raises(InputError, match=sentence):
         llm.generate("ab", speculate=f"draft:{other}", **OPTIONS)
     assert llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).speculation.accepted > 0

@@ -14,7 +14,7 @@ from cutaway.engine import Policy
 from support.random_llama import write_tiny_llama
 
 OPTIONS = {"max_tokens": 6, "seed": 3, "temperature": 1.0, "ignore_eos": True}
-MOST = 2 * Policy().max_running
+MOST = 2 * Policy().max_num_seqs
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,6 @@ def test_a_context_that_does_not_fit_into_memory_says_what_to_do(tmp_path, monke
         raise MemoryError
 
     path = write_tiny_llama(tmp_path / "m.gguf")
-    monkeypatch.setattr("cutaway.api.llm.backends.load", full)
+    monkeypatch.setattr("cutaway.loading.model.backends.load", full)
     with pytest.raises(InputError, match=r"m\.gguf does not fit into memory .*: lower context"):
         LLM(path)

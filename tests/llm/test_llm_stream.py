@@ -82,14 +82,14 @@ def test_a_partly_read_stream_tells_of_the_part_that_was_read(llm):
     assert stream.completion().finish_reason == "unfinished"
     step = next(stream)
     other.finish()  # turns the loop until both have ended
-    assert stream.sequence.finish_reason is not None
+    assert stream.ended is not None
     part = stream.completion()
     assert (part.finish_reason, part.matched) == ("unfinished", None)
     assert part.fingerprint == f"{step.fingerprint:016x}" != whole.fingerprint
     done = stream.finish()
     assert (done.text, done.token_ids) == (whole.text, whole.token_ids)
     assert done.finish_reason == "max_tokens"
-    assert done.fingerprint == f"{stream.sequence.fingerprint:016x}"
+    assert done.fingerprint == f"{stream.ended.fingerprint:016x}"
 
 
 def test_closing_a_stream_that_ran_ahead_gives_what_was_read(llm):

@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.backends import Batch
-from cutaway.engine.batch import lay_rows
+from cutaway.engine.scheduled import lay_rows
 from cutaway.measure.verify import differing_bits
 from support.random_llama import write_tiny_llama
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM
 from cutaway.backends import Batch
-from cutaway.engine.batch import lay_rows
+from cutaway.engine.scheduled import lay_rows
 from cutaway.measure.verify import BatchMate, Sample, checks, differing_bits, instruction_set
 from cutaway.weights import FORMATS, GGUFFile
 from support.native_plans import TIERS, linear

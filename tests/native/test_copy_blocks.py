@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import LLM, _native
 from cutaway.backends import KV_BLOCK, Batch
-from cutaway.engine.batch import lay_rows
+from cutaway.engine.scheduled import lay_rows
 from support.native_plans import assert_same_bits, int32, new_plan
 from support.random_llama import write_tiny_llama
 

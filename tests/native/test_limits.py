@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM
 from cutaway.backends import Batch
-from cutaway.engine.batch import lay_rows
+from cutaway.engine.scheduled import lay_rows
 from cutaway.measure.verify import differing_bits
 from support.attention_by_definition import in_order, random_qkv, textbook
 from support.native_plans import TIERS, assert_same_bits, attention

@@ -35,13 +35,15 @@ def test_drafts_change_no_token(tiny, speculate):
 
 
 def test_breakers_are_texts_or_ids(tiny):
-    parsed = tiny.parse({"dry_multiplier": 1, "dry_breakers": ["a", 3]}).sampling.dry_breakers
+    parsed = tiny.parse_options(
+        {"dry_multiplier": 1, "dry_breakers": ["a", 3]}
+    ).sampling.dry_breakers
     assert 3 in parsed
     named = [i for i in parsed if i != 3]
     assert named == [i for i in range(264) if b"a" in tiny.tokenizer.token_bytes(i)]
-    assert tiny.parse({}).sampling.dry_breakers == ()
-    assert tiny.parse({"dry_multiplier": 1}).sampling.dry_breakers  # newline, colon, …
+    assert tiny.parse_options({}).sampling.dry_breakers == ()
+    assert tiny.parse_options({"dry_multiplier": 1}).sampling.dry_breakers  # newline, colon, …
     with pytest.raises(InputError, match="dry_breakers: an empty string"):
-        tiny.parse({"dry_multiplier": 1, "dry_breakers": [""]})
+        tiny.parse_options({"dry_multiplier": 1, "dry_breakers": [""]})
     with pytest.raises(InputError, match="dry_breakers must be token ids"):
-        tiny.parse({"dry_breakers": "abc"})
+        tiny.parse_options({"dry_breakers": "abc"})

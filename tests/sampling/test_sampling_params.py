@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.sampling import PRESETS, SamplingParams
 
@@ -84,7 +85,7 @@ def test_out_of_range_names_the_field_and_the_range(settings: dict[str, Any], wo
 @pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", NOT_NUMBERS)
 def test_not_a_number_names_the_field_and_the_value(field: str, value: Any) -> None:
-    assert complaint({field: value}) == f"{field} must be a finite number, not {value!r}"
+    assert complaint({field: value}) == f"{field} must be a finite number, not {shown(value)}"
 
 
 @pytest.mark.parametrize("field", ["top_k", "seed"])
@@ -92,7 +93,7 @@ def test_not_a_number_names_the_field_and_the_value(field: str, value: Any) -> N
 def test_not_an_integer_names_the_field_and_the_value(field: str, value: Any) -> None:
     sentence = complaint({field: value})
     assert sentence.startswith(f"{field} must be a whole number")
-    assert sentence.endswith(f"not {value!r}")
+    assert sentence.endswith(f"not {shown(value)}")
 
 
 def test_top_k_has_no_none() -> None:

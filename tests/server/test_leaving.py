@@ -24,7 +24,7 @@ PROMPT = {"/v1/completions": {"prompt": "ab"},
 @pytest.fixture
 def held(tiny_path):
     """A server whose steps are held back; one text runs at a time, and two may wait."""
-    llm = LLM(tiny_path, threads=1, progress=False, max_running=1, max_waiting=2)
+    llm = LLM(tiny_path, threads=1, progress=False, max_num_seqs=1, max_waiting=2)
     with serve(llm, Settings(keep_alive=0.05)) as served:
         served.lockstep = Lockstep(served.service.llm.engine)
         yield served

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from cutaway.engine import FinishReason, StopParams
 from cutaway.server.http.metrics import Metrics, RequestStats
-from support.engine_mock import GREEDY, make_engine
+from support.engine_mock import GREEDY, add, make_engine
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PATHS = ("/v1/completions", "/metrics")
@@ -105,10 +105,10 @@ def test_every_finish_reason_stands_there_before_it_happens():
 
 
 def test_the_engine_is_read_when_the_page_is_made():
-    metrics = make_metrics(kv_blocks=4, block=4, max_running=2)
+    metrics = make_metrics(kv_blocks=4, block=4, max_num_seqs=2)
     engine = metrics.engine
     for _ in range(3):
-        engine.add([1, 2, 3, 4, 5], GREEDY, StopParams(max_tokens=9, ignore_eos=True))
+        add(engine, [1, 2, 3, 4, 5], GREEDY, StopParams(max_tokens=9, ignore_eos=True))
     engine.step()
     page = read(metrics)
     held = sum(len(s.blocks) for s in engine.running)
@@ -125,10 +125,10 @@ def test_the_engine_is_read_when_the_page_is_made():
 
 
 def test_preemptions_are_those_of_the_scheduler():
-    metrics = make_metrics(kv_blocks=6, block=4, max_running=3)
+    metrics = make_metrics(kv_blocks=6, block=4, max_num_seqs=3)
     engine = metrics.engine
     for first in range(3):
-        engine.add([first, 2, 3], GREEDY, StopParams(max_tokens=16, ignore_eos=True))
+        add(engine, [first, 2, 3], GREEDY, StopParams(max_tokens=16, ignore_eos=True))
     while engine.running or engine.waiting:
         engine.step()
     assert engine.scheduler.preemptions > 0

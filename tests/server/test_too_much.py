@@ -132,7 +132,7 @@ def test_long_texts_are_tokenized_one_after_another_and_short_ones_meanwhile(tin
     def ask(text):
         return httpx.post(f"{tiny.url}/tokenize", json={"prompt": text}, timeout=60).json()
 
-    monkeypatch.setattr(tiny.llm, "tokenize", tokenize)
+    monkeypatch.setattr(tiny.service.llm, "tokenize", tokenize)
     monkeypatch.setattr(tokens, "_LONG", 50)
     with ThreadPoolExecutor(3) as clients:
         asked = [clients.submit(ask, "a" * 100) for _ in range(3)]

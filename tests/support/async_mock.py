@@ -5,7 +5,7 @@ import gc
 from collections.abc import AsyncIterator
 from threading import Semaphore
 
-from cutaway.engine import AsyncEngine, AsyncStreams, TokenStep
+from cutaway.engine import AsyncEngine, Inboxes, Sequence, Step
 from support.engine_mock import Request, Written, check, written
 
 
@@ -30,9 +30,22 @@ async def _serve(engine, main) -> None:
     assert engine.blocks.free == engine.blocks.count
 
 
-async def enter(running: AsyncEngine, request: Request, **more) -> AsyncStreams:
-    """Queue one request for one reader. more: as for Engine.add."""
-    return await running.enter(lambda: [request.add_to(running.engine, **more)])
+class Streams:
+    """Sequences that were queued together, and their one reader."""
+
+    def __init__(self, sequences: list[Sequence], inboxes: Inboxes) -> None:
+        self.sequences, self.read, self.close = sequences, inboxes.read, inboxes.close
+
+
+async def enter(running: AsyncEngine, request: Request, samples: int = 1) -> Streams:
+    """Queue the samples of a request for one reader."""
+    added: list[Sequence] = []
+
+    def add() -> list[Sequence]:
+        added.extend(running.engine.add(request.asked(), samples))
+        return added
+
+    return Streams(added, await running.submit(add))
 
 
 async def read(running, request: Request) -> Written:
@@ -40,17 +53,21 @@ async def read(running, request: Request) -> Written:
     return await read_all(await enter(running, request))
 
 
-async def read_all(streams: AsyncStreams) -> Written:
+async def read_all(streams: Streams) -> Written:
     """What is still to come of one request."""
     [sequence] = streams.sequences
-    return written(sequence, [step async for step in steps_of(streams)])
+    events = []
+    while news := await streams.read():
+        events += [one.event for one in news]
+    return written(sequence, events)
 
 
-async def steps_of(streams: AsyncStreams) -> AsyncIterator[TokenStep]:
-    """Its steps, one at a time; whoever leaves early closes the streams."""
+async def steps_of(streams: Streams) -> AsyncIterator[Step]:
+    """Its steps, one at a time."""
     while news := await streams.read():
         for one in news:
-            yield one.step
+            if isinstance(one.event, Step):
+                yield one.event
 
 
 class Lockstep:

@@ -6,7 +6,7 @@ and shared blocks give wrong logits.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import shake_128
 from itertools import pairwise
@@ -16,18 +16,26 @@ import numpy as np
 
 from cutaway.backends import HostSampling, KVGroup, KVLayout
 from cutaway.engine import (
+    Autoregressive,
+    ConstraintParams,
+    Decoder,
     DraftModel,
+    Ended,
     Engine,
+    Event,
     FinishReason,
     Limits,
     Policy,
     RunParams,
+    Score,
+    Scored,
     Sequence,
+    Step,
     StopParams,
-    TokenStep,
 )
+from cutaway.engine import Request as EngineRequest
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
-from cutaway.sampling import History, SamplingParams, build_chain
+from cutaway.sampling import History, Observe, SamplingParams, build_chain
 from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import choose, states
 
@@ -118,7 +126,8 @@ class MockBackend(HostSampling):
         return block, position % self.block
 
     def _history(self, batch, row) -> tuple[int, ...]:
-        positions = range(batch.positions[row] + 1)
+        limits = batch.positions if batch.limits is None else batch.limits
+        positions = range(limits[row] + 1)
         return tuple(int(self.slots[self._slot(batch, row, p)]) for p in positions)
 
     def _hand_out(self, rows) -> np.ndarray:
@@ -161,8 +170,8 @@ def make_engine(
     limits = Limits(context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}))
     backend = MockBackend(kv_blocks, model, block)
     backend.most_rows = rows
-    beside = policy.pop("max_rows_beside", rows)
-    made = Policy(max_rows=rows, max_rows_beside=beside, **policy)
+    beside = policy.pop("max_prefill_rows_while_decoding", rows)
+    made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
     engine = Engine(backend, limits, pieces, made)
     if draft:
         engine.speculator.draft = DraftModel(MockBackend(kv_blocks, draft, block), context, 0.1)
@@ -174,7 +183,7 @@ def check(engine: Engine) -> None:
     engine.blocks.check([s.blocks for s in engine.running])
     assert not any(s.blocks for s in engine.waiting)
     if draft := engine.speculator.draft:
-        draft.blocks.check([text.blocks for text in draft._texts.values()])
+        draft.blocks.check([copy.blocks for copy in draft._copies.values()])
 
 
 # -- what a sequence wrote ---------------------------------------------------------------------
@@ -190,28 +199,46 @@ class Written(NamedTuple):
     matched: str | int | None
 
 
-def run_to_end(engine: Engine, steps: list[TokenStep] | None = None) -> list[TokenStep]:
-    """Turn the loop until nobody is left; every turn must compute something."""
-    steps = [] if steps is None else steps
+def run_to_end(engine: Engine, events: list[Event] | None = None) -> list[Event]:
+    """Step until nobody is left; every step must compute something."""
+    events = [] if events is None else events
     assert isinstance(engine.backend, MockBackend)
     backend = engine.backend
-    while engine.running or engine.waiting:
+    while not engine.is_idle:
         runs = len(backend.runs)
-        steps.extend(engine.step())
-        assert len(backend.runs) == runs + 1, "a turn that computes nothing never ends"
+        events.extend(engine.step())
+        assert len(backend.runs) == runs + 1, "a step that computes nothing never ends"
         check(engine)
     assert engine.blocks.free == engine.blocks.count
-    return steps
+    return events
 
 
-def written(sequence: Sequence, steps: list[TokenStep]) -> Written:
-    mine = [step for step in steps if step.sequence_id == sequence.id]
+def steps_of(events: Iterable[Event], sequence: Sequence | None = None) -> list[Step]:
+    """The steps among some events, of one sequence or of all."""
+    return [
+        event
+        for event in events
+        if isinstance(event, Step) and (sequence is None or event.id == sequence.id)
+    ]
+
+
+def end_of(events: Iterable[Event], sequence: Sequence) -> Ended | None:
+    """The end of a sequence, which comes once."""
+    ends = [event for event in events if isinstance(event, Ended) and event.id == sequence.id]
+    assert len(ends) < 2
+    return ends[0] if ends else None
+
+
+def written(sequence: Sequence, events: Iterable[Event]) -> Written:
+    """What the events tell of a sequence that wrote to its end, or until now."""
+    events = list(events)
+    mine, ended = steps_of(events, sequence), end_of(events, sequence)
     return Written(
         tuple(step.token_id for step in mine),
         "".join(step.text for step in mine),
         tuple(step.fingerprint for step in mine),
-        mine[-1].finish_reason if mine else None,
-        mine[-1].matched if mine else None,
+        ended.reason if ended else None,
+        ended.matched if ended else None,
     )
 
 
@@ -223,13 +250,45 @@ class Request:
     params: SamplingParams = GREEDY
     stops: StopParams = StopParams(max_tokens=8)  # noqa: RUF009 - frozen
     run: RunParams = RunParams()  # noqa: RUF009 - frozen
+    observe: Observe = Observe()  # noqa: RUF009 - frozen
+    constraint: ConstraintParams = ConstraintParams()  # noqa: RUF009 - frozen
+    decoder: Decoder = Autoregressive()  # noqa: RUF009 - frozen
 
-    def add_to(self, engine: Engine, **more) -> Sequence:
-        return engine.add(self.prompt, self.params, self.stops, self.run, **more)
+    def asked(self) -> EngineRequest:
+        return EngineRequest(
+            prompt_token_ids=self.prompt,
+            sampling=self.params,
+            stopping=self.stops,
+            constraint=self.constraint,
+            run=self.run,
+            observe=self.observe,
+            decoder=self.decoder,
+        )
+
+    def add_to(self, engine: Engine) -> Sequence:
+        [sequence] = engine.add(self.asked())
+        return sequence
 
     def run_on(self, engine: Engine) -> Written:
         sequence = self.add_to(engine)
         return written(sequence, run_to_end(engine))
+
+
+def add(engine: Engine, prompt, params=GREEDY, stops=StopParams(), run=RunParams()) -> Sequence:  # noqa: B008
+    """Queue one request."""
+    return Request(prompt, params, stops, run).add_to(engine)
+
+
+def score(engine: Engine, token_ids, start: int = 0) -> np.ndarray:
+    """Teacher-forced logits, computed beside whatever else is in the engine."""
+    [sequence] = engine.add(
+        EngineRequest(prompt_token_ids=token_ids, decoder=Score(logits_from=start))
+    )
+    events: list[Event] = []
+    while sequence.finish_reason is None:
+        events += engine.step()
+    mine = [e for e in events if isinstance(e, Scored) and e.id == sequence.id]
+    return np.concatenate([e.logits for e in mine if e.logits is not None])
 
 
 def write(model: Model, prompt, params=GREEDY, *, context: int = 64, **stops) -> Written:

@@ -28,15 +28,15 @@ RUNS = st.builds(
     priority=st.integers(-1, 1),
     speculate=st.sampled_from(["off", "ngram", "draft"]),
     forced=st.just(()) | st.lists(st.sampled_from(LETTERS), max_size=12).map(tuple),
-    observe=st.builds(
-        Observe,
-        top=st.sampled_from([0, 0, 2]),
-        stages=st.booleans(),
-        after_chain=st.booleans(),
-        prompt_top=st.sampled_from([0, 0, 2]),
-    ),
 )
-REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS)
+OBSERVES = st.builds(
+    Observe,
+    top=st.sampled_from([0, 0, 2]),
+    stages=st.booleans(),
+    after_chain=st.booleans(),
+    prompt_top=st.sampled_from([0, 0, 2]),
+)
+REQUESTS = st.builds(Request, PROMPTS, SAMPLING, STOPS, RUNS, OBSERVES)
 
 
 def often_wrong(tokens):

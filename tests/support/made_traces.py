@@ -7,8 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cutaway.engine import TokenStep
-from cutaway.engine.sequence import Phases
+from cutaway.engine import Phases, Step
 from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
 from cutaway.trace.record import REASONS, SOURCES
@@ -80,10 +79,11 @@ def runs(draw, steps=4):
     for index in range(draw(st.integers(0, steps))):
         token_id = draw(IDS)
         made.append(
-            TokenStep(
-                0, index, len(head.prompt_token_ids) + index, token_id, draw(TEXTS), draw(NUMBERS),
-                3, draw(st.sampled_from(SOURCES)), draw(IDS),
-                draw(observed(head, token_id)), Phases(0.25, 0.5, 0.125), draw(WORDS), draw(WORDS),
+            Step(
+                0, index, len(head.prompt_token_ids) + index, token_id, draw(IDS),
+                draw(st.sampled_from(SOURCES)), draw(TEXTS), 1, draw(NUMBERS), 3,
+                draw(observed(head, token_id)), Phases(0.25, 0, 0.5, 0.125), draw(WORDS),
+                draw(WORDS),
             )
         )  # fmt: skip
     return head, made, draw(st.none() | ENDS)

@@ -17,6 +17,6 @@ async def opened(path, more=None, **options):
         gc.collect()
         if llm.engine.alive:
             await llm.engine.call(int)
-    engine = llm.llm.engine
+    engine = llm.engine.engine
     assert not (engine.running or engine.waiting)
     assert engine.blocks.free == engine.blocks.count

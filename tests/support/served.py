@@ -28,7 +28,7 @@ class Served:
 
     @property
     def engine(self):
-        return self.llm.engine
+        return self.app.state.service.llm.engine.engine
 
     def free(self) -> bool:
         """Whether every block is free, and nobody is in the engine."""

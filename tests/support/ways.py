@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from cutaway import LLM
-from cutaway.engine import DraftModel, Engine, Policy, RunParams, Sequence, StopParams, TokenStep
+from cutaway.engine import DraftModel, Engine, Event, Policy, RunParams, Sequence, StopParams
 from cutaway.sampling import SamplingParams, derive_seed
 from support.engine_mock import GREEDY, Request, Written, check, written
 
@@ -51,20 +51,20 @@ class Trial:
     neighbours: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     stops: StopParams = field(default_factory=StopParams)
     asked: list[tuple[Request, Sequence]] = field(default_factory=list)
-    steps: list[TokenStep] = field(default_factory=list)
+    steps: list[Event] = field(default_factory=list)
 
-    def add(self, request: Request, leader: Sequence | None = None) -> Sequence:
-        sequence = request.add_to(self.engine, leader=leader)
+    def add(self, request: Request) -> Sequence:
+        sequence = request.add_to(self.engine)
         self.asked.append((request, sequence))
         return sequence
 
     def add_samples(self, request: Request, n: int) -> list[Sequence]:
-        """The request with n seeds; the first leads the others."""
-        samples: list[Sequence] = []
-        for i in range(n):
+        """The n samples of a request."""
+        samples = self.engine.add(request.asked(), n)
+        for i, sequence in enumerate(samples):
             seed = derive_seed(request.params.seed or 0, i)
             one = replace(request, params=replace(request.params, seed=seed))
-            samples.append(self.add(one, leader=samples[0] if samples else None))
+            self.asked.append((one, sequence))
         return samples
 
     def step(self) -> None:
@@ -111,16 +111,16 @@ class Trial:
     def _prepare(self, prefix: str) -> None:
         """Have nothing of the prompt in the cache, its whole blocks, or all of them but one."""
         blocks = self.engine.blocks
-        blocks.forget()
+        blocks.clear_cached()
         if prefix != "cold":
             self.add(quick((*self.prompt[:-1], self.prompt[-1] - 1)))
             self.finish()
         if prefix == "evicted":
-            others = blocks.take(blocks.free - len(self.prompt) // BLOCK)
+            others = blocks.allocate(blocks.free - len(self.prompt) // BLOCK)
             self.add(quick(self.prompt[::-1][: BLOCK - 1]))  # writes over the prompt's last block
             while self.engine.running or self.engine.waiting:
                 self.step()
-            blocks.give_back(others)
+            blocks.release(others)
 
     def _begin(self, way: Way, params: SamplingParams) -> list[Sequence]:
         """Add the company and the samples, whose rows come between the neighbours'."""
@@ -147,12 +147,12 @@ class Trial:
             self.step()
         taken, preempted = [], self.engine.scheduler.preemptions
         while leader.blocks:
-            taken += self.engine.blocks.take(self.engine.blocks.free)
+            taken += self.engine.blocks.allocate(self.engine.blocks.free)
             self.add(replace(quick(self.prompt[:20]), run=RunParams(priority=-1)))
             self.step()
         assert leader in self.engine.waiting, "it had ended before it could be sent away"
         assert self.engine.scheduler.preemptions > preempted
-        self.engine.blocks.give_back(taken)
+        self.engine.blocks.release(taken)
 
     def _check_found(self, way: Way, samples: list[Sequence]) -> None:
         """The cache had what it should, and the other samples shared the first one's blocks."""
@@ -174,7 +174,7 @@ class Alone:
     def write(self, request: Request) -> Written:
         plain = replace(request, run=RunParams())
         if (key := repr(plain)) not in self._known:
-            self.engine.blocks.forget()
+            self.engine.blocks.clear_cached()
             sequence, steps = plain.add_to(self.engine), []
             while sequence.finish_reason is None:
                 steps += self.engine.step()
@@ -186,7 +186,7 @@ def check_all_free(engine: Engine) -> None:
     """Nobody is left, and nothing is left of anybody."""
     check(engine)
     assert engine.blocks.free == engine.blocks.count
-    assert not engine.speculator._guessers
+    assert not engine.speculator._states
     if draft := engine.speculator.draft:
         assert draft.blocks.free == draft.blocks.count
 
@@ -203,7 +203,7 @@ def open_llm(path: Path, threads: int, kv_blocks: int) -> LLM:
 def new_engine(llm: LLM, *, rows: int = 512, **policy) -> Engine:
     """Another engine on the model's backend, whose own must not be used meanwhile."""
     assert llm.backend.kv.block_tokens == BLOCK
-    made = Policy(max_rows=rows, max_rows_beside=rows, **policy)
+    made = Policy(max_rows=rows, max_prefill_rows_while_decoding=rows, **policy)
     return Engine(llm.backend, llm.engine.limits, llm.engine.token_bytes, made)
 
 

@@ -119,7 +119,7 @@ def check(step, head, row, output):
 def test_every_figure_of_ten_steps(llm, name, tmp_path):
     llm.generate(
         "Once upon a time there was a little", trace=tmp_path / "t", max_tokens=60, seed=11,
-        candidates=300, ignore_eos=True, watch=(5, 260), **SETTINGS[name],
+        candidates=300, ignore_eos=True, track=(5, 260), **SETTINGS[name],
     )  # fmt: skip
     trace = Trace.read(tmp_path / "t")
     prompt, output = trace.head.prompt_token_ids, list(trace.output_token_ids)

@@ -1,63 +1,67 @@
 """The Python API for many readers at once: texts that any number of tasks read while they grow.
 
-Knows how a request becomes sequences of the engine that one thread runs. Refuses to know HTTP.
+Knows how a request becomes sequences of the engine that one thread steps. Refuses to know HTTP.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from cutaway.api.base import (
+    Asked,
+    Message,
+    ModelName,
+    ModelUser,
+    common_options,
+    load_draft,
+    make_engine,
+)
 from cutaway.api.completion import Completion
+from cutaway.api.generation import Generation
 from cutaway.api.llm import LLM
-from cutaway.api.options import Options
 from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.writing import Writing
-from cutaway.engine import AsyncEngine, AsyncStreams, TokenStep
+from cutaway.api.request import Options, RequestOptions
+from cutaway.engine import AsyncEngine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import InputError
-from cutaway.sampling import derive_seed
+from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
-    from cutaway.api.recording import Begin
+    from cutaway.api.generation import Begin
 
 
-class AsyncTexts:
+class Generations:
     """The samples of one or several prompts while they are written, for one reader.
 
     Leaving its ``with`` block, or closing it, ends those that have not ended as "aborted".
-    texts  the n samples of the first prompt, then those of the second, …
+    each  the n samples of the first prompt, then those of the second, …
     """
 
-    def __init__(self, streams: AsyncStreams, texts: list[Writing]) -> None:
-        self._streams, self.texts = streams, texts
+    def __init__(self, inboxes: Inboxes, each: list[Generation]) -> None:
+        self._inboxes, self.each = inboxes, each
 
-    async def read(self) -> list[tuple[int, TokenStep]]:
-        """(which text, its step) for all that is new, once there is something; [] at the end.
+    async def read(self) -> list[tuple[int, Event]]:
+        """(which of ``each``, its event) of all that is new, once there is any; [] at the end.
 
         Raises what one of them failed with. May be cancelled, and called again.
         """
-        news = await self._streams.read()
-        for index, step, made in news:
-            text = self.texts[index]
-            text.arrived(step, made)
-            text.steps.append(step)
-        return [(index, step) for index, step, _ in news]
-
-    def waited(self, index: int) -> float | None:
-        """Seconds in the queue; None where it is there still."""
-        began = self._streams.began(index)
-        return None if began is None else began - self.texts[index].watch.start
+        news = await self._inboxes.read()
+        for index, event, made in news:
+            generation = self.each[index]
+            if isinstance(event, Step):
+                generation.steps.append(event)
+            generation.arrived(event, made)
+        return [(index, event) for index, event, _ in news]
 
     def close(self) -> None:
         """End what has not ended; nothing more is read."""
-        self._streams.close()
-        for text in self.texts:
-            text.closed()
+        self._inboxes.close()
+        for generation in self.each:
+            generation.closed()
 
-    def __enter__(self) -> "AsyncTexts":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,111 +72,129 @@ class AsyncTexts:
         with self:
             while await self.read():
                 pass
-        return [text.completion() for text in self.texts]
+        return [generation.completion() for generation in self.each]
 
 
-class AsyncLLM:
-    """A model whose engine belongs to a thread of its own from now on.
+class AsyncLLM(ModelUser):
+    """A model whose engine belongs to a thread of its own. ``async with`` closes it.
 
-    Its LLM is not to write any more. ``async with`` closes it.
+    model    as for LLM; or an LLM, which cannot be used until this is closed
     options  keywords of all requests, which their own go before
 
-    Raises InputError for a bad option.
+    Raises InputError for a bad option, or a model that has another owner.
     """
 
-    def __init__(self, llm: LLM, **options: Any) -> None:
-        self._common = llm.parse(options)
-        if self._common.trace is not None:
-            raise InputError("trace: name a file of its own in the options of each request")
-        if self._common.draft is not None:
-            llm.load_draft(self._common.draft)
-        self.llm, self.options = llm, options
-        self.engine = AsyncEngine(llm.engine)
+    def __init__(
+        self,
+        model: "LLM | LoadedModel | ModelName | None" = None,
+        **options: Unpack[RequestOptions],
+    ) -> None:
+        self._common = common_options(options)
+        self._lender = model if isinstance(model, LLM) else None
+        if isinstance(model, LLM):
+            if self._common.draft is not None:
+                model.load_draft(self._common.draft)
+            progress, engine, loaded = model.progress, model.hand_over(), model.model
+            loaded.claim("an AsyncLLM")
+        else:
+            progress = True
+            loaded = model if isinstance(model, LoadedModel) else LoadedModel.open(model)
+            loaded.claim("an AsyncLLM")
+            engine = make_engine(loaded)
+            if self._common.draft is not None:
+                load_draft(self._common.draft, loaded, engine, progress=progress)
+        super().__init__(loaded, progress)
+        self.options: Mapping[str, Any] = options
+        self.engine = AsyncEngine(engine)
+        self._returned = False
 
     # -- writing -----------------------------------------------------------------------------
 
-    async def generate(self, prompt: Any, **options: Any) -> Any:
+    async def generate(self, prompt: Any, **options: Unpack[RequestOptions]) -> Any:
         """As ``LLM.generate``."""
         prompts, many = one_or_many(prompt)
-        done = await (await self.texts(prompts, options)).finish()
-        n = len(done) // max(len(prompts), 1)
-        if n == 1:
+        parsed = self.parse(options)
+        done = await (await self.submit(prompts, parsed)).finish()
+        if parsed.n == 1:
             return done if many else done[0]
-        samples = [done[i : i + n] for i in range(0, len(done), n)]
+        samples = [done[i : i + parsed.n] for i in range(0, len(done), parsed.n)]
         return samples if many else samples[0]
 
-    async def stream(self, prompt: Prompt, **options: Any) -> AsyncIterator[TokenStep]:
-        """Continue a prompt, yielding each TokenStep as it is made. Options as for generate."""
-        with await self.texts([prompt], options) as texts:
-            if len(texts.texts) > 1:
-                raise InputError("n must be 1 to stream; texts takes several")
-            while steps := await texts.read():
-                for _, step in steps:
-                    yield step
+    async def stream(
+        self, prompt: Prompt, **options: Unpack[RequestOptions]
+    ) -> AsyncIterator[Step]:
+        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
+        parsed = self.parse(options)
+        if parsed.n > 1:
+            raise InputError("n must be 1 to stream; submit takes several")
+        with await self.submit([prompt], parsed) as generations:
+            while events := await generations.read():
+                for _, event in events:
+                    if isinstance(event, Step):
+                        yield event
 
-    async def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Any:
+    async def chat(self, messages: Iterable[Message], **options: Unpack[RequestOptions]) -> Any:
         """Answer a conversation, as ``LLM.chat``."""
         return await self.generate(await self.chat_prompt(messages), **options)
 
-    async def chat_prompt(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    async def chat_prompt(self, messages: Iterable[Message]) -> list[int]:
         """As ``LLM.chat_prompt``; others are served while a long one is read."""
-        return await asyncio.to_thread(self.llm.chat_prompt, messages)
+        return await asyncio.to_thread(self.chat_ids, messages)
 
-    def parse(self, given: Mapping[str, Any], *, observed: bool = False) -> Options:
-        """The options of a request with those of all. InputError for one that cannot be."""
-        options = self.llm.parse(given, self.options, observed=observed)
+    def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
+        """The options of a request with those of all. InputError for one that cannot be.
+
+        traced: observe every step as for a trace
+        """
+        options = self.parse_options(given, self.options, traced=traced)
         if options.draft not in (None, self._common.draft):
             raise InputError(
                 "speculate: this draft model is not loaded; name it where the model is"
             )
         return options
 
-    async def texts(
+    async def submit(
         self,
         prompts: Sequence[Prompt],
-        options: Mapping[str, Any],
+        options: Options,
         *,
         record: "Callable[[int], str | PathLike[str] | Begin] | None" = None,
-    ) -> AsyncTexts:
+    ) -> Generations:
         """Queue n samples of each prompt, all or none, for one reader.
 
-        record: where the trace of each text goes, by its place; without it, option ``trace``
-        names files. InputError for what cannot be, QueueFullError where there is no room.
+        record: where the trace of each goes, by its place; without it, option ``trace`` names
+        files. InputError for what cannot be, QueueFullError where there is no room.
         """
-        started, parsed = perf_counter(), self.parse(options, observed=record is not None)
-        ids = [await asyncio.to_thread(self.llm.read_prompt, p, parsed) for p in prompts]
-        given = [p if isinstance(p, str) else None for p in prompts]
-        if record is None and parsed.trace is not None:
-            record = list(parsed.traces(len(prompts))).__getitem__
+        asked_at = perf_counter()
+        asked = [await asyncio.to_thread(self.read, prompt, options) for prompt in prompts]
+        if record is None and options.trace is not None:
+            record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
-            await asyncio.to_thread(self.llm.machine)  # known from now on
-        texts: list[Writing] = []
+            await asyncio.to_thread(lambda: self.model.identity)  # known from now on
+        each: list[Generation] = []
 
-        def add() -> Iterator[EngineSequence]:
-            for prompt, prompt_ids in zip(given, ids, strict=True):
-                for sequence in self._samples(prompt_ids, parsed):
-                    text = Writing(sequence, parsed, self.llm.loaded, started)
-                    text.notes = self.llm.notes(prompt or "", prompt_ids, parsed)
-                    texts.append(text)
-                    yield sequence  # before what may fail, so that it is ended then
-                    if record is not None:
-                        text.record(record(len(texts) - 1), prompt=prompt)
+        def add() -> Iterable[EngineSequence]:
+            for one in asked:
+                added = self.engine.engine.add(one.request, options.n)
+                first = len(each)
+                each.extend(self._generation(s, one, options, asked_at) for s in added)
+                yield from added  # before what may fail, so that they are ended then
+                if record is not None:
+                    for place in range(first, len(each)):
+                        each[place].record(record(place), prompt=one.text)
 
-        return AsyncTexts(await self.engine.enter(add), texts)
+        return Generations(await self.engine.submit(add), each)
 
-    def _samples(self, ids: list[int], options: Options) -> Iterator[EngineSequence]:
-        """Queue those of one prompt, on the engine's thread."""
-        first: EngineSequence | None = None
-        for i in range(options.n):
-            seed = derive_seed(first.seed, i) if first else options.sampling.seed
-            sampling = replace(options.sampling, seed=seed)
-            sequence = self.llm.engine.add(ids, sampling, options.stops, options.run, leader=first)
-            first = first or sequence
-            yield sequence
+    def _generation(
+        self, sequence: EngineSequence, asked: Asked, options: Options, asked_at: float
+    ) -> Generation:
+        return Generation(
+            sequence.id, sequence.request, options, self.model, notes=asked.notes, asked=asked_at
+        )
 
     # -- the end -----------------------------------------------------------------------------
 
-    async def __aenter__(self) -> "AsyncLLM":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -183,9 +205,20 @@ class AsyncLLM:
         self.engine.close()
 
     async def aclose(self) -> None:
-        """As close, and wait until that is done."""
+        """As close, and wait until that is done; then the model may have another owner."""
         await self.engine.aclose()
+        self._give_back()
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests; whether all ended in ``timeout`` seconds, or were ended then."""
-        return await self.engine.drain(timeout)
+        ended = await self.engine.drain(timeout)
+        self._give_back()
+        return ended
+
+    def _give_back(self) -> None:
+        """The thread has ended: the model is free, and goes back to the LLM that it came from."""
+        if not self._returned:
+            self._returned = True
+            self.model.release()
+            if self._lender:
+                self._lender.take_back(self.engine.engine)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cutaway.api.completion import Completion
-from cutaway.api.stream import Stream, SyncEngine
+from cutaway.api.runner import Runner
+from cutaway.api.stream import Stream
+from cutaway.engine.events import explained
 from cutaway.errors import CutawayError
 
 __all__ = ["Result", "Results"]
@@ -22,18 +24,18 @@ class Results(Iterator[tuple[int, Result]]):
     """(index of the request, its result) in the order in which they end.
 
     Closing it (or leaving its ``with`` block, or dropping it) early aborts what runs.
-    tell: called after every turn of the loop
+    tell: called after every step
     """
 
     def __init__(
         self,
-        engine: SyncEngine,
+        runner: Runner,
         requests: Iterable[Any],
         start: Callable[[Any], list[Stream]],
         most: int,
     ) -> None:
         """start: queue a request's sequences, or raise; most: of these that are queued at once."""
-        self._engine, self._start, self._most = engine, start, most
+        self._runner, self._start, self._most = runner, start, most
         self._requests = enumerate(requests)
         self._open: dict[int, list[Stream]] = {}
         self._ended: deque[tuple[int, Result]] = deque()
@@ -49,7 +51,7 @@ class Results(Iterator[tuple[int, Result]]):
     def __next__(self) -> tuple[int, Result]:
         try:
             while not self._ended and not self.stop_asked and self._fill():
-                self._engine.turn()
+                self._runner.turn()
                 self._collect()
                 self.tell()
         except BaseException:
@@ -98,29 +100,20 @@ class Results(Iterator[tuple[int, Result]]):
 
     def _collect(self) -> None:
         for index, streams in list(self._open.items()):
-            if all(stream.sequence.finish_reason for stream in streams):
+            if all(stream.ended for stream in streams):
                 del self._open[index]
                 self._tokens += _tokens(streams)
                 self._ended.append((index, _result(streams)))
 
 
 def _tokens(streams: list[Stream]) -> int:
-    return sum(len(stream.sequence.output_token_ids) for stream in streams)
+    return sum(stream.num_arrived for stream in streams)
 
 
 def _result(streams: list[Stream]) -> Result:
     """Of samples that have all ended."""
     for stream in streams:
-        if stream.sequence.error:
-            return _explained(stream.sequence.error)
+        if stream.error:
+            return explained(stream.error)
     samples = [stream.finish() for stream in streams]
     return samples if len(samples) > 1 else samples[0]
-
-
-def _explained(error: Exception) -> CutawayError:
-    """The error itself, or a sentence about whatever the caller's own processor raised."""
-    if isinstance(error, CutawayError):
-        return error
-    explained = CutawayError(f"{type(error).__name__}: {error}")
-    explained.__cause__ = error
-    return explained

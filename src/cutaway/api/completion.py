@@ -5,21 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from time import perf_counter
 from typing import Any
 
-from cutaway.engine import Sequence as EngineSequence
-from cutaway.engine import Speculation, TokenStep
-from cutaway.sampling import ReadRow
-
-_LONG = ("processors", "breakers")
-"""Of a stage's rule: what is no data, or stands among the settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens in and out. ``cached_tokens`` of the prompt were not computed again."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+from cutaway.engine import Speculation, Step, Usage
+from cutaway.sampling import Logprobs, ReadRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +28,11 @@ class Completion:
     chain          the stages applied, in order, with their rules
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
     prompt_logprobs  of each prompt token after the first, where they were asked for
-    speculation    tokens guessed ahead, and guessed right: each of those saved a step
+    speculation    draft tokens proposed, and accepted: each of those saved a step
     notes          what may be wrong with the prompt: a BOS token given twice, or not at all
     error          why it ended, where ``finish_reason`` is "error"
-    steps          the TokenSteps, one per token
+    logprobs       of each token, where they were asked for
+    steps          the Steps, one per token
     """
 
     model: str
@@ -64,7 +52,8 @@ class Completion:
     speculation: Speculation
     notes: tuple[str, ...]
     error: str | None
-    steps: tuple[TokenStep, ...]
+    logprobs: tuple[Logprobs, ...]
+    steps: tuple[Step, ...]
 
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
@@ -80,13 +69,11 @@ class Completion:
         return by_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that ``--json`` prints: every field but ``steps``, whose logprobs it has."""
+        """The document that ``--json`` prints: every field but ``steps``."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
         for name in ("usage", "timing", "speculation"):
             shown[name] = asdict(shown[name])
-        top = self.params["logprobs"]
-        seen = [step.observed for step in self.steps if top and step.observed]
-        shown["logprobs"] = [asdict(observed.logprobs(top)) for observed in seen]
+        shown["logprobs"] = [asdict(logprobs) for logprobs in self.logprobs]
         shown["prompt_logprobs"] = [asdict(read) for read in self.prompt_logprobs]
         return shown
 
@@ -113,17 +100,7 @@ class Stopwatch:
         return Timing(load_s, ttft, prompt_tokens / ttft, (tokens - 1) / decode if decode else None)
 
 
-def held_back(steps: Sequence[TokenStep], token_bytes: Callable[[int], bytes]) -> str:
-    """The text of tokens that was not shown yet, which an early end releases."""
-    if steps and steps[-1].finish_reason:
-        return ""
+def held_text(steps: Sequence[Step], token_bytes: Callable[[int], bytes]) -> str:
+    """The text of these tokens that no step has shown, as an early end releases it."""
     whole = b"".join(token_bytes(step.token_id) for step in steps)
     return whole.decode("utf-8", "replace")[sum(len(step.text) for step in steps) :]
-
-
-def chain_as_data(sequence: EngineSequence) -> list[dict[str, Any]]:
-    """The stages of a sequence's chain as JSON-ready dictionaries."""
-    return [
-        {"stage": s.name, **{k: v for k, v in s.rule.items() if k not in _LONG}}
-        for s in sequence.chain
-    ]

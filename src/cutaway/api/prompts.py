@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cutaway.checks import shown
 from cutaway.errors import InputError
 
 Prompt = str | Sequence[int]
@@ -28,7 +29,7 @@ def check_prompt(prompt: Any) -> Prompt:
     """A prompt, with an array's ids as a list; InputError where it is none."""
     prompt = _plain(prompt)
     if not _is_prompt(prompt):
-        raise InputError(f"prompt must be a string or a list of token ids, not {prompt!r:.40}")
+        raise InputError(f"prompt must be a string or a list of token ids, not {shown(prompt)}")
     checked: Prompt = prompt
     return checked
 

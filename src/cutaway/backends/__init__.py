@@ -13,6 +13,7 @@ from cutaway.backends.base import (
     Logits,
     OnOp,
 )
+from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.weights import ModelFile
@@ -80,7 +81,7 @@ def load(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool
         )
     if name != "reference":
-        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {name!r}")
+        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
     from cutaway.backends.reference import ReferenceBackend
 
     if threads is not None:

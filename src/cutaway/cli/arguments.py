@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cutaway.api.llm import LLM
 
 _MODEL = (
-    "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_running",
+    "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
     "max_waiting", "quantize",
 )  # fmt: skip
 
@@ -57,6 +57,9 @@ _MAX_TOKENS = "generate at most N tokens, 1 or more; default 256"
 _STOP = "stop before this string; repeat for more"
 _STOP_IDS = "stop before any of these tokens; repeat for more"
 _IGNORE_EOS = "do not stop at the model's end token"
+_MIN_TOKENS = "do not stop before N tokens, except where the context is full; default 0"
+_ALLOWED = "draw no other tokens than these; repeat for more"
+_BAD_WORDS = "never write this string, however it is cut into tokens; repeat for more"
 _NO_CACHE = "recompute the whole sequence at every step: same tokens, quadratic cost"
 _SPECULATE = (
     "speculative decoding: ngram drafts from the text itself, draft:MODEL with a small model that "
@@ -133,6 +136,12 @@ def add_request_arguments(parser: ArgumentParser) -> None:
         "--stop-token-ids", type=ids, action="extend", metavar="ID,ID", help=_STOP_IDS
     )
     group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
+    group.add_argument("--min-tokens", type=int, metavar="N", help=_MIN_TOKENS)
+    group = parser.add_argument_group("constraints", argument_default=SUPPRESS)
+    group.add_argument(
+        "--allowed-token-ids", type=ids, action="extend", metavar="ID,ID", help=_ALLOWED
+    )
+    group.add_argument("--bad-words", action="append", metavar="STR", help=_BAD_WORDS)
 
 
 def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:
@@ -164,7 +173,7 @@ def model_options(args: Namespace) -> dict[str, Any]:
 
 def request_options(args: Namespace) -> dict[str, Any]:
     """The keywords of the request that were given, refused here, before a model is fetched."""
-    from cutaway.api.options import OPTIONS, parse_options
+    from cutaway.api.request import OPTIONS, parse_options
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options.pop("track", None)  # texts of tokens as yet: see tracked

@@ -110,5 +110,5 @@ def write(stream: "Stream", *, show: bool) -> "Completion":
         if show:
             print(step.text, end="", flush=True)
     if show:
-        print(stream.held_back, end="", flush=True)
+        print(stream.held_text, end="", flush=True)
     return stream.completion()

@@ -104,7 +104,7 @@ def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completio
     """Print one sample and its statistics; the others are generated meanwhile."""
     stream, several = streams[place], len(streams) > 1
     if several and not args.json:
-        print(f"--- {place + 1} of {len(streams)} · seed {stream.sequence.seed} ---", flush=True)
+        print(f"--- {place + 1} of {len(streams)} · seed {stream.seed} ---", flush=True)
     completion = console.write(stream, show=not args.json)
     if several and not args.json:
         print(flush=True)

@@ -38,7 +38,7 @@ _NAMES = (
 )
 _LOG = "format of the log, one line per request; default human"
 _LIMITS = (
-    ("--max-running", int, "N", "sequences that run at once; default 64"),
+    ("--max-num-seqs", int, "N", "sequences that run at once; default 64"),
     ("--max-waiting", int, "N", "sequences that may wait; more are refused (429); default 256"),
     ("--max-body", int, "BYTES", "maximum size of a request body; default 4194304"),
     ("--grace", float, "S", "seconds that running requests have to finish on shutdown; default 30"),

@@ -6,36 +6,61 @@ The asynchronous names are imported when first used: asyncio takes 40 ms to load
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cutaway.engine.constraints import Constraint, ConstraintParams
+from cutaway.engine.decoders import Autoregressive, Decoder, Score
 from cutaway.engine.draft_model import DraftModel
 from cutaway.engine.engine import Engine
+from cutaway.engine.events import (
+    Ended,
+    Event,
+    FinishReason,
+    Phases,
+    Scored,
+    Speculation,
+    Started,
+    Step,
+    Usage,
+)
 from cutaway.engine.limits import Limits
-from cutaway.engine.params import RunParams
+from cutaway.engine.request import Request, RunParams
 from cutaway.engine.scheduler import Policy
-from cutaway.engine.sequence import Sequence, Speculation, TokenStep
-from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
+from cutaway.engine.sequence import Sequence
+from cutaway.engine.stops import StopMatcher, StopParams
 
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
-    from cutaway.engine.inbox import AsyncStreams
+    from cutaway.engine.inbox import Arrival, Inboxes
 
 __all__ = [
+    "Arrival",
     "AsyncEngine",
-    "AsyncStreams",
+    "Autoregressive",
+    "Constraint",
+    "ConstraintParams",
+    "Decoder",
     "DraftModel",
+    "Ended",
     "Engine",
+    "Event",
     "FinishReason",
+    "Inboxes",
     "Limits",
+    "Phases",
     "Policy",
+    "Request",
     "RunParams",
+    "Score",
+    "Scored",
     "Sequence",
     "Speculation",
+    "Started",
+    "Step",
     "StopMatcher",
     "StopParams",
-    "TokenStep",
+    "Usage",
 ]
 
-
-_LATER = {"AsyncEngine": "asynchronous", "AsyncStreams": "inbox"}
+_LATER = {"AsyncEngine": "asynchronous", "Inboxes": "inbox", "Arrival": "inbox"}
 
 
 def __getattr__(name: str) -> Any:

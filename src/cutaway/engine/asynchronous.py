@@ -1,7 +1,7 @@
-"""Reading texts while they are written, from any number of tasks: one thread turns the loop.
+"""Sequences read from any number of tasks: one thread steps the engine.
 
-Knows threads, event loops, and which sequence's steps belong to whom. Refuses to know HTTP,
-and why a sequence is in a step.
+Knows threads, event loops, and which sequence's events go to whom. Refuses to know HTTP, and why a
+sequence is in a step.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from time import perf_counter
 from typing import ParamSpec, TypeVar
 
 from cutaway.engine.engine import Engine
-from cutaway.engine.inbox import AsyncStreams, Inbox
-from cutaway.engine.sequence import Sequence, TokenStep
+from cutaway.engine.events import Ended, Event
+from cutaway.engine.inbox import Inbox, Inboxes
+from cutaway.engine.sequence import Sequence
 from cutaway.errors import CutawayError
 
 P = ParamSpec("P")
@@ -36,9 +37,10 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        engine.early = self._deliver
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
-        self._closed, self._door = False, Lock()
+        self._closed, self._lock = False, Lock()
         self._ended: Future[None] = Future()
         self._ended.set_running_or_notify_cancel()  # whoever gives up waiting does not cancel it
         # A daemon, or the interpreter would wait for it; and joined before the interpreter ends.
@@ -48,7 +50,7 @@ class AsyncEngine:
 
     # -- what tasks ask ----------------------------------------------------------------------
 
-    async def enter(self, add: Callable[[], Iterable[Sequence]]) -> AsyncStreams:
+    async def submit(self, add: Callable[[], Iterable[Sequence]]) -> Inboxes:
         """Queue what ``add`` gives, which is called between two steps, for one reader: all or none.
 
         Raises what it raises, and then those that it gave before are ended; CutawayError as for
@@ -56,13 +58,13 @@ class AsyncEngine:
         """
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         inboxes: list[Inbox] = []
-        leave = partial(self._commands.put, partial(self._leave, inboxes))
+        abort = partial(self._commands.put, partial(self._abort, inboxes))
         try:
-            await self.call(self._enter, inboxes, partial(Inbox, loop, news), add)
+            await self.call(self._submit, inboxes, partial(Inbox, loop, news), add)
         except asyncio.CancelledError:
-            leave()  # they may have been queued before
+            abort()  # they may have been queued before
             raise
-        return AsyncStreams(inboxes, leave)
+        return Inboxes(inboxes, abort)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a function returns or raises that is called on the engine's thread, between steps.
@@ -71,7 +73,7 @@ class AsyncEngine:
         """
         future: Future[T] = Future()
         command = partial(_call, future, partial(function, *args, **kwargs))
-        with self._door:
+        with self._lock:
             if self._closed:
                 raise CutawayError("the engine is closed and takes no more requests")
             if not self._thread.is_alive():
@@ -122,7 +124,7 @@ class AsyncEngine:
 
     def _close(self, *, abort: bool) -> None:
         error = CutawayError("the engine was closed before this text was finished")
-        with self._door:
+        with self._lock:
             self._closed = True
             self._commands.put(partial(self.engine.abort_all, error) if abort else _nothing)
 
@@ -137,51 +139,41 @@ class AsyncEngine:
 
     # -- the thread --------------------------------------------------------------------------
 
-    @property
-    def _busy(self) -> bool:
-        return bool(self.engine.running or self.engine.waiting)
-
     def _work(self) -> None:
-        """Do what was asked, turn the loop, tell the readers; until closed and nobody is left."""
-        while self._busy or not self._closed or not self._commands.empty():
-            for _ in range(self._commands.qsize() or not self._busy):
+        """Do what was asked, step, tell the readers; until closed and no sequence is left."""
+        engine = self.engine
+        while not engine.is_idle or not self._closed or not self._commands.empty():
+            for _ in range(self._commands.qsize() or engine.is_idle):
                 self._commands.get()()
-            started = perf_counter()
-            self._deliver(self._turn(), started)
+            self._deliver(self._step())
+        engine.early = None
         self._ended.set_result(None)
 
-    def _turn(self) -> list[TokenStep]:
+    def _step(self) -> list[Event]:
         try:
             return self.engine.step()
-        except Exception as error:  # nobody's own, so everybody's; who comes next may fare better
+        except Exception as error:  # not attributable to one sequence: fail all, keep the loop
             self.engine.abort_all(error)
         except BaseException as error:  # a processor that exits: but readers wait for this thread
             self.engine.abort_all(CutawayError(f"{type(error).__name__}: {error}"))
-        return []
+        return self.engine.take_events()
 
-    def _deliver(self, steps: list[TokenStep], started: float) -> None:
+    def _deliver(self, events: list[Event]) -> None:
         """Hand every reader what is new, with one call for each event loop."""
         made = perf_counter()
-        told: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = defaultdict(list)
-        for step in steps:
-            if inbox := self._inboxes.get(step.sequence_id):
-                told[inbox.loop].append(partial(inbox.receive, step, made))
-        for inbox in list(self._inboxes.values()):
-            if inbox.began is None and inbox.sequence.num_cached_tokens is not None:
-                inbox.began = started
-            if inbox.sequence.finish_reason:
-                del self._inboxes[inbox.sequence.id]
-                told[inbox.loop].append(partial(inbox.end, inbox.sequence.error))
-        for loop, news in told.items():
+        new: dict[asyncio.AbstractEventLoop, list[tuple[Inbox, Event]]] = defaultdict(list)
+        for event in events:
+            if inbox := self._inboxes.get(event.id):
+                new[inbox.loop].append((inbox, event))
+            if isinstance(event, Ended):
+                self._inboxes.pop(event.id, None)
+        for loop, pairs in new.items():
             try:
-                loop.call_soon_threadsafe(_tell, news)
+                loop.call_soon_threadsafe(_receive, pairs, made)
             except RuntimeError:  # the event loop is closed, and its tasks with it
-                self._forget(loop)
+                self._abort([i for i in self._inboxes.values() if i.loop is loop])
 
-    def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._leave([i for i in self._inboxes.values() if i.loop is loop])
-
-    def _enter(
+    def _submit(
         self,
         inboxes: list[Inbox],
         make: Callable[[Sequence], Inbox],
@@ -192,14 +184,14 @@ class AsyncEngine:
                 inboxes.append(make(sequence))
                 self._inboxes[sequence.id] = inboxes[-1]
         except BaseException:
-            self._leave(inboxes)
+            self._abort(inboxes)
             raise
 
-    def _leave(self, inboxes: list[Inbox]) -> None:
-        """Nobody reads them any more."""
+    def _abort(self, inboxes: list[Inbox]) -> None:
+        """Nobody reads these any more."""
         for sequence in [i.sequence for i in inboxes]:
-            self.engine.abort(sequence)
             self._inboxes.pop(sequence.id, None)
+            self.engine.abort(sequence)
 
 
 def _call(future: Future[T], function: Callable[[], T]) -> None:
@@ -211,9 +203,9 @@ def _call(future: Future[T], function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-def _tell(news: list[Callable[[], None]]) -> None:
-    for one in news:
-        one()
+def _receive(pairs: list[tuple[Inbox, Event]], made: float) -> None:
+    for inbox, event in pairs:
+        inbox.receive(event, made)
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
-"""Who holds each KV block, and which whole blocks can serve another text.
+"""Who holds each KV block, and which whole blocks can serve another sequence.
 
-Knows ids, holds and tokens. Refuses to know tensors and sequences: what a block's memory
+Knows ids, reference counts and tokens. Refuses to know tensors and sequences: what a block's memory
 looks like is the backend's, whose text it is and when it grows is the engine's. One
 manager serves one model.
 
@@ -46,7 +46,7 @@ class BlockManager:
         self.count, self.block = count, block
         self.evictions = 0
         self._free = list(range(count - 1, -1, -1))
-        self._holds: Counter[int] = Counter()  # held ids only: none is at zero
+        self._refcounts: Counter[int] = Counter()  # held ids only: none is at zero
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._nodes: dict[int, Node] = {}  # of published blocks, by id
         self._index: dict[Key, int] = {}
@@ -59,7 +59,7 @@ class BlockManager:
         """How many blocks can be taken now, cached ones included."""
         return len(self._free) + len(self._cached)
 
-    def take(self, n: int) -> list[int]:
+    def allocate(self, n: int) -> list[int]:
         """n blocks for new content, each held once: free ones, then the longest unused cached.
 
         RuntimeError, and nothing taken, if n exceeds ``free``.
@@ -70,10 +70,10 @@ class BlockManager:
         ids = [self._free.pop() for _ in range(n - evicted)]
         ids += [self._drop_oldest() for _ in range(evicted)]
         self.evictions += evicted
-        self._holds.update(ids)
+        self._refcounts.update(ids)
         return ids
 
-    def give_back(self, ids: Sequence[int]) -> None:
+    def release(self, ids: Sequence[int]) -> None:
         """One hold less on each; what nobody holds then is cached if published, else free.
 
         Of one text the end counts as used before the beginning, so that leaves go first.
@@ -81,15 +81,15 @@ class BlockManager:
         """
         self._check_held(ids)
         for i in reversed(ids):
-            self._let_go(i)
+            self._release_one(i)
 
-    def share(self, ids: Sequence[int]) -> list[int]:
+    def retain(self, ids: Sequence[int]) -> list[int]:
         """One hold more on each, for a fork of the text; the same ids in a list of its own.
 
         RuntimeError if an id is not held.
         """
         self._check_held(ids)
-        self._holds.update(ids)
+        self._refcounts.update(ids)
         return list(ids)
 
     # -- finding what was computed before ----------------------------------------------------
@@ -104,7 +104,7 @@ class BlockManager:
             found = self._index.get(self._key(parent, tokens, place))
             if found is None:
                 break
-            self._hold(found)
+            self._retain_one(found)
             ids.append(found)
             parent = self._nodes[found].number
         return ids
@@ -129,7 +129,7 @@ class BlockManager:
             published[place], parent = found, self._nodes[found].number
         return published
 
-    def forget(self) -> None:
+    def clear_cached(self) -> None:
         """Free every cached block; what is held stays published."""
         while self._cached:
             self._free.append(self._drop_oldest())
@@ -140,11 +140,11 @@ class BlockManager:
         """RuntimeError unless the books agree with ``held``: every id list that callers hold."""
         lists = list(held)
         counted = Counter(i for ids in lists for i in ids)
-        wrong = sorted(i for i in counted | self._holds if counted[i] != self._holds[i])
+        wrong = sorted(i for i in counted | self._refcounts if counted[i] != self._refcounts[i])
         _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")
-        places = sorted([*self._free, *self._cached, *self._holds])
+        places = sorted([*self._free, *self._cached, *self._refcounts])
         _insist(places == list(range(self.count)), "a KV block is lost, or in two places at once")
-        unheld = self._nodes.keys() - self._holds.keys()
+        unheld = self._nodes.keys() - self._refcounts.keys()
         _insist(self._cached.keys() == unheld, "what is cached is not what is published and unheld")
         published = {(node.key, i) for i, node in self._nodes.items()}
         _insist(self._index.items() == published, "the index and the published KV blocks differ")
@@ -161,7 +161,7 @@ class BlockManager:
         return True
 
     def _check_held(self, ids: Sequence[int]) -> None:
-        strange = [i for i, n in Counter(ids).items() if n > self._holds[i]]
+        strange = [i for i, n in Counter(ids).items() if n > self._refcounts[i]]
         if strange:
             raise RuntimeError(f"KV blocks {strange} are not held")
 
@@ -186,19 +186,19 @@ class BlockManager:
             self._index[key], self._nodes[own] = own, Node(next(self._numbers), key)
         found = self._index[key]
         if found != own:
-            self._hold(found)
-            self._let_go(own)
+            self._retain_one(found)
+            self._release_one(own)
         return found
 
-    def _hold(self, block_id: int) -> None:
+    def _retain_one(self, block_id: int) -> None:
         self._cached.pop(block_id, None)
-        self._holds[block_id] += 1
+        self._refcounts[block_id] += 1
 
-    def _let_go(self, block_id: int) -> None:
-        self._holds[block_id] -= 1
-        if self._holds[block_id]:
+    def _release_one(self, block_id: int) -> None:
+        self._refcounts[block_id] -= 1
+        if self._refcounts[block_id]:
             return
-        del self._holds[block_id]
+        del self._refcounts[block_id]
         if block_id in self._nodes:
             self._cached[block_id] = None
         else:

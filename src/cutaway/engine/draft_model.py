@@ -1,8 +1,8 @@
-"""A smaller model of the same vocabulary that writes guesses, with KV blocks of its own.
+"""A smaller model of the same vocabulary that writes draft tokens, with KV blocks of its own.
 
-Knows a backend and how far each text was computed on it. Draws with the target's own chain
-and luck, so that where both models agree on what is likely they draw the same token.
-Refuses to know how many guesses are worth while, and what becomes of them.
+Knows a backend and how far each sequence was computed on it. Draws with the target's own chain,
+constraint and luck, so that where both models agree on what is likely they draw the same token.
+Refuses to know how many draft tokens are worth a row, and what becomes of them.
 """
 
 from dataclasses import dataclass, field
@@ -11,8 +11,9 @@ from itertools import takewhile
 import numpy as np
 
 from cutaway.backends import Backend, Batch
-from cutaway.engine.batch import lay_rows
 from cutaway.engine.block_manager import BlockManager
+from cutaway.engine.constraints import Constraint
+from cutaway.engine.scheduled import lay_rows
 from cutaway.engine.sequence import Sequence
 from cutaway.sampling import RowDraw, Sampled
 
@@ -21,103 +22,114 @@ MAX_ROWS = 512
 
 
 @dataclass(slots=True)
-class _Text:
-    """A sequence as the draft model has it: so many tokens, and what was guessed to follow."""
+class _Copy:
+    """A sequence as the draft model has it: how long it was, and the draft tokens after that."""
 
     blocks: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
     length: int = 0
-    guesses: list[int] = field(default_factory=list)
+    drafts: list[int] = field(default_factory=list)
 
     def follow(self, sequence: Sequence) -> None:
-        """Go on from the sequence as it is now; what was guessed wrong is not computed."""
-        came = sequence.tokens(self.length, self.length + len(self.guesses))
-        right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.guesses, strict=False))
+        """Go on from the sequence as it is now; of rejected draft tokens nothing is computed."""
+        came = sequence.tokens(self.length, self.length + len(self.drafts))
+        right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.drafts, strict=False))
         known = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
         self.num_computed_tokens = min(self.num_computed_tokens, known)
-        self.length, self.guesses = len(sequence), []
+        self.length, self.drafts = len(sequence), []
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The guesses for one sequence while they are being made."""
+    """The draft tokens of one sequence while they are being made.
+
+    constraint  the sequence's own, as it will be after these draft tokens
+    """
 
     sequence: Sequence
-    text: _Text
+    copy: _Copy
     wanted: int
+    constraint: Constraint | None
 
     @property
-    def guesses(self) -> list[int]:
-        return self.text.guesses
+    def drafts(self) -> list[int]:
+        return self.copy.drafts
 
     def pending(self, room: int) -> list[int]:
-        """The next tokens to compute: of the text, then of the guesses."""
-        start = self.text.num_computed_tokens
+        """The next tokens to compute: of the sequence, then draft tokens."""
+        start = self.copy.num_computed_tokens
         known = self.sequence.tokens(start, start + room)
         first = max(start - len(self.sequence), 0)
-        return known + self.guesses[first : first + room - len(known)]
+        return known + self.drafts[first : first + room - len(known)]
 
     @property
     def end(self) -> int:
-        """How long the text is with its guesses."""
-        return len(self.sequence) + len(self.guesses)
+        """How long the sequence is with its draft tokens."""
+        return len(self.sequence) + len(self.drafts)
 
-    @property
     def draw(self) -> RowDraw:
-        """The draw of the next guess: the target's own, but for the logits."""
+        """The draw of the next draft token: the target's own, but for the logits."""
         s = self.sequence
-        return RowDraw(s.compiled, s.history(self.guesses), s.seed, self.end)
+        mask = self.constraint.mask() if self.constraint else None
+        return RowDraw(s.chain, s.history(self.drafts), s.seed, self.end, mask=mask)
+
+    def append(self, token_id: int) -> None:
+        """One more."""
+        self.drafts.append(token_id)
+        if self.constraint:
+            self.constraint.accept(token_id)
 
 
 class DraftModel:
-    """Guesses the next tokens of several sequences at once.
+    """Drafts the next tokens of several sequences at once.
 
-    context  how long a text this model takes
+    context  how long a sequence this model takes
     cost     of one of its steps, in steps of the target
     """
 
     def __init__(self, backend: Backend, context: int, cost: float) -> None:
         self.backend, self.context, self.cost = backend, context, cost
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens)
-        self._texts: dict[int, _Text] = {}  # by sequence id
+        self._copies: dict[int, _Copy] = {}  # by sequence id
 
     def propose(self, wishes: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """That many guesses for each sequence; none where this model has no room."""
+        """That many draft tokens for each sequence; none where this model has no room."""
         drafts = [self._draft(sequence, wanted) for sequence, wanted in wishes]
-        while writing := [d for d in drafts if len(d.guesses) < d.wanted]:
+        while writing := [d for d in drafts if len(d.drafts) < d.wanted]:
             self._step(writing)
-        return [d.guesses for d in drafts]
+        return [d.drafts for d in drafts]
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
-        if text := self._texts.pop(sequence.id, None):
-            self.blocks.give_back(text.blocks)
+        if copy := self._copies.pop(sequence.id, None):
+            self.blocks.release(copy.blocks)
 
     def _draft(self, sequence: Sequence, wanted: int) -> _Draft:
         """Begin, if there is room."""
-        text = self._texts.setdefault(sequence.id, _Text())
-        text.follow(sequence)
+        copy = self._copies.setdefault(sequence.id, _Copy())
+        copy.follow(sequence)
+        constraint = sequence.constraint and sequence.constraint.fork()
         longest = len(sequence) + wanted
-        lacking = -(-longest // self.blocks.block) - len(text.blocks)
+        lacking = -(-longest // self.blocks.block) - len(copy.blocks)
         if longest > self.context or lacking > self.blocks.free:
-            return _Draft(sequence, text, 0)
-        text.blocks += self.blocks.take(max(lacking, 0))
-        return _Draft(sequence, text, wanted)
+            return _Draft(sequence, copy, 0, constraint)
+        copy.blocks += self.blocks.allocate(max(lacking, 0))
+        return _Draft(sequence, copy, wanted, constraint)
 
     def _step(self, writing: list[_Draft]) -> None:
-        """Compute what is pending; draw a guess for those of which nothing is left."""
+        """Compute what is pending; draw the next draft token where nothing is left."""
         room = max(1, MAX_ROWS // len(writing))
-        parts = [(d.text.num_computed_tokens, d.pending(room), d.text.blocks) for d in writing]
+        parts = [(d.copy.num_computed_tokens, d.pending(room), d.copy.blocks) for d in writing]
         done = [start + len(tokens) for start, tokens, _ in parts]
         ready = [reached == d.end for d, reached in zip(writing, done, strict=True)]
         ends = np.cumsum([len(tokens) for _, tokens, _ in parts]) - 1
         logits = self.backend.run(Batch(*lay_rows(parts), ends[ready].astype(np.int32)))
         for draft, reached in zip(writing, done, strict=True):
-            draft.text.num_computed_tokens = reached
+            draft.copy.num_computed_tokens = reached
         drawing = [d for d, r in zip(writing, ready, strict=True) if r]
-        drawn = self.backend.sample(logits, [d.draw for d in drawing])
+        drawn = self.backend.sample(logits, [d.draw() for d in drawing])
         for draft, outcome in zip(drawing, drawn, strict=True):
             if isinstance(outcome, Sampled):
-                draft.guesses.append(outcome.token_id)
-            else:  # not finite: this model has nothing to say here
-                draft.wanted = len(draft.guesses)
+                draft.append(outcome.token_id)
+            else:  # not finite, or nothing is allowed: this model has nothing to say here
+                draft.wanted = len(draft.drafts)

@@ -38,6 +38,14 @@ class Limits:
             raise self.too_long(len(prompt))
         self.check_ids("prompt", prompt)
 
+    def check_scored(self, prompt: tuple[int, ...]) -> None:
+        """InputError where the model cannot score this."""
+        if not 0 < len(prompt) <= self.context_length:
+            raise InputError(
+                f"token_ids must hold 1 to {self.context_length} ids, not {len(prompt)}"
+            )
+        self.check_ids("token_ids", prompt)
+
     def check_ids(self, name: str, ids: Iterable[int]) -> None:
         """InputError where one of them is no token of the vocabulary."""
         for token_id in ids:

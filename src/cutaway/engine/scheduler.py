@@ -4,75 +4,69 @@ Knows lengths, priorities and block ids. Refuses to know logits, text and stop c
 """
 
 from bisect import insort
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from time import perf_counter
 
+from cutaway.checks import check_int, shown
 from cutaway.engine.block_manager import BlockManager
+from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
-
-Propose = Callable[[list[tuple[Sequence, int]]], list[list[int]]]
-"""Guesses for each of (decoding sequence, how many at most): see speculation.py."""
+from cutaway.engine.speculation import Speculator
+from cutaway.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a step is filled. None of it changes a token.
+    """How a step is filled. None of it changes a token. InputError for a value out of range.
 
-    max_rows         rows of one step: bounds the memory of a long prompt's activations
-    max_rows_beside  the same where somebody decodes, and should not wait long for the next token
-    max_logit_rows   rows of a prompt of which every row's logits are asked for
-    max_guess_rows   rows of decoding and guessing together: where compute overtakes memory
-    max_running      sequences in one step
-    max_waiting      sequences in the queue; None has no limit
-    prefix_cache     keep what was computed, for texts that begin alike
+    max_rows       rows of one step: bounds the memory of a long prompt's activations
+    max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
+                   wait long
+    max_logit_rows rows of a prompt whose every row's logits are wanted
+    max_draft_rows rows of decoding and draft tokens together: where compute overtakes memory
+    max_num_seqs   sequences in one step
+    max_waiting    sequences in the queue; None has no limit
+    prefix_cache   keep what was computed, for sequences that begin alike
     """
 
     max_rows: int = 512
-    max_rows_beside: int = 128
+    max_prefill_rows_while_decoding: int = 128
     max_logit_rows: int = 64
-    max_guess_rows: int = 16
-    max_running: int = 64
+    max_draft_rows: int = 16
+    max_num_seqs: int = 64
     max_waiting: int | None = None
     prefix_cache: bool = True
 
-
-@dataclass(slots=True)
-class Scheduled:
-    """A sequence's rows in one step: its pending tokens, then guesses of what follows."""
-
-    sequence: Sequence
-    tokens: list[int]
-    guesses: list[int] = field(default_factory=list)
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return len(self.tokens) + len(self.guesses)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the text's last token is among them, so that the next one is drawn."""
-        return len(self.tokens) == self.sequence.num_pending
+    def __post_init__(self) -> None:
+        check_int("max_num_seqs", self.max_num_seqs, 1, 1024)
+        if self.max_waiting is not None:
+            check_int("max_waiting", self.max_waiting, 0)
+        if not isinstance(self.prefix_cache, bool):
+            raise InputError(f"prefix_cache must be true or false, not {shown(self.prefix_cache)}")
 
 
 class Scheduler:
     """Queues and blocks. The oldest of the highest priority always gets what it needs."""
 
-    def __init__(self, blocks: BlockManager, policy: Policy, propose: Propose) -> None:
-        self.blocks, self.policy, self._propose = blocks, policy, propose
+    def __init__(self, blocks: BlockManager, policy: Policy, speculator: Speculator) -> None:
+        self.blocks, self.policy, self._speculator = blocks, policy, speculator
         self.waiting: list[Sequence] = []  # both in the order of their keys
         self.running: list[Sequence] = []
+        self.started: list[Sequence] = []  # that left the queue for the first time in this step
         self.copies: list[tuple[int, int]] = []  # blocks to copy before the next run
-        self.most_running = min(policy.max_running, policy.max_rows)
+        self.max_num_seqs = min(policy.max_num_seqs, policy.max_rows)
         self.preemptions = 0
+        self.draft_s = 0.0  # of the last step, spent on draft tokens
 
     def schedule(self) -> list[Scheduled]:
         """The rows of the next step, in the order of the queue; empty where nobody is left."""
+        self.started, self.draft_s = [], 0.0
         self._admit()
-        turn = self._decoding()
-        turn += self._reading(turn)
-        turn = [s for s in turn if s.sequence.blocks]  # an older one may have sent it away
-        return sorted(turn, key=lambda s: s.sequence.key)
+        scheduled = self._decode()
+        scheduled += self._prefill(scheduled)
+        # One that was scheduled early may have been preempted for an older one since.
+        scheduled = [s for s in scheduled if s.sequence.blocks]
+        return sorted(scheduled, key=lambda s: s.sequence.key)
 
     def add(self, sequence: Sequence) -> None:
         """Queue it."""
@@ -84,12 +78,13 @@ class Scheduler:
             self.waiting.remove(sequence)
         else:
             self.running.remove(sequence)
-            self._take_blocks(sequence)
+            self._release_blocks(sequence)
 
     def publish(self, sequence: Sequence) -> None:
         """Let others find what was computed for it."""
         whole = sequence.num_computed_tokens // self.blocks.block
-        if whole <= sequence.published or not (self.policy.prefix_cache and sequence.run.kv_cache):
+        may = self.policy.prefix_cache and sequence.request.run.kv_cache
+        if whole <= sequence.published or not may:
             return
         text = sequence.tokens(0, whole * self.blocks.block)
         sequence.blocks = self.blocks.publish(sequence.blocks, text, sequence.published)
@@ -97,7 +92,7 @@ class Scheduler:
 
     def copied(self) -> None:
         """The copies were made: let go of the originals."""
-        self.blocks.give_back([source for source, _ in self.copies])
+        self.blocks.release([source for source, _ in self.copies])
         self.copies = []
 
     def blocks_for(self, tokens: int) -> int:
@@ -109,142 +104,159 @@ class Scheduler:
     def _admit(self) -> None:
         while self.waiting:
             first = self.waiting[0]
-            leader = self._leader(first)
-            if leader and not leader.has_read_prompt:
+            first.take_scores()
+            fork_of = self._running_parent(first)
+            if fork_of and not fork_of.has_read_prompt:
                 return  # soon its blocks can be shared
-            full = len(self.running) == self.most_running
-            wanted = 0 if full else self._enter(first, leader)
+            full = len(self.running) == self.max_num_seqs
+            wanted = 0 if full else self._allocate(first, fork_of)
             if wanted is None:
                 insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
-            elif self._can_yield(first, wanted):
+            elif self._can_preempt_for(first, wanted):
                 self._preempt(self.running[-1])
             else:
                 return
 
-    def _can_yield(self, first: Sequence, wanted: int) -> bool:
-        """Whether those who matter less hold enough to let it in; else they would go in vain."""
-        less = [s for s in self.running if s.run.priority > first.run.priority]
+    def _can_preempt_for(self, first: Sequence, wanted: int) -> bool:
+        """Whether preempting lower priorities frees enough KV blocks; else it would be in vain."""
+        less = [s for s in self.running if s.request.run.priority > first.request.run.priority]
         room = self.blocks.free + sum(len(s.blocks) for s in less)
-        return bool(less) and wanted + _spare(len(self.running) - len(less)) <= room
+        return bool(less) and wanted + _watermark(len(self.running) - len(less)) <= room
 
-    def _enter(self, sequence: Sequence, leader: Sequence | None) -> int | None:
+    def _allocate(self, sequence: Sequence, fork_of: Sequence | None) -> int | None:
         """Give it blocks for all that is known of its text, found ones first.
 
         None, or how many it still wants where there are too few.
         """
-        held, computed = self._find(sequence, leader)
+        held, computed = self._find(sequence, fork_of)
         begun = computed % self.blocks.block > 0  # the last block found will be written into
-        fresh = self.blocks_for(len(sequence)) - len(held) + begun
-        if fresh + _spare(len(self.running)) > self.blocks.free:
-            self.blocks.give_back(held)
+        positions = sequence.decoder.positions(sequence)
+        fresh = self.blocks_for(positions) - len(held) + begun
+        if fresh + _watermark(len(self.running)) > self.blocks.free:
+            self.blocks.release(held)
             return fresh
-        taken = self.blocks.take(fresh)
+        taken = self.blocks.allocate(fresh)
         if begun:
             self.copies.append((held.pop(), taken[0]))
         sequence.blocks, sequence.num_computed_tokens = held + taken, computed
-        sequence.published = len(held) if leader is None else min(leader.published, len(held))
+        sequence.published = len(held) if fork_of is None else min(fork_of.published, len(held))
         if sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = computed
+            self.started.append(sequence)
         return None
 
-    def _find(self, sequence: Sequence, leader: Sequence | None) -> tuple[list[int], int]:
+    def _find(self, sequence: Sequence, fork_of: Sequence | None) -> tuple[list[int], int]:
         """Blocks that hold the beginning of its text already, and how many tokens of it."""
-        last = len(sequence) - 1  # its logits are needed, so it is computed again
-        if not sequence.run.kv_cache or sequence.wants_prompt_logprobs:
+        last = sequence.decoder.reusable(sequence)
+        if not sequence.request.run.kv_cache:
             return [], 0
-        if leader:
-            return self.blocks.share(leader.blocks[: self.blocks_for(last)]), last
+        if fork_of and last:
+            return self.blocks.retain(fork_of.blocks[: self.blocks_for(last)]), last
         if not self.policy.prefix_cache:
             return [], 0
         held = self.blocks.match(sequence.tokens(0, last))
         return held, len(held) * self.blocks.block
 
-    def _leader(self, sequence: Sequence) -> Sequence | None:
+    def _running_parent(self, sequence: Sequence) -> Sequence | None:
         """The sample of the same prompt that runs, while this one has not begun to write."""
-        shares = sequence.run.kv_cache and not sequence.output_token_ids
-        return sequence.leader if shares and sequence.leader in self.running else None
+        shares = sequence.request.run.kv_cache and not sequence.output_token_ids
+        return sequence.fork_of if shares and sequence.fork_of in self.running else None
 
     # -- rows --------------------------------------------------------------------------------
 
-    def _decoding(self) -> list[Scheduled]:
-        """Those with one token to compute, each with a block for it, and with guesses."""
-        turn = []
-        for sequence in list(self.running):
-            if sequence.num_pending == 1 and self._grow(sequence):
-                turn.append(Scheduled(sequence, sequence.tokens(len(sequence) - 1, len(sequence))))
-        self._guess(turn)
-        return turn
+    def _decode(self) -> list[Scheduled]:
+        """The rows of sequences that decode, each with KV blocks for them, and draft tokens."""
+        scheduled: list[Scheduled] = []
+        waiting = [s for s in self.running if s.decoder.is_decoding(s)]
+        room = self.policy.max_rows
+        for left, sequence in zip(range(len(waiting), 0, -1), waiting, strict=True):
+            if self._grow(sequence):
+                scheduled.append(self._rows(sequence, room - left + 1))  # one row each at least
+                room -= scheduled[-1].num_rows
+        self._draft([s for s in scheduled if s.sequence.decoder.drafts], len(scheduled))
+        return scheduled
 
-    def _guess(self, turn: list[Scheduled]) -> None:
-        """Share the rows that are nearly free among those who know or guess what follows."""
-        most = min(self.policy.max_guess_rows, self.policy.max_rows)
-        able = [s for s in turn if s.sequence.num_forced or s.sequence.run.speculate != "off"]
-        room = (most - len(turn)) // max(len(able), 1)
+    def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
+        """Share the rows that are nearly free among those with forced or guessed tokens ahead."""
+        most = min(self.policy.max_draft_rows, self.policy.max_rows)
+        drafting = [s for s in scheduled if _looks_ahead(s.sequence)]
+        room = (most - rows) // max(len(drafting), 1)
         wishes = []
-        for scheduled in able if room > 0 else []:
-            sequence, fits = scheduled.sequence, self._room_to_guess(scheduled.sequence, room)
-            if sequence.num_forced:
-                scheduled.guesses = sequence.forced(fits)
+        for one in drafting if room > 0 else []:
+            sequence, fits = one.sequence, self._room_to_draft(one.sequence, room)
+            if sequence.forced:
+                one.set_drafts(sequence.next_forced(fits), speculated=False)
             else:
-                wishes.append((scheduled, fits))
-        proposed = self._propose([(s.sequence, fits) for s, fits in wishes]) if wishes else []
-        for (scheduled, _), guesses in zip(wishes, proposed, strict=True):
-            scheduled.guesses = guesses
+                wishes.append((one, fits))
+        if not wishes:
+            return
+        started = perf_counter()
+        proposed = self._speculator.propose([(s.sequence, fits) for s, fits in wishes])
+        self.draft_s = perf_counter() - started
+        for (one, _), drafts in zip(wishes, proposed, strict=True):
+            one.set_drafts(drafts, speculated=True)
 
-    def _reading(self, turn: list[Scheduled]) -> list[Scheduled]:
-        """The next part of every text of which more than one token is to be computed."""
-        policy, taken = self.policy, {s.sequence.id for s in turn}
-        room = (policy.max_rows_beside if turn else policy.max_rows) - sum(s.rows for s in turn)
-        reading = []
+    def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
+        """The next part of every sequence of which many rows are to be computed."""
+        policy, taken = self.policy, {s.sequence.id for s in decoding}
+        room = policy.max_prefill_rows_while_decoding if decoding else policy.max_rows
+        room -= sum(s.num_rows for s in decoding)
+        prefill = []
         for sequence in list(self.running):
             if room > 0 and sequence.id not in taken and self._grow(sequence):
-                most = min(room, policy.max_logit_rows) if sequence.wants_prompt_logprobs else room
-                start = sequence.num_computed_tokens
-                reading.append(Scheduled(sequence, sequence.tokens(start, start + most)))
-                room -= reading[-1].rows
-        return reading
+                prefill.append(self._rows(sequence, room))
+                room -= prefill[-1].num_rows
+        return prefill
 
-    def _room_to_guess(self, sequence: Sequence, room: int) -> int:
-        """How many guesses fit, with blocks for them; nobody is sent away for a guess."""
+    def _rows(self, sequence: Sequence, room: int) -> Scheduled:
+        return sequence.decoder.rows(sequence, room, self.policy.max_logit_rows)
+
+    def _room_to_draft(self, sequence: Sequence, room: int) -> int:
+        """How many draft tokens fit, with KV blocks for them; nobody is preempted for these."""
         room = max(0, min(room, sequence.longest - len(sequence) - 1))
         wanted = self.blocks_for(len(sequence) + room) - len(sequence.blocks)
-        sequence.blocks += self.blocks.take(min(max(wanted, 0), self.blocks.free))
+        sequence.blocks += self.blocks.allocate(min(max(wanted, 0), self.blocks.free))
         return min(room, len(sequence.blocks) * self.blocks.block - len(sequence))
 
     # -- blocks ------------------------------------------------------------------------------
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Hold blocks for all known tokens; the last in the queue make room. False: it had to."""
+        """Hold KV blocks for all positions; the last in the queue make room. False: it had to."""
         if not sequence.blocks:
             return False
-        wanted = self.blocks_for(len(sequence)) - len(sequence.blocks)
+        positions = sequence.decoder.positions(sequence)
+        wanted = self.blocks_for(positions) - len(sequence.blocks)
         while wanted > self.blocks.free:
             last = self.running[-1]
             self._preempt(last)
             if last is sequence:
                 return False
-        sequence.blocks += self.blocks.take(max(wanted, 0))
+        sequence.blocks += self.blocks.allocate(max(wanted, 0))
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back into the queue; its text is computed again, as far as the cache has lost it."""
         self.running.remove(sequence)
-        self._take_blocks(sequence)
+        self._release_blocks(sequence)
         self.add(sequence)
         self.preemptions += 1
 
-    def _take_blocks(self, sequence: Sequence) -> None:
+    def _release_blocks(self, sequence: Sequence) -> None:
         self._drop_copies(sequence.blocks)
-        self.blocks.give_back(sequence.blocks)
+        self.blocks.release(sequence.blocks)
         sequence.blocks, sequence.published, sequence.num_computed_tokens = [], 0, 0
 
     def _drop_copies(self, targets: list[int]) -> None:
         """Copies into blocks that are let go of: the next to hold one may want another copy."""
         dropped = [pair for pair in self.copies if pair[1] in targets]
         self.copies = [pair for pair in self.copies if pair[1] not in targets]
-        self.blocks.give_back([source for source, _ in dropped])
+        self.blocks.release([source for source, _ in dropped])
 
 
-def _spare(running: int) -> int:
-    """Blocks left free: one for each who writes, or somebody would soon have to leave again."""
+def _watermark(running: int) -> int:
+    """Blocks left free: one per running sequence, so that admission does not cause preemption."""
     return running + 1 if running else 0
+
+
+def _looks_ahead(sequence: Sequence) -> bool:
+    return bool(sequence.forced) or sequence.request.run.speculate != "off"

@@ -1,106 +1,69 @@
-"""Sequence: one text being written, and TokenStep: what one step of it looked like.
+"""Sequence: a prompt and its growing output, and the state that the loop keeps for it.
 
-Knows tokens, how far they were computed, and the blocks that hold their keys and
-values. Refuses to know the scheduler and the backend.
+Knows tokens, how far they were computed, and the KV blocks that hold their keys and values.
+Refuses to know the scheduler and the backend.
 """
 
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from time import perf_counter
 
-from cutaway.engine.fingerprint import START
-from cutaway.engine.params import RunParams
-from cutaway.engine.stops import FinishReason, StopMatcher, StopParams
+from cutaway.engine.constraints import masks_along
+from cutaway.engine.events import (
+    Ended,
+    Event,
+    FinishReason,
+    Phases,
+    Scored,
+    Speculation,
+    Started,
+    Step,
+    Usage,
+    chain_as_data,
+)
+from cutaway.engine.fingerprint import START, chain_hash
+from cutaway.engine.request import Request
+from cutaway.engine.stops import StopMatcher
+from cutaway.engine.vocabulary import Mask, Vocabulary
 from cutaway.sampling import (
     CompiledChain,
     History,
-    Observation,
     ReadRow,
-    SamplingParams,
-    Stage,
+    Sampled,
     build_chain,
 )
 from cutaway.text import TextStream
 
 
-@dataclass(slots=True)
-class Phases:
-    """Seconds of one turn of the loop, by what was done."""
-
-    schedule: float = 0.0
-    run: float = 0.0
-    sample: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenStep:
-    """One turn of the loop, as observers see it.
-
-    sequence_id    which sequence
-    index          0 for the first new token
-    position       absolute position of the token in the text, prompt included
-    token_id       the chosen token
-    text           what the reader may see now; it lags where a stop string or a character
-                   is not yet complete, and may belong to earlier tokens
-    logprob        natural log-probability under the model's own logits, before the chain
-    survivors      how many tokens the chain left to draw from
-    source         "sampled", "greedy", "forced", or "draft" where it had been guessed before
-    sampled_id     what the sampler drew, which may differ where the token was forced
-    observed       what the row looked like and what the chain did, when the request asked
-    phases         how long the step took that computed it; tokens of one step share it
-    logits_hash    hash of this row's bits
-    fingerprint    hash of the logits' bits of all steps up to this one
-    finish_reason  None while the text goes on
-    matched        the stop string, token or end token that ended it
-    """
-
-    sequence_id: int
-    index: int
-    position: int
-    token_id: int
-    text: str
-    logprob: float
-    survivors: int
-    source: str
-    sampled_id: int
-    observed: Observation | None
-    phases: Phases
-    logits_hash: int
-    fingerprint: int
-    finish_reason: FinishReason | None = None
-    matched: str | int | None = None
-
-
-@dataclass(slots=True)
-class Speculation:
-    """What guessing ahead brought: tokens guessed, and guessed right; each saved a step."""
-
-    proposed: int = 0
-    accepted: int = 0
-
-
 @dataclass(eq=False)
 class Sequence:
-    """A prompt, its growing output, and the state that the loop keeps for it.
+    """One request while it is in the engine.
 
+    longest            how many tokens it can have at most, prompt included
+    fork_of            the sample of the same prompt whose blocks this one may share
     blocks             KV block ids by position // block size; the first ``published`` of them
                        are in the prefix cache
-    num_cached_tokens  tokens of the prompt that were not computed for this sequence
-    leader             the sample of the same prompt whose blocks this one may share
-    longest            how many tokens it can have at most, prompt included
+    num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
+                       it has not left the queue
+    prompt_scores      of prompt_token_ids[1:], as far as computed, where they were asked for
+    logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
+                       that is preempted and computed again emits each row once
+    forced             token ids that come next, and are not drawn
     """
 
     id: int
-    prompt_token_ids: tuple[int, ...]
-    params: SamplingParams
-    stops: StopParams
-    seed: int
+    request: Request
+    vocabulary: Vocabulary
     longest: int
-    run: RunParams = field(default_factory=RunParams)
-    leader: "Sequence | None" = None
+    fork_of: "Sequence | None" = None
     output_token_ids: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
     num_cached_tokens: int | None = None
     blocks: list[int] = field(default_factory=list)
     published: int = 0
+    prompt_scores: list[ReadRow] = field(default_factory=list)
+    logits_emitted: int = 0
     fingerprint: int = START
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
@@ -108,12 +71,19 @@ class Sequence:
     speculation: Speculation = field(default_factory=Speculation)
 
     def __post_init__(self) -> None:
-        self.chain: tuple[Stage, ...] = build_chain(self.params)
-        self.compiled = CompiledChain(self.chain, self.params, self.prompt_token_ids)
-        self.matcher = StopMatcher(self.stops.stop)
-        self.stream = TextStream()
-        # Of prompt_token_ids[1:], as far as computed; samples of one prompt share the list.
-        self.prompt_logprobs: list[ReadRow] = self.leader.prompt_logprobs if self.leader else []
+        request, self._added = self.request, perf_counter()
+        assert request.sampling.seed is not None  # the engine has chosen one
+        self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
+        self.decoder = request.decoder
+        self.observe = request.observe if request.observe.any_step else None
+        self.forced = deque(request.run.forced)
+        ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
+        self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
+        self.constraint = request.constraint.make(self.vocabulary, self._ending)
+        stages = build_chain(request.sampling, constrained=self.constraint is not None)
+        self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
+        self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
+        self._token_bytes: Callable[[int], bytes] = self.vocabulary.token_bytes
 
     def __len__(self) -> int:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
@@ -121,7 +91,7 @@ class Sequence:
     @property
     def key(self) -> tuple[int, int]:
         """Its place in every queue: priority, then arrival."""
-        return self.run.priority, self.id
+        return self.request.run.priority, self.id
 
     @property
     def num_pending(self) -> int:
@@ -129,20 +99,10 @@ class Sequence:
         return len(self) - self.num_computed_tokens
 
     @property
-    def num_forced(self) -> int:
-        """How many tokens to come are given."""
-        return max(0, len(self.run.forced) - len(self.output_token_ids))
-
-    def forced(self, count: int) -> list[int]:
-        """The given ones of the next ``count`` tokens."""
-        done = len(self.output_token_ids)
-        return list(self.run.forced[done : done + count])
-
-    @property
-    def wants_prompt_logprobs(self) -> bool:
+    def wants_prompt_scores(self) -> bool:
         """Whether log-probabilities of the prompt are still to be computed."""
-        have = len(self.prompt_logprobs)
-        return bool(self.run.observe.prompt_top) and have < len(self.prompt_token_ids) - 1
+        have = len(self.prompt_scores)
+        return bool(self.request.observe.prompt_top) and have < len(self.prompt_token_ids) - 1
 
     @property
     def has_read_prompt(self) -> bool:
@@ -150,27 +110,115 @@ class Sequence:
         return bool(self.blocks) and self.num_computed_tokens >= len(self.prompt_token_ids)
 
     def tokens(self, start: int, stop: int) -> list[int]:
-        """Tokens of the text at positions start … stop - 1, as far as there are any."""
+        """Tokens at positions start … stop - 1, as far as there are any."""
         split = len(self.prompt_token_ids)
         head = self.prompt_token_ids[start:stop]
         return [*head, *self.output_token_ids[max(start - split, 0) : max(stop - split, 0)]]
 
-    def history(self, guesses: list[int]) -> History:
-        """What the penalties look at, if the guesses come true."""
+    def next_forced(self, count: int) -> list[int]:
+        """The forced ones of the next ``count`` tokens."""
+        return [self.forced[i] for i in range(min(count, len(self.forced)))]
+
+    def history(self, drafts: list[int]) -> History:
+        """What the penalties look at, if the draft tokens come true."""
         output = self.output_token_ids
-        return History(self.prompt_token_ids, [*output, *guesses] if guesses else output)
+        return History(self.prompt_token_ids, [*output, *drafts] if drafts else output)
 
-    def append(self, token_id: int, data: bytes) -> str:
-        """Commit a token and return the text that may now be shown.
+    def masks(self, drafts: list[int], *, forced: bool = False) -> list[Mask | None]:
+        """For the next token and after each draft token, which may come; see ``masks_along``."""
+        if self.constraint is None:
+            return [None] * (len(drafts) + 1)
+        return masks_along(self.constraint, drafts, forced=forced)
 
-        data: the token's bytes, empty where it ends the text.
+    def take_scores(self) -> None:
+        """What another sample of the same prompt has of the prompt's scores."""
+        if self.fork_of and len(self.fork_of.prompt_scores) > len(self.prompt_scores):
+            self.prompt_scores = list(self.fork_of.prompt_scores)
+
+    # -- what comes ------------------------------------------------------------------------------
+
+    def append(self, sampled: Sampled, draft: int | None, phases: Phases) -> Step:
+        """Append one token, and decide whether the sequence ends.
+
+        draft: the draft token that was checked at its position
         """
+        token_id, position = sampled.token_id, len(self)
+        source = self._source(is_draft=token_id == draft)
+        self.fingerprint = chain_hash(self.fingerprint, sampled.logits_hash)
         self.output_token_ids.append(token_id)
-        text = self.stream.push(self.matcher.push(data))
-        if self.matcher.matched is not None:
-            self.finish_reason, self.matched = FinishReason.STOP_STRING, self.matcher.matched
-        return text
+        if self.forced:
+            self.forced.popleft()
+        released = self._release(token_id)
+        if self.constraint:
+            self.constraint.accept(token_id)
+            self.force(self.constraint.forced())
+        self._check_end(token_id)
+        text = self._stream.push(released)
+        if self.finish_reason:
+            rest = self._matcher.flush()
+            text += self._stream.push(rest) + self._stream.flush()
+            released += rest
+        return Step(
+            self.id, len(self.output_token_ids) - 1, position, token_id, sampled.sampled_id,
+            source, text, len(released), sampled.logprob, sampled.survivors, sampled.observed,
+            phases, sampled.logits_hash, self.fingerprint,
+        )  # fmt: skip
 
-    def flush(self) -> str:
-        """The text held back, once nothing follows."""
-        return self.stream.push(self.matcher.flush()) + self.stream.flush()
+    def force(self, token_ids: Iterable[int]) -> None:
+        """These come next, after those that are forced already."""
+        self.forced += token_ids
+
+    def _source(self, *, is_draft: bool) -> str:
+        if self.forced:
+            return "forced"
+        if is_draft:
+            return "draft"
+        return "sampled" if self.request.sampling.temperature > 0 else "greedy"
+
+    def _release(self, token_id: int) -> bytes:
+        """The bytes of which it is certain now that they are text."""
+        if token_id in self._ending:
+            return b""
+        armed = len(self.output_token_ids) >= self.request.constraint.min_tokens
+        return self._matcher.push(self._token_bytes(token_id), armed=armed)
+
+    def _check_end(self, token_id: int) -> None:
+        """Set the finish reason; the first that holds in this order wins."""
+        stopping, limits = self.request.stopping, self.vocabulary.limits
+        if self._matcher.matched is not None:
+            self.finish_reason, self.matched = FinishReason.STOP_STRING, self._matcher.matched
+        elif token_id in stopping.stop_token_ids:
+            self.finish_reason, self.matched = FinishReason.STOP_TOKEN, token_id
+        elif token_id in self._ending:
+            self.finish_reason, self.matched = FinishReason.END_TOKEN, token_id
+        elif self.constraint and self.constraint.is_over:
+            self.finish_reason = FinishReason.CONSTRAINT
+        elif len(self.output_token_ids) >= stopping.max_tokens:
+            self.finish_reason = FinishReason.MAX_TOKENS
+        elif len(self) >= limits.context_length:
+            self.finish_reason = FinishReason.CONTEXT_FULL
+
+    # -- what is heard of it ---------------------------------------------------------------------
+
+    def started(self) -> list[Event]:
+        """It left the queue; what another sample has computed for it comes at once."""
+        cached = self.num_cached_tokens or 0
+        chain = chain_as_data(self.chain.chain)
+        queued_s = perf_counter() - self._added
+        events: list[Event] = [
+            Started(self.id, self.prompt_token_ids, cached, self.seed, chain, queued_s)
+        ]
+        if self.prompt_scores:
+            events.append(Scored(self.id, 1, tuple(self.prompt_scores)))
+        return events
+
+    def ended(self) -> Ended:
+        """It has ended, whatever the reason."""
+        assert self.finish_reason is not None
+        written, cached = len(self.output_token_ids), self.num_cached_tokens or 0
+        held = self._stream.push(self._matcher.flush()) + self._stream.flush()
+        return Ended(
+            self.id, self.finish_reason, self.matched,
+            Usage(len(self.prompt_token_ids), cached, written),
+            self.fingerprint, held, self.error, self.speculation,
+        )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Guessing ahead: who guesses for which sequence, and how many tokens are worth a check.
+"""Speculative decoding: who drafts for which sequence, and how many draft tokens are worth a row.
 
-Knows guesses and what became of them. A guess never changes a text: the model draws its own
-token at every position, and only where the guess is that token has a step been saved
+Knows draft tokens and which were accepted. A draft never changes the output: the model draws its
+own token at every position, and only where the draft token is the same has a step been saved
 (Daliri, Musco & Suresh 2024, arXiv 2408.07978). Refuses to know blocks and logits.
 """
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from cutaway.engine.draft_length import FROM_MODEL, FROM_TEXT, DraftLength
 from cutaway.engine.draft_model import DraftModel
+from cutaway.engine.events import Speculation
 from cutaway.engine.ngram import SuffixAutomaton
 from cutaway.engine.sequence import Sequence
 
@@ -17,27 +18,27 @@ ROW_COST = 0.1
 
 
 @dataclass(slots=True)
-class _Guesser:
+class DraftState:
     """What is remembered for one sequence."""
 
     length: DraftLength
     text: SuffixAutomaton = field(default_factory=SuffixAutomaton)
-    match_length: int = 0  # that the guesses of this turn go back to
+    match_length: int = 0  # of the context that this step's draft tokens continue
 
 
 class Speculator:
-    """Guesses for decoding sequences, from their own text or with a draft model.
+    """Drafts for decoding sequences, from their own tokens or with a draft model.
 
     draft  may be set at any time
     """
 
     def __init__(self, draft: DraftModel | None = None) -> None:
         self.draft = draft
-        self._guessers: dict[int, _Guesser] = {}  # by sequence id
+        self._states: dict[int, DraftState] = {}  # by sequence id
 
     def propose(self, wishes: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Guesses for each of (sequence, how many at most)."""
-        by_model = [s.run.speculate == "draft" for s, _ in wishes]
+        """Draft tokens for each of (sequence, how many at most)."""
+        by_model = [s.request.run.speculate == "draft" for s, _ in wishes]
         asked = [(s, self._worth(s, n)) for (s, n), m in zip(wishes, by_model, strict=True) if m]
         drafted = iter(self.draft.propose(asked) if self.draft and asked else [])
         return [
@@ -46,33 +47,33 @@ class Speculator:
         ]
 
     def learn(self, sequence: Sequence, proposed: int, accepted: int) -> None:
-        """Say what became of the guesses of this turn."""
-        guesser, told = self._guesser(sequence), sequence.speculation
-        told.proposed, told.accepted = told.proposed + proposed, told.accepted + accepted
-        guesser.length.learn(guesser.match_length, proposed, accepted)
+        """Say how many of this step's draft tokens were accepted."""
+        state, before = self._state(sequence), sequence.speculation
+        sequence.speculation = Speculation(before.proposed + proposed, before.accepted + accepted)
+        state.length.learn(state.match_length, proposed, accepted)
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
-        self._guessers.pop(sequence.id, None)
+        self._states.pop(sequence.id, None)
         if self.draft:
             self.draft.forget(sequence)
 
-    def _guesser(self, sequence: Sequence) -> _Guesser:
-        if sequence.id not in self._guessers:
-            if sequence.run.speculate == "draft" and self.draft:
+    def _state(self, sequence: Sequence) -> DraftState:
+        if sequence.id not in self._states:
+            if sequence.request.run.speculate == "draft" and self.draft:
                 length = DraftLength(ROW_COST + self.draft.cost, FROM_MODEL)
             else:
                 length = DraftLength(ROW_COST, FROM_TEXT)
-            self._guessers[sequence.id] = _Guesser(length)
-        return self._guessers[sequence.id]
+            self._states[sequence.id] = DraftState(length)
+        return self._states[sequence.id]
 
     def _worth(self, sequence: Sequence, room: int) -> int:
-        return self._guesser(sequence).length.propose(0, room)
+        return self._state(sequence).length.propose(0, room)
 
     def _from_text(self, sequence: Sequence, room: int) -> list[int]:
-        guesser = self._guesser(sequence)
-        guesser.text.extend(sequence.tokens(len(guesser.text), len(sequence)))
-        guess = guesser.text.guess(room)
-        guesser.match_length = guess.match_length
-        count = guesser.length.propose(guess.match_length, len(guess.tokens))
+        state = self._state(sequence)
+        state.text.extend(sequence.tokens(len(state.text), len(sequence)))
+        guess = state.text.guess(room)
+        state.match_length = guess.match_length
+        count = state.length.propose(guess.match_length, len(guess.tokens))
         return guess.tokens[:count]

@@ -5,30 +5,17 @@ Knows token ids, bytes and the stop conditions. Refuses to know how tokens are c
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from cutaway.checks import check_int
+from cutaway.checks import check_int, shown
 from cutaway.errors import InputError
-
-
-class FinishReason(StrEnum):
-    """Which condition ended a sequence."""
-
-    END_TOKEN = "end_token"
-    STOP_STRING = "stop_string"
-    STOP_TOKEN = "stop_token"
-    MAX_TOKENS = "max_tokens"
-    CONTEXT_FULL = "context_full"
-    ABORTED = "aborted"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StopParams:
     """What ends a sequence, besides a full context.
 
-    max_tokens      at most this many new tokens, 1 or more
+    max_tokens      at most this many new tokens; 0 only scores the prompt
     stop            strings; the text ends before the first that is completed
     stop_token_ids  token ids; the text ends before such a token
     ignore_eos      go on past the model's own end tokens
@@ -42,20 +29,20 @@ class StopParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, 1))
+        object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, 0))
         stop: Any = (self.stop,) if isinstance(self.stop, str) else self.stop
         if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
-            raise InputError(f"stop must be a string or a list of strings, not {self.stop!r}")
+            raise InputError(f"stop must be a string or a list of strings, not {shown(self.stop)}")
         if "" in stop:
             raise InputError("stop must not hold an empty string; leave it out instead")
         if any("\ud800" <= character <= "\udfff" for s in stop for character in s):
             raise InputError(f"stop must be whole characters, not halves of them: {self.stop!r}")
         if not isinstance(self.stop_token_ids, (list, tuple)):
             raise InputError(
-                f"stop_token_ids must be a list of token ids, not {self.stop_token_ids!r}"
+                f"stop_token_ids must be a list of token ids, not {shown(self.stop_token_ids)}"
             )
         if not isinstance(self.ignore_eos, bool):
-            raise InputError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
+            raise InputError(f"ignore_eos must be true or false, not {shown(self.ignore_eos)}")
         object.__setattr__(self, "stop", tuple(stop))
         ids = tuple(check_int("stop_token_ids: a token id", i, 0) for i in self.stop_token_ids)
         object.__setattr__(self, "stop_token_ids", ids)
@@ -78,8 +65,11 @@ class StopMatcher:
         self._held = bytearray()
         self.matched: str | None = None
 
-    def push(self, data: bytes) -> bytes:
-        """Take the bytes of one token; return those that are certainly text, before any stop."""
+    def push(self, data: bytes, *, armed: bool = True) -> bytes:
+        """Take the bytes of one token; return those that are certainly text, before any stop.
+
+        armed: whether a stop string that these bytes complete ends the text, or is text itself
+        """
         if not self.stops:
             return data
         for byte in data:
@@ -87,6 +77,9 @@ class StopMatcher:
             for i, needle in enumerate(self._needles):
                 self._states[i] = _advance(needle, self._borders[i], self._states[i], byte)
                 if self._states[i] == len(needle):
+                    if not armed:
+                        self._states[i] = self._borders[i][-1]
+                        continue
                     self.matched = self.stops[i]
                     text = bytes(self._held[: -len(needle)])
                     self._held.clear()

@@ -5,19 +5,25 @@ know requests.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import Self
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
 
-from cutaway import backends, model
+from cutaway import backends, hub, model
 from cutaway.backends import Backend
-from cutaway.checks import check_int
-from cutaway.engine import DraftModel, Policy
+from cutaway.checks import check_choice, check_int
 from cutaway.errors import FormatError, InputError
-from cutaway.loading.open import model_name, open_model
+from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
-from cutaway.text import Tokenizer
+from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.weights import ModelFile
+
+if TYPE_CHECKING:
+    from cutaway.loading.identity import Identity
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
@@ -25,30 +31,34 @@ QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a model is to run: the keywords of ``LLM``, checked. InputError for a bad one."""
+    """How a model is to be loaded, checked before anything is fetched.
 
-    backend: str | None
-    threads: int | None
-    context: int | None
-    kv_tokens: int | None
-    prefix_cache: bool
-    max_running: int
-    max_waiting: int | None
-    quantize: str | None
+    backend   how ops are computed, one of ``backends.BACKENDS``; None is the machine's best
+    threads   how many threads compute; None takes what the machine has
+    context   tokens of prompt and output together; None takes the model's own
+    kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
+              context's, or 8192 where that is more
+    quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
+
+    Raises InputError naming the field.
+    """
+
+    backend: str | None = None
+    threads: int | None = None
+    context: int | None = None
+    kv_tokens: int | None = None
+    quantize: str | None = None
 
     def __post_init__(self) -> None:
         for name, low, high in (
             ("context", 2, MAX_CONTEXT),
             ("threads", 1, backends.MAX_THREADS),
             ("kv_tokens", backends.KV_BLOCK, MAX_CONTEXT),
-            ("max_waiting", 0, None),
         ):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, check_int(name, value, low, high))
-        check_int("max_running", self.max_running, 1, 1024)
-        if self.backend is not None and self.backend not in backends.BACKENDS:
-            names = ", ".join(backends.BACKENDS)
-            raise InputError(f"backend must be one of {names}, not {self.backend!r}")
+        if self.backend is not None:
+            check_choice("backend", self.backend, backends.BACKENDS)
         _check_quantize(self.quantize)
 
     def tokens(self, longest: int) -> tuple[int, int]:
@@ -58,18 +68,10 @@ class Setup:
         context = self.context or longest
         return context, self.kv_tokens or max(context, LEAST_KV_TOKENS)
 
-    def policy(self) -> Policy:
-        """How steps are filled."""
-        return Policy(
-            prefix_cache=self.prefix_cache,
-            max_running=self.max_running,
-            max_waiting=self.max_waiting,
-        )
-
 
 def _check_quantize(quantize: str | None) -> None:
-    if quantize is not None and quantize not in QUANTIZE:
-        raise InputError(f"quantize must be one of {', '.join(QUANTIZE)}, not {quantize!r}")
+    if quantize is not None:
+        check_choice("quantize", quantize, QUANTIZE)
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
@@ -113,27 +115,92 @@ class Parts:
         return cls(config, graph, tokenizer, sum(info.nbytes for info in file.tensors.values()))
 
 
-def draft_model(path: Path, target: Parts, backend: Backend, context: int) -> DraftModel:
-    """The model in a file, to draft tokens for another, on its backend's threads.
+class LoadedModel:
+    """A model in memory, ready to run: what one ``LLM`` or one ``AsyncLLM`` is made of.
 
-    context: how many tokens the target's texts can have. InputError where the tokens differ, or
-    memory is full.
+    name       of the model, as traces and answers tell it
+    config, graph, tokenizer, template  what its file says; template is None where it has none
+    backend    computes its logits
+    context    tokens that a sequence can have, prompt included
+    load_s     seconds that loading took
     """
-    with open_model(path) as file:
-        parts = Parts.read(file, context)
-        if not parts.tokenizer.has_tokens_of(target.tokenizer):
-            raise InputError(
-                f"speculate: {model_name(path)} has other tokens than the model it is to guess "
-                "for; a draft model must have the same"
-            )
-        context = min(parts.config.context_length, context)
-        try:
-            computes = backends.load(
-                backend.name, parts.graph, file, kv_blocks=backend.kv_blocks, context=context,
-                beside=backend,
-            )  # fmt: skip
-        except MemoryError as error:
-            raise InputError(
-                f"speculate: {path.name} does not fit into memory beside the model: lower context"
-            ) from error
-    return DraftModel(computes, context, parts.nbytes / target.nbytes)
+
+    def __init__(self, path: Path, setup: Setup) -> None:
+        """Load a file or folder. FormatError for a bad one, InputError where memory is full."""
+        started = perf_counter()
+        self.name = model_name(path, setup.quantize)
+        self._path, self._stat, self._quantize = path, stat_model(path), setup.quantize
+        self._owner, self._lock = "", Lock()
+        with open_as(path, setup.quantize, setup.threads) as file:
+            try:
+                self._load(file, setup)
+            except MemoryError as error:
+                raise InputError(
+                    f"{path.name} does not fit into memory with this context: lower context"
+                ) from error
+        self.load_s = perf_counter() - started
+
+    @classmethod
+    def open(
+        cls, model: str | PathLike[str] | None = None, setup: Setup | None = None, *,
+        progress: bool = True,
+    ) -> Self:  # fmt: skip
+        """Load a model by its name or path, fetched where it is not here yet.
+
+        FetchError where it cannot be had. progress: show on the terminal how far a fetch is
+        """
+        path = hub.resolve(None if model is None else str(model), progress=progress)
+        return cls(path, setup or Setup())
+
+    def _load(self, file: ModelFile, setup: Setup) -> None:
+        self.parts = parts = Parts.read(file, setup.context)
+        self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
+        self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
+        self.context, kv_tokens = setup.tokens(self.config.context_length)
+        self._backend: Backend | None = backends.load(
+            setup.backend, self.graph, file,
+            kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=self.context,
+            threads=setup.threads,
+        )  # fmt: skip
+
+    @property
+    def backend(self) -> Backend:
+        """What computes. InputError once it is closed."""
+        if self._backend is None:
+            raise InputError(f"{self.name} is closed: load the model again")
+        return self._backend
+
+    @cached_property
+    def identity(self) -> "Identity":
+        """SHA-256 of its weights and tokenizer; reads all of its file, once per version of it."""
+        from cutaway.loading.identity import identify  # hashes are a few ms of a cold start
+
+        identity = identify(self._path, self._stat)
+        return identity if self._quantize is None else identity.quantised(self._quantize)
+
+    def claim(self, owner: str) -> None:
+        """Become the model of one owner; InputError where it has another.
+
+        Two that step one backend would write into each other's memory.
+        """
+        with self._lock:
+            if self._owner:
+                raise InputError(
+                    f"{self.name} belongs to {self._owner} already: use that, or load the model "
+                    "again"
+                )
+            self._owner = owner
+
+    def release(self) -> None:
+        """Give up the claim, for the next owner."""
+        self._owner = ""
+
+    def close(self) -> None:
+        """Let go of the weights, the threads and the KV cache."""
+        self._backend = None
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            f"{self.name}: a loaded model cannot be copied or sent to another process; load it "
+            "there"
+        )

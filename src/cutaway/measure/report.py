@@ -94,7 +94,7 @@ def benchmark(
 
 def _check_room(llm: LLM, settings: Settings) -> None:
     """InputError for what the model's context cannot hold: the engine would wait for ever."""
-    limit = llm.engine.limits.context_length
+    limit = llm.model.context
     longest = max(settings.prompt, *(runs.longest(*case) for case in settings.cases))
     if longest >= limit:
         raise InputError(

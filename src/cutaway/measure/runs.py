@@ -13,14 +13,14 @@ import numpy as np
 
 from cutaway.api.llm import LLM
 from cutaway.backends import Backend, Batch, Logits
-from cutaway.engine import Engine, Policy, StopParams
+from cutaway.engine import Engine, Policy, Request, Step, StopParams
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.sampling import History, RowDraw, SamplingParams
 
 STEPS = 32
 """Decode steps of one run; the first WARM of them do not count."""
 WARM = 4
-MOST_STREAMS = Policy().max_running
+MOST_STREAMS = Policy().max_num_seqs
 DEFAULTS = SamplingParams(seed=1)
 """The command line's."""
 
@@ -38,13 +38,10 @@ class TimedBackend:
     """A backend that notes how long its latest run took, and what it gave."""
 
     def __init__(self, backend: Backend) -> None:
-        self.name, self.tier, self.threads = backend.name, backend.tier, backend.threads
-        self.kv_blocks, self.kv, self.copy_blocks = (
-            backend.kv_blocks,
-            backend.kv,
-            backend.copy_blocks,
-        )
-        self.sample, self.read, self.run_backend = backend.sample, backend.read, backend.run
+        self.name, self.kv_blocks, self.kv = backend.name, backend.kv_blocks, backend.kv
+        self.tier, self.threads = backend.tier, backend.threads
+        self.copy_blocks, self.sample, self.read = backend.copy_blocks, backend.sample, backend.read
+        self._run = backend.run
         self.seconds = 0.0
         self.rows = 0
         self.logits: Logits | None = None
@@ -52,7 +49,7 @@ class TimedBackend:
     def run(self, batch: Batch) -> Logits:
         """As the backend itself."""
         started = perf_counter()
-        self.logits = self.run_backend(batch)
+        self.logits = self._run(batch)
         self.seconds = perf_counter() - started
         self.rows = len(batch.tokens)
         return self.logits
@@ -83,9 +80,9 @@ def decode(
     with timed(llm.engine) as watch, _sequences(llm, rng, context, batch, params) as sequences:
         while warm + len(steps.step) < STEPS:
             started = perf_counter()
-            drawn = llm.engine.step()
+            drawn = _steps(llm.engine)
             seconds = perf_counter() - started
-            if watch.rows != batch or len(drawn) != batch:
+            if watch.rows != batch or drawn != batch:
                 continue
             if warm < WARM:
                 warm += 1
@@ -103,9 +100,9 @@ def prefill(
     """One value: a prompt, from the request to its first new token."""
     started, plan = perf_counter(), 0.0
     with timed(llm.engine) as watch, _sequences(llm, rng, tokens, 1, params):
-        drawn = False
+        drawn = 0
         while not drawn:
-            drawn = bool(llm.engine.step())
+            drawn = _steps(llm.engine)
             plan += watch.seconds
         return Steps([perf_counter() - started], [plan], [])
 
@@ -118,8 +115,13 @@ def blocks_needed(context: int, batch: int, block: int) -> int:
 def longest(context: int, batch: int) -> int:
     """Tokens of the longest text of a decode run."""
     # While the last prompt is read, the first sequence already writes: room for that.
-    rows = Policy().max_rows_beside - min(batch, MOST_STREAMS)
+    rows = Policy().max_prefill_rows_while_decoding - min(batch, MOST_STREAMS)
     return context + STEPS + -(-context * batch // rows)
+
+
+def _steps(engine: Engine) -> int:
+    """Step; how many tokens were drawn."""
+    return sum(isinstance(event, Step) for event in engine.step())
 
 
 @contextmanager
@@ -132,7 +134,8 @@ def _sequences(
     try:
         for _ in range(batch):
             prompt = rng.integers(vocab // 64, vocab, context).tolist()
-            sequences.append(llm.engine.add(prompt, params, stops))
+            request = Request(prompt_token_ids=prompt, sampling=params, stopping=stops)
+            sequences += llm.engine.add(request)
         yield sequences
     finally:
         for sequence in sequences:
@@ -145,9 +148,7 @@ def _sampling_seconds(
     """The same draw once more, alone, on the same threads: what of the step was sampling."""
     assert logits is not None
     draws = [
-        RowDraw(
-            s.compiled, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1
-        )
+        RowDraw(s.chain, History(s.prompt_token_ids, s.output_token_ids[:-1]), s.seed, len(s) - 1)
         for s in sequences
     ]
     started = perf_counter()

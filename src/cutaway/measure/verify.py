@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.backends import KV_BLOCK, Backend, Batch, Logits
-from cutaway.engine.batch import lay_rows
+from cutaway.engine.scheduled import lay_rows
 from cutaway.errors import InputError
 
 ROWS_PER_CALL = (1, 2, 3, 7, 8, 33, 257)

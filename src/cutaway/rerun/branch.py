@@ -74,7 +74,8 @@ def open_branch(
     if trace is None:
         return llm.stream(prompt, **options)
     check_path(trace)
-    stream = llm.stream(prompt, **{"candidates": head.candidates, "track": head.watch} | options)
+    observed: dict[str, Any] = {"candidates": head.candidates, "track": head.watch}
+    stream = llm.stream(prompt, **observed | options)
     stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
 

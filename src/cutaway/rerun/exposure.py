@@ -128,7 +128,7 @@ def _cuts(
     ids = llm.tokenize(text, add_bos=False) if isinstance(text, str) else list(text)
     before, tokens = check_int("before", before, 1), check_int("tokens", tokens, 1)
     points = check_int("points", points, 2)
-    room, fits = llm.engine.limits.context_length, (len(ids) - before) // tokens
+    room, fits = llm.model.context, (len(ids) - before) // tokens
     if len(_begin(llm)) + before + tokens > room:
         raise InputError(f"before and tokens together must fit the model's context of {room}")
     if fits < 2:

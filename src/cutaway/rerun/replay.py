@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.engine import TokenStep
+from cutaway.engine import Ended
+from cutaway.engine import Step as NewStep
 from cutaway.errors import InputError
 from cutaway.rerun.request import (
     Disagreement,
@@ -96,7 +97,7 @@ def replay(
             if mismatch := _mismatch(recorded, last):
                 break
         else:
-            mismatch = _at_the_end(trace, count, last)
+            mismatch = _at_the_end(trace, count, last, stream.ended)
     fingerprint = f"{last.fingerprint:016x}" if last else ""
     return Replayed(count, total, fingerprint, found, mismatch)
 
@@ -109,7 +110,7 @@ def _refuse(found: tuple[Disagreement, ...], model: str) -> None:
         )
 
 
-def _mismatch(recorded: Step, now: TokenStep) -> ReplayMismatch | None:
+def _mismatch(recorded: Step, now: NewStep) -> ReplayMismatch | None:
     return _unequal(
         recorded.index,
         token=(recorded.token_id, now.token_id),
@@ -119,16 +120,18 @@ def _mismatch(recorded: Step, now: TokenStep) -> ReplayMismatch | None:
     )
 
 
-def _at_the_end(trace: Trace, count: int, last: TokenStep | None) -> ReplayMismatch | None:
+def _at_the_end(
+    trace: Trace, count: int, last: NewStep | None, ended: Ended | None
+) -> ReplayMismatch | None:
     """The steps agree as far as both go: whether the ends do."""
-    if last is None or count < len(trace.steps):
-        return ReplayMismatch(count, {"end": (None, last and str(last.finish_reason))})
+    if last is None or ended is None or count < len(trace.steps):
+        return ReplayMismatch(count, {"end": (None, ended and str(ended.reason))})
     end = trace.end
     if end is None or end.reason in _OUTER:
         return None
     return _unequal(
         count - 1,
-        end=((end.reason, end.matched), (str(last.finish_reason), last.matched)),
+        end=((end.reason, end.matched), (str(ended.reason), ended.matched)),
         fingerprint=(end.fingerprint, f"{last.fingerprint:016x}"),  # steps may be missing
     )
 

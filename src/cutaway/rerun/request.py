@@ -7,16 +7,18 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from cutaway._version import __version__
-from cutaway.api.completion import Completion, chain_as_data
+from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
 from cutaway.api.stream import Stream
-from cutaway.engine import StopParams
+from cutaway.engine import ConstraintParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from cutaway.trace import Head, Trace
 from cutaway.trace.figures import chain_label
 
-_SETTINGS = tuple(f.name for f in (*fields(SamplingParams), *fields(StopParams)))
+_SETTINGS = tuple(
+    f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
+)
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
 """Settings under which a text goes on to max_tokens, whatever is in it."""
 
@@ -58,16 +60,16 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
     """What differs in this run of the recorded request; decisive fields first."""
-    machine = llm.machine()
+    identity, backend = llm.model.identity, llm.backend
     now = {
-        "weights": machine.identity.weights,
-        "tokenizer": machine.identity.tokenizer,
-        "backend": machine.backend.name,
-        "chain": chain_as_data(stream.sequence),
+        "weights": identity.weights,
+        "tokenizer": identity.tokenizer,
+        "backend": backend.name,
+        "chain": stream.chain,
         "cutaway": __version__,
-        "model": machine.model,
-        "tier": machine.backend.tier,
-        "threads": machine.backend.threads,
+        "model": llm.name,
+        "tier": backend.tier,
+        "threads": backend.threads,
     }
     every = (Disagreement(name, getattr(recorded, name), value) for name, value in now.items())
     return tuple(d for d in every if _plain(d.recorded) != _plain(d.now))
@@ -91,7 +93,7 @@ def check_vocabulary(llm: LLM, trace: Trace) -> None:
 
 def check_room(llm: LLM, trace: Trace) -> None:
     """InputError unless all tokens on record fit the model's context, as it was opened."""
-    room = llm.engine.limits.context_length
+    room = llm.model.context
     count = len(trace.head.prompt_token_ids) + len(trace.steps)
     if count > room:
         raise InputError(

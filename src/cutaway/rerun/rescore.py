@@ -6,7 +6,7 @@ from typing import Any
 
 from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
-from cutaway.engine import TokenStep
+from cutaway.engine import Step as NewStep
 from cutaway.errors import InputError
 from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
 from cutaway.trace import Step, Trace
@@ -76,14 +76,13 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
-    head = trace.head
     check_vocabulary(llm, trace)
     check_room(llm, trace)
-    ids = trace.output_token_ids
+    ids, head = trace.output_token_ids, trace.head
     observe = {"candidates": head.candidates, "track": head.watch}
     options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
-    done = llm.stream(list(head.prompt_token_ids), **options).finish()
+    done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
     return Rescored(
         ids, tuple(map(_recorded, trace.steps)), tuple(map(_observed, done.steps)), done
     )
@@ -93,8 +92,8 @@ def _recorded(step: Step) -> Reading:
     return _reading(step.logprob, step.rank, step.final_logprob, step.own)
 
 
-def _observed(step: TokenStep) -> Reading:
-    if step.observed is None:  # neither candidates nor tracked tokens were asked for
+def _observed(step: NewStep) -> Reading:
+    if step.observed is None:  # neither candidates nor a watch was asked for
         raise InputError("candidates must be 1 or more to rescore")
     return _reading(step.logprob, step.observed.rank, step.observed.final_logprob, step.sampled_id)
 

@@ -103,7 +103,7 @@ def _as_row(made: Any, shape: tuple[int, ...]) -> LogitsRow:
     try:
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes an infinity
             row: LogitsRow = np.asarray(made, np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         row = np.empty(0, np.float32)
     if row.shape != shape or np.isnan(row).any() or np.isposinf(row).any():
         raise InputError(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.checks import check_ids, check_int
+from cutaway.checks import check_ids, check_int, shown
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import Candidates, LogitsRow
 from cutaway.sampling.chain import Stage, StageReport, logprob, reports
@@ -47,7 +47,7 @@ class Observe:
             object.__setattr__(self, name, check_int(name, getattr(self, name), 0, MAX_TOP))
         for name in ("stages", "after_chain"):
             if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+                raise InputError(f"{name} must be true or false, not {shown(getattr(self, name))}")
         object.__setattr__(self, "track", check_ids("track", self.track))
 
     @property

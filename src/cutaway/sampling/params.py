@@ -10,7 +10,7 @@ from math import isfinite
 from numbers import Real
 from typing import Any, TypeVar
 
-from cutaway.checks import check_ids, check_int
+from cutaway.checks import check_choice, check_ids, check_int, shown
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import LogitsRow
 from cutaway.sampling.stages import PRESETS, STAGES
@@ -95,7 +95,7 @@ def _number(name: str, value: Any) -> float:
             return float(value)
     except OverflowError:  # an integer beyond float
         pass
-    raise InputError(f"{name} must be a finite number, not {value!r}")
+    raise InputError(f"{name} must be a finite number, not {shown(value)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +187,14 @@ class SamplingParams:
             self._store(name, param.check(name, getattr(self, name)))
         self._check_bias()
         self._store("dry_breakers", tuple(sorted({*check_ids("dry_breakers", self.dry_breakers)})))
-        if not isinstance(self.preset, str) or self.preset not in PRESETS:
-            raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
+        check_choice("preset", self.preset, PRESETS)
         if self.seed is not None:
             self._store("seed", check_int("seed", self.seed, 0, MAX_SEED))
         many = isinstance(self.processors, (tuple, list))
         if not (many and all(callable(processor) for processor in self.processors)):
-            raise InputError(f"processors must be a tuple of callables, not {self.processors!r}")
+            raise InputError(
+                f"processors must be a tuple of callables, not {shown(self.processors)}"
+            )
         if self.chain is not None:
             self._check_chain(self.chain)
 
@@ -204,10 +205,12 @@ class SamplingParams:
 
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
-            raise InputError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
+            raise InputError(
+                f"logit_bias must map token ids to numbers, not {shown(self.logit_bias)}"
+            )
         plain: dict[int, float] = {}
-        for given, bias in self.logit_bias.items():
-            token_id = check_int("logit_bias: a token id", given, 0)
+        for key, bias in self.logit_bias.items():
+            token_id = check_int("logit_bias: a token id", key, 0)
             plain[token_id] = _number(f"logit_bias[{token_id}]", bias)
             if not -100 <= plain[token_id] <= 100:
                 raise InputError(f"logit_bias[{token_id}] must be between -100 and 100, not {bias}")

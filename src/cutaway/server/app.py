@@ -37,7 +37,7 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with llm:
-            await asyncio.to_thread(llm.llm.machine)  # it reads the whole file; known from now on
+            await asyncio.to_thread(lambda: llm.model.identity)  # reads the whole file, once
             yield
 
     app = Documented(
@@ -64,10 +64,10 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
 
 
 def _service(llm: AsyncLLM, settings: Settings, app: FastAPI) -> Service:
-    names = tuple(dict.fromkeys([*settings.names, llm.llm.name]))
+    names = tuple(dict.fromkeys([*settings.names, llm.name]))
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
-    metrics = Metrics(llm.llm.engine, version=__version__, model=names[0], paths=paths)
+    metrics = Metrics(llm.engine.engine, version=__version__, model=names[0], paths=paths)
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
         log_prompts=settings.log_prompts,

@@ -12,10 +12,10 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cutaway.engine import TokenStep
+from cutaway.engine import Ended, Step
 from cutaway.errors import CutawayError
 from cutaway.server.http.errors import ApiError
-from cutaway.server.service import Job, unless_gone
+from cutaway.server.service import Job, Progress, unless_gone
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
@@ -43,8 +43,8 @@ class Events:
         """Before the first token."""
         raise NotImplementedError
 
-    def step(self, index: int, step: TokenStep) -> Iterable[bytes]:
-        """For a step of a text, whose end it may be."""
+    def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterable[bytes]:
+        """For what is new of a text: see ``Progress``."""
         raise NotImplementedError
 
     def end(self) -> Iterable[bytes]:
@@ -87,13 +87,13 @@ class EventStream(Response):
             while True:
                 try:
                     async with asyncio.timeout(self._keep_alive):
-                        steps = await self._job.read()
+                        new = await self._job.read()
                 except TimeoutError:
                     yield b": keep-alive\n\n"
                     continue
-                if not steps:
+                if not new:
                     break
-                yield b"".join(self._of_steps(steps))
+                yield b"".join(self._of(new))
             yield b"".join(self._events.end())
         except CutawayError as error:
             yield b"".join(self._events.failed(ApiError(500, str(error), code="text_failed")))
@@ -102,6 +102,6 @@ class EventStream(Response):
             yield b"".join(self._events.failed(ApiError(500, message)))
             raise
 
-    def _of_steps(self, steps: list[tuple[int, TokenStep]]) -> Iterator[bytes]:
-        for index, step in steps:
-            yield from self._events.step(index, step)
+    def _of(self, new: list[Progress]) -> Iterator[bytes]:
+        for one in new:
+            yield from self._events.progress(*one)

@@ -41,7 +41,7 @@ async def about(request: Request) -> Response:
     params = service.llm.parse({}).settings(0)
     answer: dict[str, Any] = {
         "model": service.names[0],
-        "weights": service.llm.llm.machine().identity.weights,
+        "weights": service.llm.model.identity.weights,
         "version": __version__,
         "context": service.room,
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},

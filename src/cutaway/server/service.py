@@ -9,24 +9,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from cutaway._version import __version__
-from cutaway.api.async_llm import AsyncLLM, AsyncTexts
-from cutaway.api.options import Options
+from cutaway.api.async_llm import AsyncLLM, Generations
+from cutaway.api.generation import Generation
 from cutaway.api.prompts import Prompt
-from cutaway.api.writing import Writing
-from cutaway.engine import TokenStep
+from cutaway.api.request import Options
+from cutaway.engine import Ended, Event, Step
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics, RequestStats
 from cutaway.trace import TraceBuffer
 
 T = TypeVar("T")
+
+_EARLY = ("aborted", "error")  # ends that no step makes
 
 MOST_TEXTS = 128
 """Samples of all prompts of one request."""
@@ -69,14 +71,14 @@ class Service:
     @property
     def room(self) -> int:
         """Tokens that a text can have at most, prompt included."""
-        engine = self.llm.llm.engine
+        engine = self.llm.engine.engine
         return min(engine.limits.context_length, engine.blocks.count * engine.blocks.block)
 
     @property
     def fingerprint(self) -> str:
         """What computes: OpenAI's ``system_fingerprint``."""
-        machine = self.llm.llm.machine()
-        return f"cutaway-{__version__}-{machine.backend.name}-{machine.identity.weights[:12]}"
+        model = self.llm.model
+        return f"cutaway-{__version__}-{model.backend.name}-{model.identity.weights[:12]}"
 
     @property
     def retry_after(self) -> int:
@@ -97,10 +99,7 @@ class Service:
 
     def check_length(self, text: str) -> None:
         """TooLongError for a text of more tokens than fit, without counting them."""
-        llm = self.llm.llm
-        fewest, limits = llm.tokenizer.min_tokens(text), llm.engine.limits
-        if fewest > limits.longest_prompt:
-            raise limits.too_long(f"at least {fewest}")
+        self.llm.check_length(text)
 
     def stop(self) -> None:
         """Take no more texts; those there are go on."""
@@ -135,7 +134,8 @@ class Service:
             options["speculate"] = self._draft
         if fill and "max_tokens" not in self.llm.options:
             options.setdefault("max_tokens", max(1, self.room - len(prompts[0])))
-        self._check(prompts, self.llm.parse(options, observed=trace))
+        parsed = self.llm.parse(options, traced=trace)
+        self._check(prompts, parsed)
         traces: list[TraceBuffer] = []
 
         def begin(*head: Any) -> TraceBuffer:
@@ -143,28 +143,28 @@ class Service:
             return traces[-1]
 
         record = (lambda _: begin) if trace else None
-        return Job(self, await self.llm.texts(prompts, options, record=record), traces, access)
+        return Job(self, await self.llm.submit(prompts, parsed, record=record), traces, access)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory, or be dropped."""
-        texts, run, shown = len(prompts) * options.n, options.run, options.shown
+        texts = len(prompts) * options.n
         if texts > MOST_TEXTS:
             raise InputError(
                 f"n times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request"
             )
-        forced, most = len(run.forced), options.stops.max_tokens
+        forced, most = len(options.run.forced), options.stopping.max_tokens
         if forced > most:
             raise InputError(
                 f"forced has {forced} token ids, and max_tokens is {most}: "
                 "raise max_tokens, or force fewer"
             )
-        written = texts * min(options.stops.max_tokens, self.room)
+        written = texts * min(options.stopping.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
         for name, each, tokens in (
-            ("logprobs", shown["logprobs"], written),
-            ("logprobs", shown["prompt_logprobs"], read),
-            ("candidates", shown["candidates"], written),
-            ("track", len(shown["track"]), written),
+            ("logprobs", options.logprobs, written),
+            ("logprobs", options.prompt_logprobs, read),
+            ("candidates", options.candidates, written),
+            ("track", len(options.track), written),
             ("logit_bias", len(options.sampling.logit_bias), texts),
         ):
             if each * tokens > MOST_BESIDE:
@@ -174,6 +174,23 @@ class Service:
                 )
 
 
+class Progress(NamedTuple):
+    """What is new of one text: a step, its end, or a step that is the last with that end."""
+
+    which: int
+    step: Step | None
+    ended: Ended | None
+
+
+def _paired(events: Sequence[tuple[int, Event]]) -> list[Progress]:
+    """Steps and ends, each end with its last step; what failed is raised when it is read next."""
+    ends = {i: e for i, e in events if isinstance(e, Ended) and not e.error}
+    steps = [(i, e) for i, e in events if isinstance(e, Step)]
+    last = dict(steps)
+    new = [Progress(i, s, ends.get(i) if s is last[i] else None) for i, s in steps]
+    return new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
+
+
 class Job:
     """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
 
@@ -181,9 +198,9 @@ class Job:
     """
 
     def __init__(
-        self, service: Service, texts: AsyncTexts, traces: list[TraceBuffer], access: AccessRecord
+        self, service: Service, texts: Generations, traces: list[TraceBuffer], access: AccessRecord
     ) -> None:
-        self.texts: list[Writing] = texts.texts
+        self.texts: list[Generation] = texts.each
         self.traces, self.asked = traces, self.texts[0].watch.start
         self._service, self._reader, self._access = service, texts, access
         self._closed = False
@@ -192,11 +209,14 @@ class Job:
     @property
     def waits(self) -> bool:
         """Whether one of its texts is in the queue."""
-        return any(text.sequence.num_cached_tokens is None for text in self.texts)
+        return any(text.started is None for text in self.texts)
 
-    async def read(self) -> list[tuple[int, TokenStep]]:
-        """As AsyncTexts.read."""
-        return await self._reader.read()
+    async def read(self) -> list[Progress]:
+        """All that is new of all texts; [] at the end. Errors as of ``Generations.read``."""
+        while events := await self._reader.read():
+            if new := _paired(events):
+                return new
+        return []
 
     async def finish(self) -> None:
         """Read to the end."""
@@ -205,7 +225,8 @@ class Job:
 
     def waited(self, index: int) -> float | None:
         """Seconds in the queue; None where it is there still."""
-        return self._reader.waited(index)
+        started = self.texts[index].started
+        return started.queued_s if started else None
 
     def close(self) -> None:
         """End what has not ended, and count."""
@@ -225,22 +246,21 @@ class Job:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _figures(self, index: int, text: Writing) -> RequestStats:
-        watch, usage, sequence = text.watch, text.usage(), text.sequence
+    def _figures(self, index: int, text: Generation) -> RequestStats:
+        watch, usage = text.watch, text.usage()
         first, now = watch.first, perf_counter()
-        last = text.steps[-1].finish_reason if text.steps else None
-        failed = "error" if sequence.error else "aborted"
+        speculation = text.speculation
         return RequestStats(
             prompt_tokens=usage.prompt_tokens,
-            cached_tokens=sequence.num_cached_tokens,
+            cached_tokens=usage.cached_tokens if text.started else None,
             completion_tokens=usage.completion_tokens,
-            finish_reason=str(last or failed),
+            finish_reason=text.finish_reason,
             queue_s=self.waited(index),
             ttft_s=None if first is None else first - watch.start,
             decode_s=None if first is None else watch.last - first,
-            duration_s=(watch.last if last else now) - watch.start,
-            proposed=sequence.speculation.proposed,
-            accepted=sequence.speculation.accepted,
+            duration_s=(now if text.finish_reason in _EARLY else watch.last) - watch.start,
+            proposed=speculation.proposed,
+            accepted=speculation.accepted,
         )
 
 

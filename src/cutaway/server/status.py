@@ -41,7 +41,7 @@ def _model(service: Service, name: str) -> Model:
         "object": "model",
         "created": service.created,
         "owned_by": "cutaway",
-        "root": service.llm.llm.name,
+        "root": service.llm.name,
         "max_model_len": service.room,
     }
 

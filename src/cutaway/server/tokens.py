@@ -59,16 +59,16 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     ids = await unless_gone(request.receive, reading)
     answer: Tokenized = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:
-        answer["token_strs"] = [service.llm.llm.tokenizer.token_name(i) for i in ids]
+        answer["token_strs"] = [service.llm.tokenizer.token_name(i) for i in ids]
     return Response(dumps(answer), media_type="application/json")
 
 
 def _ids(service: Service, body: TokenizeRequest) -> list[int]:
-    llm = service.llm.llm
+    llm = service.llm
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "give prompt or messages, one of them", param="prompt")
     if body.messages is not None:
-        return llm.chat_prompt([message.plain() for message in body.messages])
+        return llm.chat_ids([message.plain() for message in body.messages])
     add_bos = None if body.add_special_tokens else False
     return llm.tokenize(body.prompt or "", special=body.special, add_bos=add_bos)
 
@@ -80,6 +80,6 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     service.named(body.model)
     if len(body.tokens) > service.room:
         raise TooLongError(f"tokens has {len(body.tokens)} ids; at most {service.room} are read")
-    text = await asyncio.to_thread(service.llm.llm.detokenize, body.tokens, body.special)
+    text = await asyncio.to_thread(service.llm.detokenize, body.tokens, body.special)
     answer: Detokenized = {"prompt": text}
     return Response(dumps(answer), media_type="application/json")

@@ -12,6 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from cutaway.checks import shown
 from cutaway.errors import FormatError, InputError
 from cutaway.text import pretokenizers
 from cutaway.text.specials import Specials
@@ -272,7 +273,7 @@ _KINDS = {"gpt2": _byte_level, "llama": _sentencepiece}
 
 def _check_text(text: str) -> None:
     if not isinstance(text, str):
-        raise InputError(f"text must be a string, not {text!r:.40}")
+        raise InputError(f"text must be a string, not {shown(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,12 +1,12 @@
 """The lines of a trace, in order, wherever they go.
 
-Knows their order and how a ``TokenStep`` of the engine becomes a record. Refuses to know files
+Knows their order and how the engine's events become records. Refuses to know files
 and how the engine works.
 """
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,8 +14,8 @@ from cutaway.errors import CutawayError
 from cutaway.trace.record import End, Head, Json, StageRecord, Step, Token
 
 if TYPE_CHECKING:
-    from cutaway.engine import TokenStep
-    from cutaway.engine.sequence import Phases
+    from cutaway.engine import Ended, Phases
+    from cutaway.engine import Step as NewStep
 
 TokenOf = Callable[[int], Token]
 """What a token id stands for; called once for each that occurs."""
@@ -31,61 +31,80 @@ class TraceSink(Protocol):
     def closed(self) -> bool:
         """Whether nothing can follow."""
 
-    def step(self, step: "TokenStep") -> None:
+    def step(self, step: "NewStep") -> None:
         """Append a step, which the engine was asked to observe."""
 
     def end(self, end: End) -> None:
         """Append why it ended; nothing follows."""
 
 
-class TraceLines:
-    """Records as lines of JSON; a token's own line comes before the first that names it."""
+class _Records:
+    """Records in their order; every token comes before the first record that names it."""
 
     def __init__(self, token_of: TokenOf) -> None:
         self._token_of = token_of
         self._written: set[int] = set()
 
-    def head(self, head: Head) -> list[bytes]:
-        """The first lines."""
-        ids = (*head.prompt_token_ids, *head.watch, *head.end_ids)
-        return [line(head.to_json()), *self._new_tokens(ids)]
+    def head(self, head: Head) -> tuple[list[Token], Json]:
+        """Of the head, which comes before the tokens that it names."""
+        return self._new_tokens(
+            (*head.prompt_token_ids, *head.watch, *head.end_ids)
+        ), head.to_json()
 
-    def step(self, step: "TokenStep") -> list[bytes]:
-        """Those of a step, which the engine was asked to observe."""
+    def step(self, step: "NewStep") -> tuple[list[Token], Json]:
+        """Of a step, which the engine was asked to observe."""
         record = record_of(step)
         ids = {record.own, *(c.id for c in record.candidates)}
         ids.update(*(stage.victims for stage in record.stages))
-        return [*self._new_tokens(ids), line(record.to_json())]
+        return self._new_tokens(ids), record.to_json()
+
+    def _new_tokens(self, ids: Iterable[int]) -> list[Token]:
+        new = sorted({*ids} - self._written)
+        self._written.update(new)
+        return [self._token_of(token_id) for token_id in new]
+
+
+class TraceLines:
+    """Records as lines of JSON."""
+
+    def __init__(self, token_of: TokenOf) -> None:
+        self._records = _Records(token_of)
+
+    def head(self, head: Head) -> list[bytes]:
+        """The first lines."""
+        tokens, record = self._records.head(head)
+        return [line(record), *map(token_line, tokens)]
+
+    def step(self, step: "NewStep") -> list[bytes]:
+        """Those of a step, which the engine was asked to observe."""
+        tokens, record = self._records.step(step)
+        return [*map(token_line, tokens), line(record)]
 
     def end(self, end: End) -> list[bytes]:
         """The last."""
         return [line(end.to_json())]
-
-    def _new_tokens(self, ids: Iterable[int]) -> list[bytes]:
-        new = sorted({*ids} - self._written)
-        self._written.update(new)
-        return [token_line(self._token_of(token_id)) for token_id in new]
 
 
 class TraceBuffer:
     """A trace in memory, to be sent on while it grows."""
 
     def __init__(self, head: Head, token_of: TokenOf) -> None:
-        self._lines = TraceLines(token_of)
-        self._pending = self._lines.head(head)
-        self.closed = False
+        self._records, self.closed = _Records(token_of), False
+        tokens, record = self._records.head(head)
+        self._pending = [record, *(token.to_json() for token in tokens)]
 
-    def step(self, step: "TokenStep") -> None:
+    def step(self, step: "NewStep") -> None:
         """Append a step, which the engine was asked to observe."""
-        self._pending += self._lines.step(step)
+        tokens, record = self._records.step(step)
+        self._pending += [*(token.to_json() for token in tokens), record]
 
     def end(self, end: End) -> None:
         """Append why it ended; nothing follows."""
-        self._pending += self._lines.end(end)
+        self._pending.append(end.to_json())
         self.closed = True
 
-    def take(self) -> list[bytes]:
-        """The lines that came since the last time, each ending with a line feed."""
+    def take(self) -> list[Json]:
+        """The records that came since the last time."""
         taken, self._pending = self._pending, []
         return taken
 
@@ -120,7 +139,7 @@ def _milliseconds(phases: "Phases") -> dict[str, float]:
     return {name: value for name, value in ms.items() if value or name != "draft"}
 
 
-def record_of(step: "TokenStep") -> Step:
+def record_of(step: "NewStep") -> Step:
     """What a trace keeps of a step. ValueError where it was not observed."""
     seen = step.observed
     if seen is None:
@@ -150,4 +169,17 @@ def record_of(step: "TokenStep") -> Step:
         ms=_milliseconds(step.phases),
         row=f"{step.logits_hash:016x}",
         fingerprint=f"{step.fingerprint:016x}",
+    )
+
+
+def end_of(ended: "Ended") -> End:
+    """What a trace keeps of an end."""
+    return End(
+        reason="error" if ended.error else str(ended.reason),
+        matched=ended.matched,
+        usage=asdict(ended.usage),
+        fingerprint=f"{ended.fingerprint:016x}",
+        text=ended.held_text,
+        error=str(ended.error) if ended.error else None,
+        speculation=asdict(ended.speculation),
     )

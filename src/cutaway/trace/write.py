@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
+from cutaway.checks import shown
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace.lines import TokenOf, TraceLines
 from cutaway.trace.record import End, Head
 
 if TYPE_CHECKING:
-    from cutaway.engine import TokenStep
+    from cutaway.engine import Step as NewStep
 
 
 class TraceWriter:
@@ -36,7 +37,7 @@ class TraceWriter:
         self._is_whole = True
         self._write(self._lines.head(head))
 
-    def step(self, step: "TokenStep") -> None:
+    def step(self, step: "NewStep") -> None:
         """Append a step, which the engine was asked to observe."""
         self._write(self._lines.step(step))
 
@@ -96,7 +97,7 @@ def check_path(path: str | PathLike[str]) -> Path:
         or not isinstance(fspath(path), str)
         or not fspath(path)
     ):
-        raise InputError(f"trace must be the name of a file, not {path!r}")
+        raise InputError(f"trace must be the name of a file, not {shown(path)}")
     file = Path(path)
     try:
         found = file.stat()
@@ -105,7 +106,8 @@ def check_path(path: str | PathLike[str]) -> Path:
             raise InputError(f"trace: no file can be made in {file.parent}") from None
         return file
     except (OSError, ValueError) as error:
-        raise InputError(f"trace: {file} cannot be written: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"trace: {shown(str(path))} cannot be written: {why}") from error
     if stat.S_ISDIR(found.st_mode):
         raise InputError(f"trace: {file} is a folder; name a file in it")
     if not os.access(file, os.W_OK):

@@ -9,7 +9,7 @@ from functools import cached_property
 from time import time
 from typing import Any, ClassVar
 
-from cutaway.engine import TokenStep
+from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.logprobs import Entries, Entry
@@ -35,7 +35,7 @@ class Choices(Events):
     def __init__(
         self, service: Service, body: SampledFields, job: Job, *, id: str, top: int | None
     ) -> None:
-        self.job, self.tokenizer, self.top = job, service.llm.llm.tokenizer, top
+        self.job, self.tokenizer, self.top = job, service.llm.tokenizer, top
         self.samples = job.texts[0].options.n
         self._body = body
         self._frame = {
@@ -63,19 +63,15 @@ class Choices(Events):
         """What is shown before the first token, when that is there."""
         return "", []
 
-    def shown(self, index: int, step: TokenStep) -> Delta:
-        """What a step adds."""
+    def shown(self, index: int, step: Step, ended: Ended | None) -> Delta:
+        """What a step adds, which may be the last."""
         if self.top is None:
             return step.text, []
-        return step.text, self._entries[index].after(step)
+        return step.text, self._entries[index].after(step, ended)
 
-    def ids(self, step: TokenStep) -> list[int]:
-        """The tokens of a step that are shown."""
-        return [step.token_id]
-
-    def reason(self, step: TokenStep) -> str:
+    def reason(self, ended: Ended) -> str:
         """OpenAI's word for how a text ended."""
-        return answers.finish_reason(step.finish_reason)
+        return answers.finish_reason(ended.reason)
 
     def usage(self) -> dict[str, Any]:
         """Tokens in and out."""
@@ -90,13 +86,16 @@ class Choices(Events):
         return {**self._frame, "object": self.WHOLE, "choices": choices, **more}
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
-        steps = self.job.texts[index].steps
-        parts = [self.opening(index), *[self.shown(index, step) for step in steps]]
+        steps, ended = self.job.texts[index].steps, self.job.texts[index].ended
+        assert ended is not None  # whole answers are written when all texts have ended
+        ends = [*[None] * (len(steps) - 1), ended]
+        pairs = zip(steps, ends, strict=False)  # where nothing was written there is no step
+        parts = [self.opening(index), *[self.shown(index, *pair) for pair in pairs]]
         text = "".join(shown for shown, _ in parts)
         entries = [entry for _, more in parts for entry in more]
-        choice = {"index": index, **self.message(text, entries), **self._ending(index, steps[-1])}
+        choice = {"index": index, **self.message(text, entries), **self._ending(index, ended)}
         if self._body.return_token_ids:
-            choice["token_ids"] = [i for step in steps for i in self.ids(step)]
+            choice["token_ids"] = [step.token_id for step in steps]
         return choice
 
     # -- streamed ------------------------------------------------------------------------------
@@ -108,21 +107,21 @@ class Choices(Events):
             yield self._event({"index": index, **self.first()}, **more)
             more = {}
 
-    def step(self, index: int, step: TokenStep) -> Iterator[bytes]:
+    def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterator[bytes]:
         """The text that a token brought, and how it ended."""
-        text, entries = self.shown(index, step)
-        if step.index == 0:
+        text, entries = self.shown(index, step, ended) if step else ("", [])
+        if step is None or step.index == 0:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
         extra: dict[str, Any] = {}
         if self._body.return_token_ids:
-            extra["token_ids"] = self.ids(step)
+            extra["token_ids"] = [step.token_id] if step else []
         if self._body.trace and (records := answers.trace(self.job, index)):
             extra["cutaway"] = {"trace": records}
         if text or entries or extra:
             yield self._event({"index": index, **self.part(text, entries), **extra})
-        if step.finish_reason:
-            yield self._event({"index": index, **self.part("", []), **self._ending(index, step)})
+        if ended:
+            yield self._event({"index": index, **self.part("", []), **self._ending(index, ended)})
 
     def end(self) -> Iterable[bytes]:
         """The usage, and OpenAI's mark."""
@@ -141,19 +140,19 @@ class Choices(Events):
     def _entries(self) -> list[Entries]:
         top, when = self.top or 0, self._body.logprobs_when
         return [
-            Entries(self.tokenizer, top, when, text.options.stops.stop, len(self.opening(i)[0]))
-            for i, text in enumerate(self.job.texts)
+            Entries(self.tokenizer, top, when, len(self.opening(i)[0]))
+            for i in range(len(self.job.texts))
         ]
 
     def _settings(self) -> dict[str, Any]:
         return answers.settings(self.job.texts, self._body)
 
-    def _ending(self, index: int, last: TokenStep) -> dict[str, Any]:
+    def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
         ours = answers.ending(self.job, index)
         if self._body.trace:
             ours["trace"] = answers.trace(self.job, index)
-        ending: dict[str, Any] = {"finish_reason": self.reason(last), "cutaway": ours}
+        ending: dict[str, Any] = {"finish_reason": self.reason(ended), "cutaway": ours}
         if self._body.return_token_ids:
-            ids = self.job.texts[index].sequence.prompt_token_ids
+            ids = self.job.texts[index].prompt_token_ids
             ending["prompt_token_ids"] = list(ids)
         return ending

@@ -3,12 +3,10 @@
 Knows OpenAI's words for these and our own object beside them. Refuses to know the endpoints.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from cutaway.api.completion import chain_as_data
-from cutaway.api.writing import Writing
+from cutaway.api.generation import Generation
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.service import Job
 
@@ -18,6 +16,8 @@ _REASONS = {
     "stop_token": "stop",
     "max_tokens": "length",
     "context_full": "length",
+    "constraint": "stop",
+    "scored": "length",
 }
 
 
@@ -26,14 +26,14 @@ def finish_reason(reason: object) -> str:
     return _REASONS[str(reason)]
 
 
-def usage(texts: Sequence[Writing], samples: int) -> dict[str, Any]:
+def usage(texts: Sequence[Generation], samples: int) -> dict[str, Any]:
     """Of all texts; each prompt counts once, with what was found of it for its first sample."""
     each = [text.usage() for text in texts]
     firsts = each[::samples]
     prompt = sum(one.prompt_tokens for one in firsts)
     completion = sum(one.completion_tokens for one in each)
-    accepted = sum(text.sequence.speculation.accepted for text in texts)
-    proposed = sum(text.sequence.speculation.proposed for text in texts)
+    accepted = sum(text.speculation.accepted for text in texts)
+    proposed = sum(text.speculation.proposed for text in texts)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -46,10 +46,10 @@ def usage(texts: Sequence[Writing], samples: int) -> dict[str, Any]:
     }
 
 
-def settings(texts: Sequence[Writing], body: TextFields) -> dict[str, Any]:
+def settings(texts: Sequence[Generation], body: TextFields) -> dict[str, Any]:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
     first = texts[0]
-    params = first.options.in_force(first.sequence.seed)
+    params = first.options.in_force(first.seed)
     given, sources = body.options(), first.options.sources
     names = [name for name in params if name in body.ASKED]
     params["speculate"] = params["speculate"].partition(":")[
@@ -62,20 +62,21 @@ def settings(texts: Sequence[Writing], body: TextFields) -> dict[str, Any]:
             name: "default" if sources[name] == "given" and name not in given else sources[name]
             for name in names
         },
-        "chain": chain_as_data(first.sequence),
-        "seeds": [text.sequence.seed for text in texts],
+        "chain": list(first.chain),
+        "seeds": [text.seed for text in texts],
     }
 
 
 def ending(job: Job, index: int) -> dict[str, Any]:
     """How a text ended, in our own words."""
     text = job.texts[index]
-    last, watch = text.steps[-1], text.watch
-    timing = watch.timing(0.0, len(text.sequence.prompt_token_ids), len(text.steps))
+    ended, usage = text.ended, text.usage()
+    assert ended is not None
+    timing = text.watch.timing(0.0, usage.prompt_tokens, usage.completion_tokens)
     return {
-        "finish_reason": str(last.finish_reason),
-        "matched": last.matched,
-        "fingerprint": f"{last.fingerprint:016x}",
+        "finish_reason": str(ended.reason),
+        "matched": ended.matched,
+        "fingerprint": f"{ended.fingerprint:016x}",
         "notes": list(job.texts[index].notes),
         "timing": {
             "queue_s": job.waited(index),
@@ -87,4 +88,4 @@ def ending(job: Job, index: int) -> dict[str, Any]:
 
 def trace(job: Job, index: int) -> list[dict[str, Any]]:
     """The records of a trace that came since the last time."""
-    return [json.loads(line) for line in job.traces[index].take()]
+    return job.traces[index].take()

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.engine import TokenStep
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
@@ -66,7 +65,9 @@ class CompletionRequest(SampledFields):
         if self.max_tokens == 0 and not self.echo:
             raise ApiError(400, "max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
         if self.max_tokens is not None:
-            options["max_tokens"] = self.max_tokens or 1  # the one is not answered
+            options["max_tokens"] = self.max_tokens
+        if self.max_tokens == 0:
+            options["prompt_logprobs"] = 1  # what is scored, though nobody may ask for it
         if self.special is not None:
             options["special"] = self.special
         if self.logprobs is not None:
@@ -85,7 +86,6 @@ class CompletionChoices(Choices):
     def __init__(self, service: Service, body: CompletionRequest, job: Job, id: str) -> None:
         super().__init__(service, body, job, id=id, top=body.logprobs)
         self._prompts, self._echo = body.prompt, body.echo
-        self._silent = body.max_tokens == 0
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
         """Text and log-probabilities, side by side."""
@@ -106,25 +106,6 @@ class CompletionChoices(Choices):
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
         if self.top is None:
             return text, []
-        sequence = self.job.texts[index].sequence
-        ids, read = sequence.prompt_token_ids, sequence.prompt_logprobs
+        generation = self.job.texts[index]
+        ids, read = generation.prompt_token_ids, generation.prompt_scores
         return text, of_prompt(self.tokenizer, ids, read, self.top, text)
-
-    def shown(self, index: int, step: TokenStep) -> Delta:
-        """Nothing, where only the prompt was to be read."""
-        return ("", []) if self._silent else super().shown(index, step)
-
-    def ids(self, step: TokenStep) -> list[int]:
-        """None, where only the prompt was to be read."""
-        return [] if self._silent else super().ids(step)
-
-    def reason(self, step: TokenStep) -> str:
-        """A text of no tokens is as long as it was to be."""
-        return "length" if self._silent else super().reason(step)
-
-    def usage(self) -> dict[str, Any]:
-        """Tokens in and out."""
-        usage = super().usage()
-        if self._silent:
-            usage |= {"completion_tokens": 0, "total_tokens": usage["prompt_tokens"]}
-        return usage

@@ -5,12 +5,11 @@ carry their true bytes, also where these are part of a character.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.engine import FinishReason, TokenStep
-from cutaway.engine.stops import StopMatcher
+from cutaway.engine import Ended, FinishReason, Step
 from cutaway.sampling import ReadRow
 from cutaway.server.openai.request_models import When
 from cutaway.text import TextStream, Tokenizer
@@ -30,6 +29,9 @@ class Entry:
     offset: int
 
 
+_NO_TEXT = (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN)  # whose last token is no text
+
+
 class Entries:
     """Those of one text, each let out when the text that it begins is.
 
@@ -37,39 +39,32 @@ class Entries:
     shown at all where the stop string is completed; nor is the token that ends the text.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, top: int, when: When, stops: Sequence[str], offset: int = 0
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, top: int, when: When, offset: int = 0) -> None:
         """offset: characters that are shown before the text."""
         self._tokenizer, self._top, self._when = tokenizer, top, when
         self._decoder, self._waiting = TextStream(), deque[tuple[int, Entry]]()
         self._decoded = self._shown = offset
-        self._matcher, self._bytes, self._released = StopMatcher(stops), 0, 0
+        self._bytes = self._released = 0  # of the tokens, and of the text that is certain
 
-    def after(self, step: TokenStep) -> list[Entry]:
-        """What can be shown after this step."""
-        if step.finish_reason not in (FinishReason.END_TOKEN, FinishReason.STOP_TOKEN):
-            self._take(step)
+    def after(self, step: Step, ended: Ended | None) -> list[Entry]:
+        """What can be shown after this step, which may be the last."""
+        self._released += step.released_bytes
+        if ended is None or ended.reason not in _NO_TEXT:
+            data = self._tokenizer.token_bytes(step.token_id)
+            self._bytes += len(data)
+            self._waiting.append((self._bytes, self._entry(step)))
+            self._decoded += len(self._decoder.push(data))
         self._shown += len(step.text)
-        if step.finish_reason:
-            self._released += len(self._matcher.flush())
         ready: list[Entry] = []
-        while self._waiting and self._is_ready(*self._waiting[0], ended=bool(step.finish_reason)):
+        while self._waiting and self._is_ready(*self._waiting[0], ended=ended is not None):
             ready.append(self._waiting.popleft()[1])
         return ready
-
-    def _take(self, step: TokenStep) -> None:
-        data = self._tokenizer.token_bytes(step.token_id)
-        self._bytes += len(data)
-        self._waiting.append((self._bytes, self._entry(step)))
-        self._decoded += len(self._decoder.push(data))
-        self._released += len(self._matcher.push(data))
 
     def _is_ready(self, end: int, entry: Entry, *, ended: bool) -> bool:
         """end: how many bytes of the text there are with this token."""
         return end <= self._released and (ended or entry.offset < self._shown)
 
-    def _entry(self, step: TokenStep) -> Entry:
+    def _entry(self, step: Step) -> Entry:
         own: float | None = step.logprob
         top: tuple[tuple[int, float], ...] = ()
         if step.observed:

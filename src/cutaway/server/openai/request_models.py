@@ -36,7 +36,9 @@ _SAME = (
     *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
     "forced", "priority",
 )  # fmt: skip
-_SAME_SAMPLED = ("n", "stop", "stop_token_ids", "ignore_eos")
+_SAME_SAMPLED = (
+    "n", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words", "min_tokens",
+)  # fmt: skip
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -209,6 +211,17 @@ class SampledFields(TextFields):
         None, fail_fast=True, description="ours: end before such a token"
     )
     ignore_eos: bool | None = Field(None, description="ours: go on past the model's end token")
+    allowed_token_ids: list[int] | None = Field(
+        None, fail_fast=True, description="ours: no other tokens"
+    )
+    bad_words: list[str] | None = Field(
+        None,
+        fail_fast=True,
+        description="ours: never write these, however they are cut into tokens",
+    )
+    min_tokens: int | None = Field(
+        None, description="ours: no end token, stop token or stop string before so many tokens"
+    )
     logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
     stream_options: StreamOptions | None = None
     logprobs_when: When = Field(

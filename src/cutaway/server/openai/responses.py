@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from cutaway.engine import TokenStep
+from cutaway.engine import Ended, Step
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
@@ -133,7 +133,7 @@ class ResponsesAnswer(Events):
 
     def __init__(self, service: Service, body: ResponsesRequest, job: Job, id: str) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
-        self._tokenizer = service.llm.llm.tokenizer
+        self._tokenizer = service.llm.tokenizer
         self._message_id = f"msg_{id}"
         self._place = {"item_id": self._message_id, "output_index": 0, "content_index": 0}
         self._frame = {
@@ -149,8 +149,9 @@ class ResponsesAnswer(Events):
 
     def whole(self) -> dict[str, Any]:
         """The answer, once the text has ended."""
-        steps = self._text.steps
-        stopped = answers.finish_reason(steps[-1].finish_reason) == "stop"
+        steps, ended = self._text.steps, self._text.ended
+        assert ended is not None  # the whole answer is written when the text has ended
+        stopped = answers.finish_reason(ended.reason) == "stop"
         status = "completed" if stopped else "incomplete"
         ours = {**self._settings, **answers.ending(self._job, 0)}
         fields: dict[str, Any] = {"output": [self._message(status)], "usage": self._usage()}
@@ -161,7 +162,7 @@ class ResponsesAnswer(Events):
         if self._body.trace:
             ours["trace"] = answers.trace(self._job, 0)
         if self._body.return_token_ids:
-            fields["prompt_token_ids"] = list(self._text.sequence.prompt_token_ids)
+            fields["prompt_token_ids"] = list(self._text.prompt_token_ids)
             fields["token_ids"] = [step.token_id for step in steps]
         return self._response(status, **fields, cutaway=ours)
 
@@ -176,14 +177,21 @@ class ResponsesAnswer(Events):
         yield self._event("response.output_item.added", output_index=0, item=item)
         yield self._event("response.content_part.added", **self._place, part=self._part())
 
-    def step(self, index: int, step: TokenStep) -> Iterator[bytes]:  # noqa: ARG002 - others need it
+    def progress(
+        self,
+        index: int,  # noqa: ARG002 - others need it
+        step: Step | None,
+        ended: Ended | None,
+    ) -> Iterator[bytes]:
         """The text that a token brought, with the trace so far where it is wanted."""
+        if step is None:
+            return
         fields: dict[str, Any] = {}
         if self._body.return_token_ids:
             fields["token_ids"] = [step.token_id]
         if self._body.trace and (records := answers.trace(self._job, 0)):
             fields["cutaway"] = {"trace": records}
-        entries = self._logprobs(self._shown.after(step)) if self._body.include else []
+        entries = self._logprobs(self._shown.after(step, ended)) if self._body.include else []
         if step.text or entries or fields:
             fields |= {"delta": step.text, "logprobs": entries}
             yield self._event("response.output_text.delta", **self._place, **fields)
@@ -243,17 +251,18 @@ class ResponsesAnswer(Events):
         head = {"id": self._message_id, "type": "message", "role": "assistant", "status": status}
         return {**head, "content": [self._part(self._text.steps)]}
 
-    def _part(self, steps: Sequence[TokenStep] = ()) -> dict[str, Any]:
+    def _part(self, steps: Sequence[Step] = ()) -> dict[str, Any]:
         """The message's part, with the text of these steps."""
         shown, entries = self._new_entries(), list[Entry]()
         if self._body.include:
-            entries = [entry for step in steps for entry in shown.after(step)]
+            ends = [*[None] * (len(steps) - 1), self._text.ended]
+            pairs = zip(steps, ends, strict=False)  # no steps have no end
+            entries = [entry for pair in pairs for entry in shown.after(*pair)]
         text, logprobs = "".join(step.text for step in steps), self._logprobs(entries)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def _new_entries(self) -> Entries:
-        stops = self._text.options.stops.stop
-        return Entries(self._tokenizer, self._body.top_logprobs or 0, "before", stops)
+        return Entries(self._tokenizer, self._body.top_logprobs or 0, "before")
 
     def _logprobs(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
         """As chat completions have them; a token that adds no text has no bytes."""

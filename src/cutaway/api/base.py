@@ -1,0 +1,186 @@
+"""What ``LLM`` and ``AsyncLLM`` have in common: one model, its prompts, its options.
+
+Refuses to know who steps the engine.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from os import PathLike
+from typing import Any, NamedTuple, NoReturn
+
+from cutaway import hub
+from cutaway.api.breakers import with_breakers
+from cutaway.api.prompts import Prompt, check_prompt
+from cutaway.api.request import Options, parse_options
+from cutaway.backends import Backend
+from cutaway.checks import check_ids, shown
+from cutaway.engine import Engine, Limits, Policy, Request
+from cutaway.errors import InputError
+from cutaway.loading.model import LoadedModel
+from cutaway.model import Graph, ModelConfig
+from cutaway.text import ChatTemplate, Tokenizer
+
+Message = Mapping[str, Any]
+
+
+class Asked(NamedTuple):
+    """One prompt of a request, read: what the engine is to be asked.
+
+    text   the prompt, where it was a text
+    notes  what may be wrong with it: see ``Completion``
+    """
+
+    request: Request
+    text: str | None
+    notes: tuple[str, ...]
+
+
+class ModelUser:
+    """A loaded model and how its prompts and options are read."""
+
+    def __init__(self, model: LoadedModel, progress: bool) -> None:
+        self.model, self.progress = model, progress
+        self._draft = ""
+
+    # -- what the model is ---------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Of the model, as traces and answers tell it."""
+        return self.model.name
+
+    @property
+    def load_s(self) -> float:
+        """Seconds that loading took."""
+        return self.model.load_s
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's own figures."""
+        return self.model.config
+
+    @property
+    def graph(self) -> Graph:
+        """Its ops."""
+        return self.model.graph
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its vocabulary."""
+        return self.model.tokenizer
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        """Its chat template."""
+        return self.model.template
+
+    @property
+    def backend(self) -> Backend:
+        """What computes its logits."""
+        return self.model.backend
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.model.name}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            f"{type(self).__name__}: a loaded model cannot be copied or sent to another process; "
+            "load it there"
+        )
+
+    # -- what is asked of it -------------------------------------------------------------------
+
+    def parse_options(
+        self,
+        given: Mapping[str, Any],
+        common: Mapping[str, Any] | None = None,
+        *,
+        traced: bool = False,
+    ) -> Options:
+        """As ``request.parse_options``, with DRY's breakers as tokens of this model."""
+        both = {**(common or {}), **given}
+        breakers = with_breakers(both, self.tokenizer).get("dry_breakers")
+        if breakers is not None:
+            given = {**given, "dry_breakers": breakers}
+        return parse_options(given, common, traced=traced)
+
+    def read(self, prompt: Prompt, options: Options) -> Asked:
+        """A prompt with its options, as the engine is asked; InputError where it is none."""
+        prompt = check_prompt(prompt)
+        text = prompt if isinstance(prompt, str) else None
+        ids = self.read_prompt(prompt, options)
+        notes = self.tokenizer.notes(ids, text if options.special else None)
+        return Asked(options.request(ids, tuple(self.tokenizer.end_ids)), text, notes)
+
+    def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
+        """The token ids of a prompt; InputError where it is none."""
+        prompt = check_prompt(prompt)
+        if isinstance(prompt, str):
+            self.check_length(prompt)
+            return self.tokenize(prompt, special=options.special)
+        if options.special:
+            raise InputError("special says how to read a text, and the prompt is token ids")
+        return list(prompt)
+
+    def chat_ids(self, messages: Iterable[Message]) -> list[int]:
+        """The token ids of a conversation in the model's own template, ready to be answered."""
+        if self.template is None:
+            raise InputError("this model has no chat template; use generate with a plain prompt")
+        try:
+            each = iter(messages)
+        except TypeError:
+            raise InputError(
+                f"messages must be a list of messages, not {shown(messages)}"
+            ) from None
+        return self.template.encode(list(each), self.tokenizer, self.check_length)
+
+    def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:
+        """Token ids of a text. Special tokens are parsed only with special=True."""
+        return self.tokenizer.encode(text, special=special, add_bos=add_bos)
+
+    def detokenize(self, ids: Iterable[int], special: bool = False) -> str:
+        """The text of token ids; special=True shows control tokens by name."""
+        return self.tokenizer.decode(check_ids("ids", ids), special=special)
+
+    def check_length(self, text: str) -> None:
+        """TooLongError for a prompt that must be too long: reading megabytes takes a minute."""
+        least, limits = self.tokenizer.min_tokens(text), limits_of(self.model)
+        if least > limits.longest_prompt:
+            raise limits.too_long(f"at least {least}")
+
+
+def common_options(options: Mapping[str, Any]) -> Options:
+    """Those of all requests, checked; InputError where they cannot go for several."""
+    parsed = parse_options(options)
+    if parsed.trace is not None:
+        raise InputError("trace: name a file of its own in the options of each request")
+    return parsed
+
+
+def limits_of(model: LoadedModel) -> Limits:
+    """What the model itself imposes."""
+    tokenizer = model.tokenizer
+    return Limits(
+        context_length=model.context,
+        vocab_size=tokenizer.vocab_size,
+        end_ids=frozenset(tokenizer.end_ids),
+    )
+
+
+def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
+    """An engine on the model's backend, which no other may step meanwhile."""
+    token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
+    return Engine(model.backend, limits_of(model), token_bytes, policy)
+
+
+def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool) -> None:
+    """Load the draft model; InputError where sequences run, or it cannot draft for this one."""
+    from cutaway.api.draft import draft_model
+
+    if not engine.is_idle:
+        raise InputError("speculate: another draft model cannot be loaded while texts run")
+    engine.speculator.draft = draft_model(hub.resolve(name, progress=progress), model)
+
+
+ModelName = str | PathLike[str]
+Prompts = Sequence[str] | Sequence[Sequence[int]]

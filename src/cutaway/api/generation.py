@@ -1,0 +1,253 @@
+"""One sequence on its reader's side: its request, the events that came, and what they make.
+
+Knows events. Refuses to know the engine and who steps it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from cutaway.api.completion import Completion, Stopwatch, held_text
+from cutaway.api.request import Options
+from cutaway.engine import (
+    Ended,
+    Event,
+    FinishReason,
+    Request,
+    Scored,
+    Speculation,
+    Started,
+    Step,
+    Usage,
+)
+from cutaway.engine.events import chain_as_data
+from cutaway.engine.fingerprint import START
+from cutaway.errors import CutawayError, InputError
+from cutaway.loading.model import LoadedModel
+from cutaway.sampling import ReadRow, build_chain
+
+if TYPE_CHECKING:
+    from cutaway.trace import Head, Parent, Token, TraceSink
+
+    Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
+
+
+class Generation:
+    """What is known of one sequence.
+
+    id       of the sequence in its engine
+    request  as the engine runs it, its seed chosen
+    notes    see ``Completion``
+    steps    those that were read
+    started, ended  the events, once they came
+    watch    when it was asked for, and when tokens came
+    """
+
+    def __init__(
+        self,
+        id: int,
+        request: Request,
+        options: Options,
+        model: LoadedModel,
+        *,
+        notes: tuple[str, ...] = (),
+        asked: float | None = None,
+    ) -> None:
+        """asked: when, on the clock of ``perf_counter``; None is now."""
+        assert request.sampling.seed is not None
+        self.id, self.request, self.options, self.notes = id, request, options, notes
+        self.seed = request.sampling.seed
+        self.watch = Stopwatch(asked)
+        self.steps: list[Step] = []
+        self.prompt_scores: list[ReadRow] = []
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self._model = model
+        self._closed = False
+        self._trace: TraceSink | None = None
+
+    # -- what comes ------------------------------------------------------------------------------
+
+    def arrived(self, event: Event, made: float | None = None) -> None:
+        """Note an event, which was made now or then.
+
+        CutawayError where it cannot be recorded; then nothing more is.
+        """
+        match event:
+            case Started():
+                self.started = event
+            case Scored():
+                self.prompt_scores += event.rows
+            case Step():
+                self.watch.token(made)
+            case Ended():
+                self.ended = event
+        try:
+            self._record_event(event)
+        except CutawayError:
+            self._trace = None
+            raise
+
+    def closed(self) -> None:
+        """Nothing more is read."""
+        self._closed = True
+        if self.ended is None:  # its end will not be heard
+            fingerprint = self.steps[-1].fingerprint if self.steps else START
+            ended = Ended(
+                self.id, FinishReason.ABORTED, None, self.usage(), fingerprint, self.held_text,
+                None, Speculation(),
+            )  # fmt: skip
+            self.arrived(ended)
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def prompt_token_ids(self) -> tuple[int, ...]:
+        """Of the request."""
+        return self.request.prompt_token_ids
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended; "aborted" where its reader closed it, "unfinished" before the end."""
+        if self.error:
+            return "error"
+        if self.ended and self._has_read_all:
+            return str(self.ended.reason)
+        return "aborted" if self._closed else "unfinished"
+
+    @property
+    def error(self) -> Exception | None:
+        """What it failed with."""
+        return self.ended.error if self.ended else None
+
+    @property
+    def held_text(self) -> str:
+        """Text that an early end released, and that no step has shown."""
+        if self.ended and self._has_read_all:
+            return self.ended.held_text
+        return held_text(self.steps, self._model.tokenizer.token_bytes) if self._closed else ""
+
+    @property
+    def text(self) -> str:
+        """All of it, as far as it was read."""
+        return "".join(step.text for step in self.steps) + self.held_text
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the logits of all steps that were read, in hex."""
+        return f"{self.steps[-1].fingerprint if self.steps else START:016x}"
+
+    @property
+    def chain(self) -> tuple[Mapping[str, Any], ...]:
+        """The sampling stages in force, in order."""
+        return chain_as_data(build_chain(self.request.sampling))
+
+    @property
+    def speculation(self) -> Speculation:
+        """Draft tokens proposed and accepted, known at the end."""
+        return self.ended.speculation if self.ended else Speculation()
+
+    def usage(self) -> Usage:
+        """Tokens in, and out as far as they were read."""
+        cached = self.started.cached_tokens if self.started else 0
+        return Usage(len(self.prompt_token_ids), cached, len(self.steps))
+
+    def completion(self) -> Completion:
+        """What there is so far; of a stream that was not read to its end, the part that was."""
+        usage, ended = self.usage(), self.ended if self._has_read_all else None
+        timing = self.watch.timing(self._model.load_s, usage.prompt_tokens, usage.completion_tokens)
+        top = self.options.logprobs
+        return Completion(
+            model=self._model.name,
+            prompt_token_ids=self.prompt_token_ids,
+            token_ids=tuple(step.token_id for step in self.steps),
+            text=self.text,
+            finish_reason=self.finish_reason,
+            matched=ended.matched if ended else None,
+            usage=usage,
+            params=self.options.in_force(self.seed),
+            params_source=self.options.sources,
+            chain=self.chain,
+            seed=self.seed,
+            timing=timing,
+            fingerprint=self.fingerprint,
+            prompt_logprobs=tuple(self.prompt_scores),
+            speculation=self.speculation,
+            notes=self.notes,
+            error=str(self.error) if self.error else None,
+            logprobs=tuple(s.observed.logprobs(top) for s in self.steps if top and s.observed),
+            steps=tuple(self.steps),
+        )
+
+    @property
+    def _has_read_all(self) -> bool:
+        return self.ended is not None and self.ended.usage.completion_tokens == len(self.steps)
+
+    # -- its trace -------------------------------------------------------------------------------
+
+    def record(
+        self,
+        into: "str | PathLike[str] | Begin",
+        *,
+        prompt: str | None = None,
+        parent: "Parent | None" = None,
+    ) -> None:
+        """Write a trace of this sequence, of which no step was made yet, while it is made.
+
+        into: a file's path, or what begins a trace elsewhere; prompt: the text, if it was one;
+        parent: what this is a fork of. InputError where the file cannot be begun, or the steps
+        are not observed: see ``Observe``.
+        """
+        from cutaway.trace import TraceWriter
+
+        if not self.request.observe.stages or self.steps or self.ended:
+            raise InputError("trace: ask for candidates, and record before the first step")
+        begin = into if callable(into) else partial(TraceWriter, into)
+        self._trace = begin(self._head(prompt, parent), self._token)
+
+    def _record_event(self, event: Event) -> None:
+        if self._trace is None or self._trace.closed:
+            return
+        if isinstance(event, Step):
+            self._trace.step(event)
+        elif isinstance(event, Ended):
+            from cutaway.trace.lines import end_of
+
+            self._trace.end(end_of(event))
+
+    def _token(self, token_id: int) -> "Token":
+        """What a token id stands for."""
+        from cutaway.trace import Token
+
+        tokenizer = self._model.tokenizer
+        data = tokenizer.token_bytes(token_id)
+        return Token(token_id, data, None if data else tokenizer.token_name(token_id))
+
+    def _head(self, prompt: str | None, parent: "Parent | None") -> "Head":
+        from cutaway._version import __version__
+        from cutaway.trace import Head
+
+        model, backend, observe = self._model, self._model.backend, self.request.observe
+        params = self.options.settings(self.seed)
+        params["watch"] = params.pop("track")  # as version 1 of the format has it
+        return Head(
+            cutaway=__version__,
+            model=model.name,
+            weights=model.identity.weights,
+            tokenizer=model.identity.tokenizer,
+            backend=backend.name,
+            tier=backend.tier,
+            threads=backend.threads,
+            vocab_size=model.tokenizer.vocab_size,
+            prompt=prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            chain=tuple(dict(stage) for stage in self.chain),
+            params=params,
+            seed=self.seed,
+            candidates=observe.top,
+            watch=observe.track,
+            end_ids=tuple(model.tokenizer.end_ids),
+            kv_bytes=backend.kv.bytes_per_token,
+            parent=parent,
+        )

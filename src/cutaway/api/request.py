@@ -1,0 +1,256 @@
+"""From the keywords of a request to the engine's ``Request``: names, origins, defaults.
+
+Knows which keyword belongs to which part, and where each setting came from. The parts check
+their values themselves. Refuses to know models.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypedDict
+
+from cutaway.checks import check_int, shown
+from cutaway.engine import (
+    Autoregressive,
+    ConstraintParams,
+    Request,
+    RunParams,
+    Score,
+    StopParams,
+)
+from cutaway.errors import InputError
+from cutaway.sampling import Observe, Processor, SamplingParams
+from cutaway.sampling.observe import MAX_TOP
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The keywords of ``SamplingParams``."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_breakers: Sequence[int | str]
+    logit_bias: Mapping[int, float]
+    seed: int | None
+    preset: str
+    chain: Sequence[str] | None
+    processors: Sequence[Processor]
+
+
+class RequestOptions(SamplingOptions, total=False):
+    """The keywords of a request. What they mean: ``SamplingParams``, ``StopParams``,
+    ``ConstraintParams``, ``RunParams`` and ``Options`` say.
+    """
+
+    max_tokens: int
+    stop: str | Sequence[str]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    allowed_token_ids: Sequence[int] | None
+    bad_words: Sequence[str]
+    min_tokens: int
+    kv_cache: bool
+    priority: int
+    speculate: str
+    forced: Sequence[int]
+    ledger: bool
+    logprobs: int
+    prompt_logprobs: int
+    candidates: int
+    track: Sequence[int]
+    n: int
+    special: bool
+    trace: str | PathLike[str] | None
+
+
+_PARTS: Mapping[str, type] = {
+    "sampling": SamplingParams,
+    "stopping": StopParams,
+    "constraint": ConstraintParams,
+    "run": RunParams,
+}
+_OF_PART = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.items()}
+_OBSERVED: Mapping[str, Any] = {
+    "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
+}  # fmt: skip
+_OWN: Mapping[str, Any] = {"n": 1, "special": False, "trace": None}
+OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
+"""Every keyword of a request."""
+_DRAFT = "draft:"
+_CANDIDATES = 20
+"""What a trace keeps of every step, where the request does not say."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """One request's settings, checked; its prompt comes later.
+
+    logprobs         with each token, the N likeliest before and after the chain
+    prompt_logprobs  the N likeliest at each position of the prompt
+    candidates       a trace keeps the N likeliest of each step
+    track            token ids that each step of a trace tells, however unlikely
+    ledger           what each stage of the chain removed
+    n                samples of the same prompt; the i-th has a seed derived from (seed, i)
+    special          parse special tokens such as <|im_start|> in the prompt's text
+    trace            the file to record the run in; of several texts the first, see
+                     ``trace.write.numbered``
+    draft            the draft model, where speculate was "draft:MODEL"
+    sources          where each setting came from: "given", "default", "server" for one that goes
+                     for all requests, or "chosen" for a seed
+    """
+
+    sampling: SamplingParams
+    stopping: StopParams
+    constraint: ConstraintParams
+    run: RunParams
+    ledger: bool
+    logprobs: int
+    prompt_logprobs: int
+    candidates: int
+    track: tuple[int, ...]
+    n: int
+    special: bool
+    trace: Path | None
+    draft: str | None
+    sources: Mapping[str, str]
+
+    def request(self, prompt_token_ids: Sequence[int], also_track: Sequence[int] = ()) -> Request:
+        """What the engine is asked for this prompt.
+
+        also_track: ids that are tracked where a trace observes the run, such as the end tokens
+        """
+        traced = self.candidates > 0
+        observe = Observe(
+            top=max(self.candidates, self.logprobs),
+            track=tuple(dict.fromkeys([*self.track, *(also_track if traced else ())])),
+            stages=self.ledger or traced or bool(self.track),
+            after_chain=self.logprobs > 0,
+            prompt_top=self.prompt_logprobs,
+        )
+        decoder = Autoregressive() if self.stopping.max_tokens else Score()
+        return Request(
+            prompt_token_ids=tuple(prompt_token_ids),
+            sampling=self.sampling,
+            stopping=self.stopping,
+            constraint=self.constraint,
+            run=self.run,
+            observe=observe,
+            decoder=decoder,
+        )
+
+    def traces(self, prompts: int) -> Iterator[Path]:
+        """Where those of all samples go, if they are wanted; InputError where one cannot be."""
+        if self.trace is None:
+            return iter(())
+        from cutaway.trace.write import check_path, numbered
+
+        names = (numbered(self.trace, i) for i in range(1, 1 + prompts * self.n))
+        return iter([check_path(name) for name in names])
+
+    def in_force(self, seed: int | None) -> dict[str, Any]:
+        """Every setting by name, ready for JSON."""
+        trace = None if self.trace is None else str(self.trace)
+        return self.settings(seed) | {"n": self.n, "special": self.special, "trace": trace}
+
+    def settings(self, seed: int | None) -> dict[str, Any]:
+        """Those of one text, by name: the keywords of another request for the same."""
+        values = {
+            name: getattr(getattr(self, part), name)
+            for part, names in _OF_PART.items()
+            for name in names
+        }
+        values |= {name: getattr(self, name) for name in _OBSERVED}
+        if self.draft is not None:
+            values["speculate"] = _DRAFT + self.draft
+        values["seed"] = seed
+        values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]
+        return values
+
+
+def parse_options(
+    given: Mapping[str, Any], common: Mapping[str, Any] | None = None, *, traced: bool = False
+) -> Options:
+    """Sort the keywords of a request. InputError for an unknown name or a bad value.
+
+    common: keywords of all requests, which those given go before; traced: observe every step as
+    for a trace
+    """
+    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common or (), "server")
+    sources |= dict.fromkeys(given, "given")
+    given = {**(common or {}), **given}
+    _check_names(given)
+    if given.get("seed") is None:
+        sources["seed"] = "chosen"
+    run, draft = _draft_apart(given)
+    own = _own(given)
+    observed = _observed(given, traced=traced or own["trace"] is not None)
+    parts: dict[str, Any] = {
+        part: kind(**{name: run[name] for name in _OF_PART[part] if name in run})
+        for part, kind in _PARTS.items()
+    }
+    if parts["stopping"].max_tokens == 0 and not observed["prompt_logprobs"]:
+        raise InputError(
+            "max_tokens: 0 only scores the prompt; ask for prompt_logprobs, or for 1 token or more"
+        )
+    return Options(**parts, **observed, **own, draft=draft, sources=sources)
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in OPTIONS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, OPTIONS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(OPTIONS)}"
+            raise InputError(f"unknown option {name!r}{hint}")
+
+
+def _own(given: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: given.get(name, default) for name, default in _OWN.items()}
+    own["n"] = check_int("n", own["n"], 1, 1024)
+    if not isinstance(own["special"], bool):
+        raise InputError(f"special must be true or false, not {shown(own['special'])}")
+    if own["trace"] is not None:
+        from cutaway.trace.write import check_path
+
+        own["trace"] = check_path(own["trace"])
+    return own
+
+
+def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
+    default = {**_OBSERVED, "candidates": _CANDIDATES} if traced else _OBSERVED
+    values = {name: given.get(name, value) for name, value in default.items()}
+    if not isinstance(values["ledger"], bool):
+        raise InputError(f"ledger must be true or false, not {shown(values['ledger'])}")
+    for name in ("logprobs", "prompt_logprobs", "candidates"):
+        values[name] = check_int(name, values[name], 0, MAX_TOP)
+    if traced:
+        check_int("candidates: with a trace it", values["candidates"], 1)
+    values["track"] = Observe(track=values["track"]).track
+    return values
+
+
+def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """Take MODEL out of speculate="draft:MODEL"."""
+    speculate = given.get("speculate")
+    if not isinstance(speculate, str):
+        return given, None
+    kind, _, model = speculate.partition(":")
+    if kind != "draft":
+        return given, None
+    if not model:
+        raise InputError("speculate: name the draft model, draft:MODEL")
+    return {**given, "speculate": "draft"}, model

@@ -1,0 +1,189 @@
+"""One engine for any number of threads: whoever waits for its sequences steps it for all.
+
+Knows threads, and which sequence's events go to whom. Refuses to know models, and prompts as text.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, get_ident
+from typing import Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from cutaway.engine import Ended, Engine, Event, Sequence
+from cutaway.errors import CutawayError, InputError
+
+T = TypeVar("T")
+
+
+class Reader(Protocol):
+    """Whoever hears of a sequence."""
+
+    def receive(self, event: Event) -> None:
+        """An event of it, on the thread that steps; raises CutawayError where it cannot go on."""
+
+
+class Runner:
+    """The synchronous owner of an engine.
+
+    One thread steps at a time, and what the others ask is done between two steps, so nothing in
+    the engine needs a lock of its own.
+
+    abandoned  ids of sequences whose readers were dropped, to be ended before the next step; a
+               reader may be collected in the midst of one
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine: Engine | None = engine
+        self._changed = Condition()  # guards _stepping; notified whenever it becomes None
+        self._stepping: int | None = None  # the thread that does
+        self._steps = 0
+        self.abandoned: deque[int] = deque()
+        self._readers: WeakValueDictionary[int, Reader] = WeakValueDictionary()
+        self._sequences: dict[int, Sequence] = {}
+        self._closed = ""
+        self._pid = os.getpid()
+
+    @property
+    def engine(self) -> Engine:
+        """The loop; InputError once it is closed or has another owner."""
+        if self._engine is None:
+            raise InputError(self._closed)
+        return self._engine
+
+    # -- what threads ask --------------------------------------------------------------------
+
+    def call(self, function: Callable[[], T]) -> T:
+        """What a function returns or raises that is called between two steps."""
+        self._check()
+        done: list[T] = []
+        with _Stepping(self):
+            engine = self.engine
+            self._end_abandoned()
+            done.append(function())
+            self._deliver(engine.take_events())
+        return done[0]
+
+    def listen(self, sequence: Sequence, reader: Reader) -> None:
+        """The reader hears of this sequence; for a function that is called between two steps."""
+        self._sequences[sequence.id] = sequence
+        self._readers[sequence.id] = reader
+
+    def wait(self, ready: Callable[[], object]) -> None:
+        """Step, or let another thread step, until something is there.
+
+        Raises what the step of the whole engine failed with.
+        """
+        while not ready():
+            self._check()
+            with _Stepping(self, unless=ready) as mine:
+                if mine:
+                    self._step()
+
+    def turn(self) -> None:
+        """One step, by this thread or another."""
+        before = self._steps
+        self.wait(lambda: self._steps != before)
+
+    def abort(self, sequence_id: int) -> None:
+        """End a sequence, unless it has ended, and let go of it."""
+        if sequence_id in self._sequences:
+            self.call(lambda: self._abort(sequence_id))
+
+    def hand_over(self, why: str) -> Engine:
+        """Give the engine to another owner; ``why`` is what callers are told from now on."""
+
+        def leave() -> Engine:
+            engine = self.engine
+            if not engine.is_idle:
+                raise InputError("texts are still being written: close their streams first")
+            self._engine, self._closed = None, why
+            return engine
+
+        return self.call(leave)
+
+    def take_back(self, engine: Engine) -> None:
+        """Be its owner again."""
+        self._engine = engine
+
+    def close(self, why: str) -> None:
+        """End everything; ``why`` is what callers are told from now on."""
+        if self._engine is None:
+            return
+        self.call(self._engine.abort_all)
+        self._engine, self._closed = None, why
+
+    # -- between two steps -------------------------------------------------------------------
+
+    def _step(self) -> None:
+        self._end_abandoned()
+        try:
+            self._deliver(self.engine.step())
+        finally:
+            self._steps += 1
+
+    def _end_abandoned(self) -> None:
+        while self.abandoned:
+            self._abort(self.abandoned.popleft())
+
+    def _deliver(self, events: list[Event]) -> None:
+        for event in events:
+            if (reader := self._readers.get(event.id)) is not None:
+                try:
+                    reader.receive(event)
+                except CutawayError as error:  # of this sequence alone: the others go on
+                    self.engine.fail(self._sequences[event.id], error)
+            if isinstance(event, Ended):
+                self._readers.pop(event.id, None)
+                self._sequences.pop(event.id, None)
+
+    def _abort(self, sequence_id: int) -> None:
+        if sequence := self._sequences.get(sequence_id):
+            self.engine.abort(sequence)
+
+    def _check(self) -> None:
+        if self._engine is None:
+            raise InputError(self._closed)
+        if self._pid != os.getpid():
+            if self._stepping is not None:
+                raise CutawayError(
+                    "this process was forked while another thread was writing: load the model "
+                    "after the fork"
+                )
+            self._pid, self._changed = os.getpid(), Condition()
+
+
+class _Stepping:
+    """Holds the right to step, which one thread has at a time."""
+
+    def __init__(self, runner: Runner, unless: Callable[[], object] = bool) -> None:
+        self._runner, self._unless = runner, unless
+
+    def __enter__(self) -> bool:
+        """Whether it is held now; not where ``unless`` came true while another thread stepped."""
+        if self._runner._stepping == get_ident():
+            raise InputError(
+                "this model is stepping: a processor, or what a step calls, cannot use it"
+            )
+        try:
+            return self._enter()
+        except BaseException:  # Ctrl-C, once it was held
+            self.__exit__()
+            raise
+
+    def _enter(self) -> bool:
+        runner = self._runner
+        with runner._changed:
+            while runner._stepping is not None:
+                runner._changed.wait()
+                if self._unless():
+                    return False
+            runner._stepping = get_ident()
+            return True
+
+    def __exit__(self, *_: object) -> None:
+        runner = self._runner
+        with runner._changed:
+            if runner._stepping == get_ident():
+                runner._stepping = None
+                runner._changed.notify_all()

@@ -1,0 +1,232 @@
+"""How a sequence is written: which rows a step computes for it, and what becomes of their logits.
+
+A decoder is stateless and picklable; what it remembers of a sequence is in the ``Sequence``.
+Refuses to know other sequences, KV blocks and how logits are computed.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cutaway.backends import Logits
+from cutaway.engine.events import Event, FinishReason, Phases, Scored
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import InputError
+from cutaway.sampling import ReadRow, RowDraw, Sampled
+
+if TYPE_CHECKING:
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request
+    from cutaway.engine.sequence import Sequence
+
+Outcome = Sampled | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a step computed for one sequence.
+
+    logits  of the wanted rows, (rows, vocab), valid until the next run
+    drawn   the outcome of each draw
+    read    ``Backend.read``
+    """
+
+    logits: Logits
+    drawn: list[Outcome]
+    read: Callable[[Logits, Items[int], int], list[ReadRow | Exception]]
+    phases: Phases
+
+
+class Decoder(Protocol):
+    """The seam between the loop and a way to write.
+
+    In each step the scheduler asks for ``rows``, the engine computes them, draws the ``draws``
+    from the last logits of them, and hands both to ``commit``.
+
+    drafts  whether draft tokens may follow the rows that ``is_decoding`` promises
+    """
+
+    drafts: bool
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """How many positions the sequence can have at most; InputError where it cannot be."""
+        ...
+
+    def positions(self, sequence: "Sequence") -> int:
+        """How many positions need KV blocks now."""
+        ...
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """How many of the first tokens need not be computed where the prefix cache has them."""
+        ...
+
+    def is_decoding(self, sequence: "Sequence") -> bool:
+        """Whether few rows are left to compute, so that it goes before those with many."""
+        ...
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """The next rows, ``room`` at most; ``logit_room`` where every row's logits are wanted."""
+        ...
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:
+        """What is drawn, from the last of the wanted logits."""
+        ...
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Bring the sequence forward; its new events. Its ``finish_reason`` or ``error`` ends it.
+
+        Called once for each step in which it had rows.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Autoregressive:
+    """From left to right, a token at a time; draft tokens are checked in the same step."""
+
+    drafts = True
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """Prompt and ``max_tokens``, as far as the context goes."""
+        if request.stopping.max_tokens < 1:
+            raise InputError("max_tokens must be 1 or more to write")
+        limits.check_prompt(request.prompt_token_ids)
+        return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
+
+    def positions(self, sequence: "Sequence") -> int:
+        """All known tokens."""
+        return len(sequence)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """All but the last, whose logits are wanted; none where the prompt is scored."""
+        return 0 if sequence.wants_prompt_scores else len(sequence) - 1
+
+    def is_decoding(self, sequence: "Sequence") -> bool:
+        """Whether the last token alone is to be computed."""
+        return sequence.num_pending == 1
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Tokens that are known and not computed."""
+        start = sequence.num_computed_tokens
+        room = min(room, logit_room) if sequence.wants_prompt_scores else room
+        tokens = sequence.tokens(start, start + room)
+        first = 0 if sequence.wants_prompt_scores else len(tokens)
+        is_last = start + len(tokens) == len(sequence)
+        wanted = min(first, len(tokens) - 1) if is_last else first
+        return Scheduled(sequence, start, tokens, first_logit_row=wanted)
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:
+        """The token after the last one, then the one after each draft token."""
+        s, drafts = scheduled.sequence, scheduled.draft_token_ids
+        if scheduled.start + len(scheduled.token_ids) < len(s):
+            return []
+        forced: list[int | None] = [*s.next_forced(len(drafts) + 1)]
+        forced += [None] * (len(drafts) + 1 - len(forced))
+        masks = scheduled.masks or s.masks([])
+        return [
+            RowDraw(s.chain, s.history(drafts[:i]), s.seed, len(s) + i, s.observe, forced[i], mask)
+            for i, mask in enumerate(masks)
+        ]
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Append what was drawn, up to the first draft token that is another one."""
+        sequence = scheduled.sequence
+        events: list[Event] = [*score_prompt(scheduled, computed)]
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        for outcome, draft in zip(computed.drawn, [*scheduled.draft_token_ids, None], strict=False):
+            if sequence.error:
+                break
+            if isinstance(outcome, Exception):
+                sequence.error = outcome
+                break
+            events.append(sequence.append(outcome, draft, computed.phases))
+            if sequence.finish_reason or outcome.token_id != draft:
+                break
+            sequence.num_computed_tokens += 1  # the draft token was right, and is computed
+        if computed.drawn and not sequence.request.run.kv_cache:
+            sequence.num_computed_tokens = 0  # the naive loop: everything again at every step
+        return events
+
+
+@dataclass(frozen=True)
+class Score:
+    """Nothing is drawn: what the model expected at each token of the prompt.
+
+    logits_from  position from which on the logits themselves are told; None: none
+    """
+
+    logits_from: int | None = None
+    drafts = False
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The prompt, which may fill the context."""
+        limits.check_scored(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def positions(self, sequence: "Sequence") -> int:
+        """All tokens."""
+        return len(sequence)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """Those before the first whose logits are wanted."""
+        if sequence.wants_prompt_scores:
+            return 0
+        return max(self.logits_from or 0, sequence.logits_emitted)
+
+    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never: others are not to wait for it."""
+        return False
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Tokens that are not computed."""
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, start + min(room, logit_room))
+        wanted = 0 if sequence.wants_prompt_scores else len(tokens)
+        if self.logits_from is not None:
+            emitted = max(self.logits_from, sequence.logits_emitted)
+            wanted = min(wanted, max(emitted - start, 0))
+        return Scheduled(sequence, start, tokens, first_logit_row=wanted)
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
+        """None."""
+        return []
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Tell what was wanted; the end comes with the last token."""
+        sequence = scheduled.sequence
+        events: list[Event] = [*score_prompt(scheduled, computed)]
+        if self.logits_from is not None:
+            first = scheduled.start + scheduled.first_logit_row
+            start = max(self.logits_from, sequence.logits_emitted, first)
+            wanted = computed.logits[start - first :]
+            if len(wanted):
+                events.append(Scored(sequence.id, start + 1, logits=wanted.copy()))
+                sequence.logits_emitted = start + len(wanted)
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        if sequence.num_pending == 0 and not sequence.error:
+            sequence.finish_reason = FinishReason.SCORED
+        return events
+
+
+def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
+    """How likely the model found the prompt's tokens, each after those before it.
+
+    A sequence that is computed again tells each token once. Rows that are not finite are the
+    sequence's error.
+    """
+    sequence = scheduled.sequence
+    if not sequence.wants_prompt_scores:
+        return []
+    first = scheduled.start + scheduled.first_logit_row
+    following = sequence.prompt_token_ids[first + 1 : first + 1 + len(computed.logits)]
+    top, known = sequence.request.observe.prompt_top, len(sequence.prompt_scores) - first
+    rows: list[ReadRow] = []
+    for row in computed.read(computed.logits[: len(following)], following, top)[known:]:
+        if isinstance(row, Exception):
+            sequence.error = row
+            break
+        rows.append(row)
+    position = 1 + len(sequence.prompt_scores)
+    sequence.prompt_scores += rows
+    return [Scored(sequence.id, position, tuple(rows))] if rows else []

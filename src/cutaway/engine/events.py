@@ -1,0 +1,173 @@
+"""The events of a request: Started, Scored…, Step…, Ended. Plain data, and all that anybody hears.
+
+A file, a server, a page, a process elsewhere and a ``Completion`` are made of these alone. They can
+be pickled; none of them refers to the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import CutawayError
+from cutaway.sampling import Observation, ReadRow, Stage
+
+
+class FinishReason(StrEnum):
+    """Which condition ended a sequence."""
+
+    END_TOKEN = "end_token"
+    STOP_STRING = "stop_string"
+    STOP_TOKEN = "stop_token"
+    MAX_TOKENS = "max_tokens"
+    CONTEXT_FULL = "context_full"
+    CONSTRAINT = "constraint"
+    SCORED = "scored"
+    ABORTED = "aborted"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class Phases:
+    """Seconds of one step, by what was done; draft: forward passes of the draft model."""
+
+    schedule: float = 0.0
+    draft: float = 0.0
+    run: float = 0.0
+    sample: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens in and out. ``cached_tokens`` of the prompt were not computed again."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Draft tokens: how many were proposed, and how many accepted; each of those saved a step."""
+
+    proposed: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The sequence left the queue.
+
+    cached_tokens  tokens of the prompt whose keys and values were found in the prefix cache
+    queued_s       seconds in the queue
+    chain          the sampling stages in force, in order: {"stage": name, …its rule}
+    """
+
+    id: int
+    prompt_token_ids: tuple[int, ...]
+    cached_tokens: int
+    seed: int
+    chain: tuple[Mapping[str, Any], ...]
+    queued_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What the model's own logits say of prompt tokens, as far as they were computed in one step.
+
+    position  of the first token that is scored
+    rows      of each token, its log-probability, its rank and the likeliest in its place
+    logits    float32 (n, vocab) where the request asked for them: row i, at position
+              ``position - 1 + i``, predicts the token at the next position
+    """
+
+    id: int
+    position: int
+    rows: tuple[ReadRow, ...] = ()
+    logits: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One token of a sequence.
+
+    index           0 for the first new token
+    position        of the token in the sequence, prompt included
+    token_id        the token
+    sampled_id      what the sampler drew, which differs where the token was forced
+    source          "sampled", "greedy", "forced", or "draft" where a draft had proposed it
+    text            what a reader may see now; it lags while a stop string or a character is
+                    not yet complete, and may belong to earlier tokens
+    released_bytes  how many bytes of the text are certain now, and were not before this token
+    logprob         natural log-probability under the model's own logits, before the chain
+    survivors       how many tokens the chain left to draw from
+    observed        what the request asked to observe
+    phases          how long the engine's step took; the tokens of one step share it
+    logits_hash     of the bits of this row's logits
+    fingerprint     of the bits of the logits of all steps up to this one
+    """
+
+    id: int
+    index: int
+    position: int
+    token_id: int
+    sampled_id: int
+    source: str
+    text: str
+    released_bytes: int
+    logprob: float
+    survivors: int
+    observed: Observation | None
+    phases: Phases
+    logits_hash: int
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why the sequence ended, and what it took. Nothing follows.
+
+    matched    the stop string, or the id of the end or stop token, that ended it
+    held_text  text that was held back when it was aborted, and follows the steps' text
+    error      what it failed with
+    """
+
+    id: int
+    reason: FinishReason
+    matched: str | int | None
+    usage: Usage
+    fingerprint: int
+    held_text: str
+    error: Exception | None
+    speculation: Speculation
+
+    def __reduce__(self) -> Any:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        error = values["error"] and explained(values["error"])
+        return Ended, tuple((values | {"error": error}).values())
+
+
+Event = Started | Scored | Step | Ended
+
+
+_NO_DATA = ("processors", "breakers")
+"""Of a stage's rule: functions, and what stands among the settings."""
+
+
+def chain_as_data(chain: Sequence[Stage]) -> tuple[Mapping[str, Any], ...]:
+    """Sampling stages as JSON-ready dictionaries: {"stage": name, …its rule}."""
+    return tuple(
+        {"stage": s.name, **{k: v for k, v in s.rule.items() if k not in _NO_DATA}} for s in chain
+    )
+
+
+def explained(error: Exception) -> CutawayError:
+    """The error itself, or one that says in a sentence what a user's own processor raised."""
+    if isinstance(error, CutawayError):
+        return error
+    made = CutawayError(f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made

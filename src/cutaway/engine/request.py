@@ -1,0 +1,86 @@
+"""Request: all that is asked of the engine for one sequence. Frozen, checked once, picklable."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cutaway.checks import check_choice, check_ids, check_int, shown
+from cutaway.engine.constraints import ConstraintParams
+from cutaway.engine.decoders import Autoregressive
+from cutaway.engine.stops import StopParams
+from cutaway.errors import InputError
+from cutaway.sampling import Observe, SamplingParams
+
+if TYPE_CHECKING:
+    from cutaway.engine.decoders import Decoder
+
+SPECULATE = ("off", "ngram", "draft")
+_PRIORITIES = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParams:
+    """How a sequence is computed. Only ``forced`` changes a token.
+
+    kv_cache   False computes the whole sequence again at every step: quadratic cost
+    priority   lower goes first, in the queue and when KV blocks run out
+    speculate  draft tokens ahead: "off", "ngram" (from the sequence itself) or "draft" (a small
+               model)
+    forced     the output begins with these token ids, whatever would be drawn; stops hold
+
+    Raises InputError naming the field.
+    """
+
+    kv_cache: bool = True
+    priority: int = 0
+    speculate: str = "off"
+    forced: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kv_cache, bool):
+            raise InputError(f"kv_cache must be true or false, not {shown(self.kv_cache)}")
+        priority = check_int("priority", self.priority, -_PRIORITIES, _PRIORITIES)
+        object.__setattr__(self, "priority", priority)
+        object.__setattr__(self, "forced", check_ids("forced", self.forced))
+        check_choice("speculate", self.speculate, SPECULATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt and how it is to be continued; the only thing that ``Engine.add`` takes.
+
+    prompt_token_ids  of the prompt, its BOS included where it has one
+    sampling          how each token is drawn; a seed of None is chosen by the engine
+    stopping          what ends the sequence
+    constraint        which tokens may come at all
+    run               how it is computed
+    observe           what is noted of each step
+    decoder           how it is written
+
+    Can be pickled, but for a user's own processors. Raises InputError naming the field.
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stopping: StopParams = field(default_factory=StopParams)
+    constraint: ConstraintParams = field(default_factory=ConstraintParams)
+    run: RunParams = field(default_factory=RunParams)
+    observe: Observe = field(default_factory=Observe)
+    decoder: "Decoder" = field(default_factory=Autoregressive)
+
+    def __post_init__(self) -> None:
+        ids = check_ids("prompt", self.prompt_token_ids)
+        object.__setattr__(self, "prompt_token_ids", ids)
+
+    def with_seed(self, seed: int) -> "Request":
+        """The same, drawn with this seed."""
+        if seed == self.sampling.seed:
+            return self
+        return replace(self, sampling=replace(self.sampling, seed=seed))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.sampling.processors:
+            names = ", ".join(getattr(p, "__name__", repr(p)) for p in self.sampling.processors)
+            raise InputError(
+                f"processors: {names} cannot be sent to another process; leave processors out"
+            )
+        return self.__dict__

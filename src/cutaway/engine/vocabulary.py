@@ -1,0 +1,127 @@
+"""The tokens of a model as constraints need them: masks over the vocabulary, and their bytes.
+
+A mask has a bit for each token, set where the token may come.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.engine.limits import Limits
+
+Mask = NDArray[np.uint32]
+"""(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
+Allowed = NDArray[np.bool_]
+
+_MOST_AUTOMATA = 64
+
+
+def packed(allowed: Allowed) -> Mask:
+    """A mask of one truth value for each token, (vocab,)."""
+    words = np.zeros(-(-len(allowed) // 32) * 32, np.bool_)
+    words[: len(allowed)] = allowed
+    return np.packbits(words, bitorder="little").view("<u4").astype(np.uint32)
+
+
+@dataclass
+class Vocabulary:
+    """The tokens of a model as a constraint needs them; made once, shared by all sequences."""
+
+    limits: Limits
+    token_bytes: Callable[[int], bytes]
+    _automata: dict[tuple[str, ...], "WordAutomaton"] = field(default_factory=dict)
+
+    def mask_of(self, token_ids: Iterable[int]) -> Mask:
+        """These tokens and no others."""
+        allowed = np.zeros(self.limits.vocab_size, np.bool_)
+        allowed[list(token_ids)] = True
+        return packed(allowed)
+
+    def mask_without(self, token_ids: Iterable[int]) -> Mask:
+        """All tokens but these."""
+        allowed = np.ones(self.limits.vocab_size, np.bool_)
+        allowed[list(token_ids)] = False
+        return packed(allowed)
+
+    def words(self, words: tuple[str, ...]) -> "WordAutomaton":
+        """The automaton of some strings, of which the last few are remembered."""
+        if words not in self._automata:
+            while len(self._automata) >= _MOST_AUTOMATA:
+                del self._automata[next(iter(self._automata))]
+            self._automata[words] = WordAutomaton([word.encode() for word in words], self)
+        return self._automata[words]
+
+    @cached_property
+    def columns(self) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+        """For j = 0, 1, …: the tokens that have a j-th byte, and that byte of each."""
+        data = [self.token_bytes(i) for i in range(self.limits.vocab_size)]
+        order = sorted(range(len(data)), key=lambda i: -len(data[i]))
+        columns, longest = [], len(data[order[0]])
+        for j in range(longest):
+            while order and len(data[order[-1]]) <= j:
+                order.pop()
+            column = np.frombuffer(bytes(data[i][j] for i in order), np.uint8)
+            columns.append((np.array(order, np.int64), column))
+        return columns
+
+
+class WordAutomaton:
+    """Finds any of some byte strings in a stream of tokens (Aho & Corasick 1975).
+
+    A state is how much of a word the stream ends with; ``_found`` absorbs: a word is complete.
+    """
+
+    def __init__(self, words: Sequence[bytes], vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._next = _transitions(words)
+        self._found = len(self._next) - 1
+        self._masks: dict[int, Mask] = {}
+
+    def after(self, state: int, token_id: int) -> int:
+        """The state after a token's bytes."""
+        for byte in self._vocabulary.token_bytes(token_id):
+            state = int(self._next[state, byte])
+        # A forced token may have completed a word; the next word begins anew.
+        return 0 if state == self._found else state
+
+    def mask(self, state: int) -> Mask:
+        """The tokens that complete no word."""
+        if state not in self._masks:
+            states = np.full(self._vocabulary.limits.vocab_size, state, np.int64)
+            for ids, column in self._vocabulary.columns:
+                states[ids] = self._next[states[ids], column]
+            self._masks[state] = packed(states != self._found)
+        return self._masks[state]
+
+
+def _transitions(words: Sequence[bytes]) -> NDArray[np.int64]:
+    """(states, 256) of the automaton; the last state is the one in which a word was found."""
+    children: list[dict[int, int]] = [{}]  # of each node of the trie of all words
+    is_word = [False]
+    for word in words:
+        node = 0
+        for byte in word:
+            if byte not in children[node]:
+                children[node][byte] = len(children)
+                children.append({})
+                is_word.append(False)
+            node = children[node][byte]
+        is_word[node] = True
+    found = len(children)
+    table = np.zeros((found + 1, 256), np.int64)
+    table[found] = found
+    ready = deque([(0, 0)])  # nodes, and that of the longest suffix that is a prefix, too
+    while ready:
+        node, suffix = ready.popleft()
+        row = table[suffix].copy()
+        for byte, child in children[node].items():
+            behind = int(row[byte]) if node else 0
+            row[byte] = found if is_word[child] or behind == found else child
+            if row[byte] == child:
+                ready.append((child, behind))
+        table[node] = row
+    return table

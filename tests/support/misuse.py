@@ -1,0 +1,370 @@
+"""A program that misuses the Python API at random, and says what came of it.
+
+    python tests/support/misuse.py MODEL SEED CALLS
+
+Every call gets values of the wrong kinds, out of range, or hostile in themselves; streams are
+closed, dropped and read again in any order; processors raise, return junk and call the model that
+calls them. A call may give an answer or raise what `fault` finds no fault with. In between the
+model must write what a fresh one writes. The last line of standard output is JSON; what is being
+called is on standard error, so that a crash says where.
+"""
+
+# mypy: disable-error-code="arg-type,assignment,call-overload"
+# Wrong types are the point.
+
+import asyncio
+import copy
+import gc
+import json
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from decimal import Decimal
+from faulthandler import dump_traceback_later
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from cutaway import LLM, AsyncLLM, CutawayError, SamplingParams
+
+HANG_S = 120
+LONGEST = 600
+"""Characters of an error's sentence: values that are quoted in it are cut."""
+OPTIONS = [
+    *(field.name for field in fields(SamplingParams)),
+    *("max_tokens", "stop", "stop_token_ids", "ignore_eos", "n", "special", "trace"),
+    *("kv_cache", "ledger", "logprobs", "prompt_logprobs", "priority", "speculate", "forced"),
+    *("candidates", "track", "allowed_token_ids", "bad_words", "min_tokens", "no_such_option"),
+]
+LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
+           "max_num_seqs", "max_waiting", "quantize", "progress"]  # fmt: skip
+EXPECTED = {"max_tokens": 6, "seed": 1, "temperature": 1.0, "ignore_eos": True}
+
+
+class Mistake(Exception):
+    """The caller's own."""
+
+
+class Hostile:
+    """Whatever is asked of it, it raises."""
+
+    def __repr__(self) -> str:
+        raise Mistake("repr")
+
+    def __len__(self) -> int:
+        raise Mistake("len")
+
+    def __iter__(self) -> Iterator[int]:
+        raise Mistake("iter")
+
+    def __eq__(self, other: object) -> bool:
+        raise Mistake("eq")
+
+    __hash__ = object.__hash__
+
+
+class Endless(Sequence[int]):
+    """A sequence that says it is long, and is short."""
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def __getitem__(self, index: Any) -> Any:
+        if index > 3:
+            raise Mistake("the end")
+        return 5
+
+
+def looped() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def failing() -> Iterator[int]:
+    yield 5
+    raise Mistake("in the midst")
+
+
+SOUND: list[Callable[[], Any]] = [
+    lambda: "ab", lambda: "a" * 20, lambda: [5, 6, 7], lambda: np.arange(4, 9), lambda: [b"a"[0]],
+    lambda: ["ab", "b"], lambda: [[5, 6], [7]], lambda: "é\n", lambda: (259, 260),
+]  # fmt: skip
+JUNK: list[Callable[[], Any]] = [
+    lambda: None, lambda: True, lambda: 0, lambda: -1, lambda: 3, lambda: 2**31, lambda: 2**63,
+    lambda: 2**64, lambda: 10**30, lambda: -(10**30), lambda: 10**5000, lambda: 0.5,
+    lambda: float("nan"), lambda: float("inf"), lambda: -1e308, lambda: 5e-324, lambda: 1 + 2j,
+    lambda: "", lambda: "ab", lambda: "a" * 5000, lambda: "\ud800", lambda: "\0", lambda: b"ab",
+    lambda: bytearray(b"ab"), lambda: memoryview(b"ab"), list, lambda: [[]], lambda: [1, 2],
+    lambda: [-1], lambda: [2**40], lambda: [10**30], lambda: [1.5], lambda: [None],
+    lambda: ["a", 1], lambda: [True], lambda: [[5], "a", None], tuple, dict, lambda: {"a": 1},
+    lambda: {5: float("nan")}, lambda: {-1: 1.0}, lambda: {2**40: 1}, lambda: {None: None},
+    lambda: {1, 2}, object, lambda: int, lambda: len, lambda: ..., lambda: NotImplemented,
+    lambda: np.array(3), lambda: np.zeros((2, 2)), lambda: np.array([1, 2], np.uint64),
+    lambda: np.array([np.nan]), lambda: np.array(["a"]), lambda: np.array([None]),
+    lambda: np.zeros((0, 3), np.int32), lambda: np.float32(0.5), lambda: np.int64(5),
+    lambda: np.bool_(True), lambda: Decimal("NaN"), lambda: Fraction(1, 3), lambda: range(5),
+    lambda: iter([5]), failing, looped, Hostile, Endless, lambda: Path("x"), lambda: Mistake,
+    lambda: [("ab", {"max_tokens": 2}), ("ab", {"n": None}), ("ab",), CutawayError("unread")],
+    lambda: [{"role": "user", "content": "ab"}], lambda: [{"role": None}],
+    lambda: [{"role": "user", "content": [{"type": "text", "text": 5}]}], lambda: [{}],
+]  # fmt: skip
+
+
+class Misuse:
+    """One model, the streams that are open on it, and what came of every call."""
+
+    def __init__(self, path: str, seed: int) -> None:
+        self.random, self.path = Random(seed), path
+        self.llm = LLM(path, threads=2, context=64, progress=False)
+        self.expected = self.llm.generate("ab", **EXPECTED).token_ids
+        self.open: list[Any] = []
+        self.outcomes: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.actions: list[Callable[[], object]] = [
+            self.generate, self.generate, self.begin, self.begin, self.read, self.read, self.read,
+            self.each, self.chat, self.text, self.logits, self.process, self.process, self.params,
+            self.load, self.duplicate, self.asynchronous, self.drop, self.look, self.close,
+        ]  # fmt: skip
+
+    # -- what is called ----------------------------------------------------------------------
+
+    def pick(self, share: float = 0.5) -> Any:
+        """A value, sound in this share of all cases."""
+        values = SOUND if self.random.random() < share else JUNK
+        return self.random.choice(values)()
+
+    def options(self) -> dict[str, Any]:
+        """Sound ones, with up to three of any kind."""
+        names = self.random.choices(OPTIONS, k=self.random.randrange(4))
+        return {"max_tokens": 4, "seed": 1} | {name: self.pick(0.1) for name in names}
+
+    def generate(self) -> object:
+        return self.llm.generate(self.pick(), **self.options())
+
+    def begin(self) -> None:
+        """Open streams, and keep them for later."""
+        if self.random.random() < 0.3:
+            self.open += self.llm.streams(self.pick(0.8), **self.options())
+        else:
+            self.open.append(self.llm.stream(self.pick(0.8), **self.options()))
+
+    def read(self) -> object:
+        """Anything that a stream can do, whatever was done to it before."""
+        if not self.open:
+            return None
+        stream = self.random.choice(self.open)
+        verb = self.random.choice(
+            ["__next__", "__next__", "close", "stop", "finish", "completion", "__enter__"]
+        )
+        return getattr(stream, verb, str)()  # results have fewer
+
+    def drop(self) -> None:
+        self.random.shuffle(self.open)
+        del self.open[self.random.randrange(4) :]
+        if self.random.random() < 0.2:
+            gc.collect()
+
+    def each(self) -> None:
+        requests = self.pick(0.4)
+        if self.random.random() < 0.3:
+            requests = (self.llm.generate("ab", max_tokens=1) for _ in range(2))  # calls the model
+        results = self.llm.generate_each(requests, **self.options())
+        if self.random.random() < 0.3:
+            self.open.append(results)
+        for _ in range(self.random.randrange(4)):
+            next(results, None)
+
+    def chat(self) -> object:
+        return self.llm.chat(self.pick(0.0), **self.options())
+
+    def text(self) -> object:
+        verb = self.random.choice(["tokenize", "detokenize", "chat_prompt"])
+        arguments = [self.pick(0.4)] * self.random.choice([0, 1, 1, 1, 2, 5])
+        return getattr(self.llm, verb)(*arguments)
+
+    def logits(self) -> object:
+        return self.llm.logits(self.pick(), *([self.pick(0)] * self.random.randrange(2)))
+
+    def params(self) -> object:
+        name = self.random.choice([*(field.name for field in fields(SamplingParams)), "x"])
+        return SamplingParams(**{name: self.pick(0.2)})
+
+    def load(self) -> object:
+        name = self.random.choice(LOADING)
+        model = self.path if self.random.random() < 0.8 else self.pick(0.2)
+        if model is None:
+            return None  # the default model, and nothing is wrong with it
+        given: dict[str, Any] = {"threads": 1, "context": 32, "progress": False}
+        return LLM(model, **given | {name: self.pick(0.1)})
+
+    def look(self) -> object:
+        """Texts of all things, and attributes that they do not have."""
+        one = self.random.choice([self.llm, *self.open, SamplingParams()])
+        return repr(one), str(one), dir(one), hash(one) if one is self.llm else None, bool(one)
+
+    def duplicate(self) -> object:
+        one = self.random.choice([self.llm, *self.open, self.llm.generate("ab", max_tokens=1)])
+        how: Callable[[Any], object] = self.random.choice([copy.deepcopy, pickle.dumps, copy.copy])
+        return how(one)
+
+    def process(self) -> object:
+        """A processor of no good."""
+        count = iter(range(self.random.randrange(4), 1000))
+        deed = self.random.choice(
+            [self.deed_raise, self.deed_exit, self.deed_junk, self.deed_shape, self.deed_generate,
+             self.deed_read, self.deed_drop, self.deed_overwrite]
+        )  # fmt: skip
+
+        def processor(tokens: list[int], logits: Any) -> Any:
+            if next(count) < 3:
+                return logits
+            done = deed(tokens, logits)
+            return logits if done is None else done
+
+        given = {"processors": [processor], "max_tokens": 8, "ignore_eos": True}
+        if self.random.random() < 0.5:
+            self.open.append(self.llm.stream("ab", **given))
+            return next(self.open[-1])
+        return self.llm.generate(["ab", "b"], **given)
+
+    def deed_raise(self, *_: Any) -> None:
+        raise self.random.choice([Mistake("own"), StopIteration(5), GeneratorExit()])
+
+    def deed_exit(self, *_: Any) -> None:
+        sys.exit("own")
+
+    def deed_junk(self, *_: Any) -> Any:
+        return self.pick(0.1)
+
+    def deed_shape(self, _tokens: list[int], logits: Any) -> Any:
+        return self.random.choice(
+            [logits[:-1], logits[None], logits * np.nan, logits.astype(object), logits.tolist(),
+             logits - np.inf, np.broadcast_to(logits[0], logits.shape), logits.astype("complex64")]
+        )  # fmt: skip
+
+    def deed_generate(self, *_: Any) -> None:
+        self.llm.generate("ab", max_tokens=1)
+
+    def deed_drop(self, *_: Any) -> None:
+        self.drop()
+
+    def deed_read(self, *_: Any) -> None:
+        self.read()
+
+    def deed_overwrite(self, tokens: list[int], logits: Any) -> None:
+        tokens.clear()
+        logits.flags.writeable = True
+        logits[:] = 0
+
+    def asynchronous(self) -> None:
+        """An engine of its own thread, left in any state."""
+        model = AsyncLLM(LLM(self.path, threads=1, context=64, progress=False))
+        prompt, options, way = self.pick(0.7), self.options(), self.random.randrange(5)
+
+        async def main() -> None:
+            if way == 0:
+                await model.generate(prompt, **options)
+            elif way == 1:
+                async for _ in model.stream(prompt, **options):
+                    break  # dropped
+            elif way == 2:
+                task = asyncio.create_task(model.generate("ab", max_tokens=60))
+                await asyncio.sleep(0)
+                task.cancel()
+            elif way == 3:
+                await model.aclose()
+                await model.generate("ab")
+            else:
+                task = asyncio.create_task(model.generate("ab", max_tokens=60))
+                await asyncio.sleep(0)
+                await model.drain(0)
+                await task
+
+        try:
+            asyncio.run(main())
+        finally:
+            asyncio.run(model.aclose())
+
+    def close(self) -> object:
+        """A model that is closed while it writes, and used after that."""
+        llm = LLM(self.path, threads=1, context=64, progress=False)
+        stream = llm.stream("ab")
+        for _ in range(self.random.randrange(3)):
+            next(stream)
+        llm.close()
+        use: Callable[[], object] = self.random.choice(
+            [stream.__next__, stream.close, stream.completion, llm.close, partial(llm.logits, [5]),
+             partial(llm.generate, "ab"), partial(AsyncLLM, llm)]
+        )  # fmt: skip
+        return use()
+
+    # -- what comes of it --------------------------------------------------------------------
+
+    def call(self, number: int) -> None:
+        action = self.random.choice(self.actions)
+        name = action.__name__
+        print(number, name, file=sys.stderr, flush=True)
+        dump_traceback_later(HANG_S, exit=True)
+        try:
+            action()
+        except BaseException as error:
+            self.outcomes[f"{name} raised"] += 1
+            if found := fault(error):
+                self.faults.append(f"{number} {name}: {found}")
+        else:
+            self.outcomes[f"{name} answered"] += 1
+        if number % 50 == 49:
+            self.check(number)
+
+    def check(self, number: int) -> None:
+        """With nobody there all blocks are free, and the text is that of a fresh model."""
+        for stream in self.open:
+            stream.close()
+        self.open.clear()
+        try:
+            if self.llm.generate("ab", **EXPECTED).token_ids != self.expected:
+                self.faults.append(f"{number}: another text than before")
+        except BaseException as error:
+            self.faults.append(
+                f"{number}: {type(error).__name__}: {error}, and nobody asked for it"
+            )
+        engine = self.llm.engine
+        if engine.running or engine.waiting or engine.blocks.free != engine.blocks.count:
+            self.faults.append(f"{number}: something is left in the engine")
+
+
+def fault(error: BaseException) -> str | None:
+    """What is wrong with an error; None where it is the caller's own, or one short sentence."""
+    own = (Mistake, SystemExit, StopIteration, GeneratorExit)
+    if isinstance(error, own) or isinstance(error.__cause__, own):
+        return None
+    said = f"{type(error).__name__}: {error}"
+    trace, depth = error.__traceback__, 0
+    while trace:
+        depth = depth + 1 if "cutaway" in trace.tb_frame.f_globals.get("__name__", "") else depth
+        last, trace = trace, trace.tb_next
+    if isinstance(error, CutawayError):
+        return said[:LONGEST] if "\n" in str(error) or len(str(error)) > LONGEST else None
+    if isinstance(error, (TypeError, AttributeError, pickle.PicklingError)) and not depth:
+        return None  # of Python itself: arguments that no such function takes, or a local object
+    where = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}"
+    return f"{said[:LONGEST]} at {where}"
+
+
+def main(path: str, seed: str, calls: str) -> None:
+    misuse = Misuse(path, int(seed))
+    for number in range(int(calls)):
+        misuse.call(number)
+    misuse.check(int(calls))
+    print(json.dumps({"outcomes": misuse.outcomes, "faults": misuse.faults}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
