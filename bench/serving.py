@@ -1,16 +1,16 @@
-"""What serving many texts gives: guesses, shared prefixes, streams together, a prompt beside them.
+"""What serving many texts gives: draft tokens, shared prefixes, many streams, a prompt beside.
 
     python bench/serving.py [-m MODEL] [--threads N] [--repeats 5] [--streams 16]
         [--prompt 2000] [--json] [--write README.md]
 
-    guesses   tokens a second with --speculate ngram by those without, on tasks that give the
+    ngram     tokens a second with --speculate ngram by those without, on tasks that give the
               passage to repeat or edit, and on free text; the texts must be equal
     prefix    seconds to the first token of a prompt whose beginning is cached, by the cold time
     streams   tokens a second of many streams by those of one
-    beside    seconds between a stream's tokens while somebody else's long prompt is read
+    beside    seconds between a stream's tokens while another request's long prompt is read
 
 Everything is measured in turns in one process; figures are medians. The last line is one JSON
-document. The exit code is 1 where a guess changed a text.
+document. The exit code is 1 where a draft token changed a text.
 """
 
 import json
@@ -50,7 +50,7 @@ MODES = ("off", "ngram")
 MAX_TOKENS = 128
 
 
-def guesses(llm: LLM, repeats: int) -> list[dict[str, Any]]:
+def ngram(llm: LLM, repeats: int) -> list[dict[str, Any]]:
     """A row for every task and temperature."""
     tasks: Mapping[str, list[Any]] = {
         name: [llm.chat_prompt([{"role": "user", "content": text}]) for text in texts]
@@ -123,7 +123,7 @@ def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
     runs.decode(llm, FREE[:1], "off", max_tokens=32)  # warms up
     with runs.without_prefix_cache(llm):
         found = {
-            "guesses": guesses(llm, repeats),
+            "ngram": ngram(llm, repeats),
             "streams": streams(llm, rng, repeats, args.streams),
             "beside": beside(llm, rng, repeats, args.prompt),
         }
@@ -134,21 +134,23 @@ def markdown(found: Mapping[str, Any]) -> str:
     """A table for people, and for README."""
     p, s, b = found["prefix"], found["streams"], found["beside"]
     rows = [
-        f"| guesses: {row['task']}, temperature {row['temperature']:g} "
+        f"| speculative decoding (n-gram): {row['task']}, temperature {row['temperature']:g} "
         f"| {row['off_tokens_per_s']:.0f} tokens/s | {row['ngram_tokens_per_s']:.0f} tokens/s "
         f"| **{row['ratio']:.2f}×**{'' if row['equal'] else ', TEXTS DIFFER'}; "
-        f"{row['accepted']} of {row['proposed']} guesses right |"
-        for row in found["guesses"]
+        f"{row['accepted']} of {row['proposed']} draft tokens accepted |"
+        for row in found["ngram"]
     ]
     rows += [
-        f"| first token, {p['cached_tokens']} of {p['prompt_tokens']} prompt tokens in the cache "
+        f"| prefix cache: first token, {p['cached_tokens']} of {p['prompt_tokens']} prompt tokens "
+        f"in the cache "
         f"| {p['cold_s'] * 1e3:.0f} ms cold | {p['warm_s'] * 1e3:.0f} ms | **{p['ratio']:.2f}×** |",
-        f"| {s['streams']} streams at once | {s['one_tokens_per_s']:.0f} tokens/s of one "
+        f"| continuous batching: {s['streams']} streams at once "
+        f"| {s['one_tokens_per_s']:.0f} tokens/s of one "
         f"| {s['many_tokens_per_s']:.0f} tokens/s | **{s['ratio']:.2f}×** |",
-        f"| between two tokens, while a prompt of {b['prompt_tokens']} is read beside "
+        f"| a long prompt beside: between two tokens, while {b['prompt_tokens']} are read "
         f"| {b['itl_alone_s'] * 1e3:.0f} ms alone | {b['itl_beside_s'] * 1e3:.0f} ms "
         f"| at most {b['itl_beside_worst_s'] * 1e3:.0f} ms |",
-        f"| first token of that prompt | {b['ttft_alone_s']:.2f} s alone "
+        f"| a long prompt beside: its own first token | {b['ttft_alone_s']:.2f} s alone "
         f"| {b['ttft_beside_s']:.2f} s | **{b['ttft_beside_s'] / b['ttft_alone_s']:.2f}×** |",
     ]
     return "\n".join(["| | without | with | |", "|---|---|---|---|", *rows])
@@ -182,7 +184,7 @@ def main(argv: list[str] | None = None) -> int:
         text = replace_between_markers(args.write.read_text(), "serving", table)
         args.write.write_text(text)
     print(json.dumps({"benchmark": "serving", "model": llm.name} | found))
-    return int(not all(row["equal"] for row in found["guesses"]))
+    return int(not all(row["equal"] for row in found["ngram"]))
 
 
 if __name__ == "__main__":
