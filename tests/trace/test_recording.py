@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 
 from cutaway import LLM
 from cutaway.errors import CutawayError, InputError
-from cutaway.trace import Trace
+from cutaway.rerun import replay
+from cutaway.trace import Trace, why
 from cutaway.trace.lines import record_of
 from cutaway.trace.write import numbered
 from support.made_traces import records
@@ -212,3 +213,20 @@ def test_the_page_names_every_field():
             names |= SCHEMA["$defs"]["stage"]["properties"].keys()
             names |= SCHEMA["$defs"]["candidates"]["properties"].keys()
         assert not [name for name in names if f"`{name}`" not in section]
+
+
+CONSTRAINTS = [{"min_tokens": 3}, {"bad_words": ["a"]}, {"allowed_token_ids": [5, 6, 7]}]
+
+
+@pytest.mark.parametrize("options", CONSTRAINTS, ids=",".join)
+def test_a_constraint_is_a_stage_on_record(recorded, llm, options):
+    done, trace = recorded(**options)
+    assert "constraint" in [stage["stage"] for stage in trace.head.chain]
+    assert trace.steps == tuple(map(record_of, done.steps))
+    assert replay(llm, trace).same
+
+
+def test_a_prompt_that_is_scored_has_a_trace_that_says_so(recorded):
+    done, trace = recorded(max_tokens=0, prompt_logprobs=1)
+    assert (done.finish_reason, trace.end.reason, trace.steps) == ("scored", "scored", ())
+    assert "nothing was to be written" in why(trace).sentence

@@ -4,6 +4,7 @@ Knows the tokenizer's bytes. Refuses to know what a breaker does.
 """
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from cutaway.errors import InputError
@@ -15,12 +16,16 @@ DEFAULT = ("\n", ":", '"', "*")
 
 def with_breakers(given: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
     """The keywords of a request with ``dry_breakers`` as token ids, where DRY is asked for."""
-    if "dry_breakers" not in given and not given.get("dry_multiplier"):
+    multiplier = given.get("dry_multiplier")
+    if "dry_breakers" not in given and not (isinstance(multiplier, Real) and bool(multiplier)):
         return given
     named = given.get("dry_breakers", DEFAULT)
     if not isinstance(named, (list, tuple)):
         return given  # the sampler refuses it by name
-    strings = [part.encode() for part in named if isinstance(part, str)]
+    try:
+        strings = [part.encode() for part in named if isinstance(part, str)]
+    except UnicodeEncodeError:
+        raise InputError("dry_breakers must be whole characters, not halves of them") from None
     if b"" in strings:
         raise InputError("dry_breakers: an empty string is in every token; leave it out")
     ids = [part for part in named if not isinstance(part, str)]

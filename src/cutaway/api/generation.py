@@ -141,7 +141,8 @@ class Generation:
     @property
     def chain(self) -> tuple[Mapping[str, Any], ...]:
         """The sampling stages in force, in order."""
-        return chain_as_data(build_chain(self.request.sampling))
+        constrained = self.request.constraint.is_set
+        return chain_as_data(build_chain(self.request.sampling, constrained=constrained))
 
     @property
     def speculation(self) -> Speculation:

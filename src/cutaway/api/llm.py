@@ -143,8 +143,14 @@ class LLM(ModelUser):
         it would raise: the others go on. Closing the iterator early aborts what runs.
         Raises InputError for a bad common option.
         """
-        if not isinstance(requests, Iterable) or isinstance(requests, (str, bytes)):
-            raise InputError("requests must be an iterable of prompts; generate takes one")
+        try:
+            if isinstance(requests, (str, bytes)):
+                raise TypeError
+            iter(requests)  # an array of no dimension looks like an iterable, too
+        except TypeError:
+            raise InputError(
+                "requests must be an iterable of prompts; generate takes one"
+            ) from None
         common = common_options(options)
         if common.draft is not None:
             self.load_draft(common.draft)

@@ -101,16 +101,23 @@ class ConstraintParams:
         object.__setattr__(self, "bad_words", tuple(words))
         object.__setattr__(self, "min_tokens", check_int("min_tokens", self.min_tokens, 0))
 
+    @property
+    def is_set(self) -> bool:
+        """Whether any token is forbidden at any step."""
+        return self.allowed_token_ids is not None or bool(self.bad_words or self.min_tokens)
+
     def make(self, vocabulary: "Vocabulary", ending: frozenset[int]) -> "Constraint | None":
         """What it means for one sequence, which ``ending`` tokens end; None where all may come."""
+        if not self.is_set:
+            return None
         made: list[Constraint] = []
         if self.allowed_token_ids is not None:
             made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
-        if self.min_tokens and ending:
+        if self.min_tokens:
             made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
         if self.bad_words:
             made.append(BadWords(vocabulary.words(self.bad_words)))
-        return None if not made else made[0] if len(made) == 1 else AllOf(made)
+        return made[0] if len(made) == 1 else AllOf(made)
 
 
 class _Free:

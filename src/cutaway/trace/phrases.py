@@ -28,6 +28,8 @@ _PHRASES = {
     "stop_string": "the text reached the stop string {name}",
     "max_tokens": "it had {tokens}, which is max_tokens",
     "context_full": "the context was full after {tokens}",
+    "constraint": "nothing but the end may come after {tokens}",
+    "scored": "its prompt was scored, and nothing was to be written",
     "aborted": "it was aborted after {tokens}",
     "error": "of an error after {tokens}: {error}",
     "one token": "1 token",

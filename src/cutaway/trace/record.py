@@ -26,7 +26,8 @@ PHASES = ("schedule", "draft", "run", "sample")
 SOURCES = ("sampled", "greedy", "forced", "draft")
 
 REASONS = (
-    "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "aborted", "error",
+    "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint",
+    "scored", "aborted", "error",
 )  # fmt: skip
 
 Json = dict[str, Any]

@@ -68,7 +68,10 @@ class TextTiming(TypedDict):
 class Ending(TypedDict):
     """Ours: how one choice ended."""
 
-    finish_reason: Literal["end_token", "stop_string", "stop_token", "max_tokens", "context_full"]
+    finish_reason: Literal[
+        "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint",
+        "scored",
+    ]  # fmt: skip
     matched: Annotated[
         str | int | None, Field(description="the stop string, or the token, that ended it")
     ]

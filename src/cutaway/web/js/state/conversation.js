@@ -69,7 +69,7 @@ export function root(run, find) {
 /** @type {Record<string, string>} */
 const ENDS = {
   end_token: "", stop_token: "stop token", stop_string: "stop string", max_tokens: "cut at max_tokens",
-  context_full: "context full", aborted: "stopped", error: "failed",
+  context_full: "context full", constraint: "complete", scored: "scored", aborted: "stopped", error: "failed",
 };
 
 /** @param {Run} run @returns {string} empty where it ended by itself */
