@@ -80,7 +80,7 @@ def test_candidates_and_watched_tokens(tiny, here):
     assert (first, end) == (7, 2)
     assert {trace.bytes_of(i) for i in ab} == {b"ab"}
     for step in trace.steps:
-        ids = [c.id for c in step.candidates]
+        ids = [c.id for c in step.observed.candidates]
         assert {*trace.head.watch} <= {*ids} and 4 <= len(ids) <= 6
 
 

@@ -40,8 +40,8 @@ def test_the_six_likeliest_as_the_model_sees_them(llm, trace):
     for step in trace.steps:
         start, row = from_trace(trace, step.index), rows[step.index].astype(np.float64)
         best = [int(i) for i in np.argsort(-row, kind="stable")[:6]]
-        if step.own not in best:
-            best[-1] = step.own
+        if step.sampled_id not in best:
+            best[-1] = step.sampled_id
         assert list(start.token_ids) == best
         assert list(start.logits) == [row[i] for i in best]
         p = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
@@ -51,16 +51,16 @@ def test_the_six_likeliest_as_the_model_sees_them(llm, trace):
 def test_the_luck_is_that_of_the_run(trace):
     for step in trace.steps:
         start = from_trace(trace, step.index)
-        recorded = {candidate.id: candidate.luck for candidate in step.candidates}
+        recorded = {candidate.id: candidate.luck for candidate in step.observed.candidates}
         assert [start.luck[row] for row in range(6)] == [recorded[i] for i in start.token_ids]
-        assert step.own in start.token_ids
+        assert step.sampled_id in start.token_ids
 
 
 def test_the_last_row_of_the_comparison_is_the_run(trace):
     step = trace.steps[4]
     way, drawn = comparison(from_trace(trace, 4)).rows[-1]
     assert way == "your run, all tokens: temperature 1.5"
-    assert drawn == trace.name_of(step.own).replace(" ", "␣")
+    assert drawn == trace.name_of(step.sampled_id).replace(" ", "␣")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_text_ends_before_the_step(trace):
 
 
 def test_where_no_step_is_named_it_is_the_most_uncertain(trace):
-    most = max(range(len(trace.steps)), key=lambda n: trace.steps[n].entropy)
+    most = max(range(len(trace.steps)), key=lambda n: trace.steps[n].observed.entropy)
     assert from_trace(trace) == from_trace(trace, most)
 
 
@@ -98,7 +98,8 @@ def test_a_trace_without_steps(trace):
 
 
 def test_a_step_that_kept_too_little(trace):
-    step = replace(trace.steps[0], candidates=trace.steps[0].candidates[:1])
+    seen = trace.steps[0].observed
+    step = replace(trace.steps[0], observed=replace(seen, candidates=seen.candidates[:1]))
     with pytest.raises(InputError, match="step 0 keeps 1 token: record the trace with more"):
         from_trace(replace(trace, steps=(step,)))
 
@@ -106,8 +107,8 @@ def test_a_step_that_kept_too_little(trace):
 def test_tokens_are_shown_so_that_one_sees_them(trace):
     step = trace.steps[0]
     odd = [b" a b", b"\n", b"", b"\x1b[31m", "é日".encode(), b"abcdefghijklmnop"]
-    ids = [candidate.id for candidate in sorted(step.candidates, key=lambda c: c.rank)]
-    six = replace(step, own=ids[0])
+    ids = [candidate.id for candidate in sorted(step.observed.candidates, key=lambda c: c.rank)]
+    six = replace(step, sampled_id=ids[0])
     tokens = {**trace.tokens} | {i: Token(i, text) for i, text in zip(ids, odd, strict=False)}
     start = from_trace(replace(trace, steps=(six,), tokens=tokens), 0)
     assert start.names == ("␣a␣b", "\\n", "(empty)", "\\x1b[31m", "é日", "abcdefghijk…")
@@ -115,10 +116,10 @@ def test_tokens_are_shown_so_that_one_sees_them(trace):
 
 def test_a_forced_token_is_not_what_the_run_drew(record):
     trace = record(temperature=1.0, top_p=1.0, forced=(5, 5, 5))
-    assert any(step.own != step.token_id for step in trace.steps)
+    assert any(step.sampled_id != step.token_id for step in trace.steps)
     for step in trace.steps[:3]:
         run = from_trace(trace, step.index).run
-        assert run.drawn == trace.name_of(step.own).replace(" ", "␣") != ""
+        assert run.drawn == trace.name_of(step.sampled_id).replace(" ", "␣") != ""
 
 
 def test_every_step_can_be_practised(trace):

@@ -31,7 +31,7 @@ def test_the_fork_names_its_parent_and_replays(tiny, trace, tmp_path):
     assert fork.output_token_ids == done.token_ids
     assert {step.source for step in fork.steps[:10]} == {"forced"}
     assert {step.source for step in fork.steps[10:]} == {"sampled"}
-    assert [s.row for s in fork.steps[:10]] == [s.row for s in trace.steps[:10]]
+    assert [s.logits_hash for s in fork.steps[:10]] == [s.logits_hash for s in trace.steps[:10]]
     assert replay(tiny, fork).same
 
 
@@ -39,8 +39,8 @@ def test_the_luck_of_each_position_is_kept(tiny, trace, tmp_path):
     branch(tiny, trace, 4, 261, trace=tmp_path / "fork.jsonl")
     fork = Trace.read(tmp_path / "fork.jsonl")
     for old, new in zip(trace.steps, fork.steps, strict=True):
-        luck = {c.id: c.luck for c in old.candidates}
-        shared = [c for c in new.candidates if c.id in luck]
+        luck = {c.id: c.luck for c in old.observed.candidates}
+        shared = [c for c in new.observed.candidates if c.id in luck]
         assert shared
         assert all(c.luck == luck[c.id] for c in shared)
 

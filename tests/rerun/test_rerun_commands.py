@@ -48,7 +48,7 @@ def test_replay_says_that_nothing_differs(run, model, trace):
 
 
 def test_replay_says_what_differs_and_where(run, model, trace, tmp_path):
-    told = trace.steps[7].fingerprint
+    told = f"{trace.steps[7].fingerprint:016x}"
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text(trace.path.read_text().replace(told, "0" * 16))
     code, out, _ = run("trace", "replay", wrong, *model, "--speculate", "ngram")

@@ -15,8 +15,8 @@ def test_they_are_what_the_record_was_made_from(tiny, trace):
     assert rows.shape == (24, 264)
     assert rows.dtype == np.float32
     for step, row in zip(trace.steps, rows, strict=True):
-        assert step.maximum == row.max()
-        assert all(row[c.id] == np.float32(c.logit) for c in step.candidates)
+        assert step.observed.maximum == row.max()
+        assert all(row[c.id] == np.float32(c.logit) for c in step.observed.candidates)
 
 
 def test_other_weights_are_told_at_the_first_step(other, trace):
@@ -25,7 +25,7 @@ def test_other_weights_are_told_at_the_first_step(other, trace):
 
 
 def test_a_hash_that_is_another_is_told_at_its_step(tiny, trace):
-    wrong = replace(trace.steps[7], row="0" * 16)
+    wrong = replace(trace.steps[7], logits_hash=0)
     changed = replace(trace, steps=(*trace.steps[:7], wrong, *trace.steps[8:]))
     with pytest.raises(CutawayError, match="step 7 are not those"):
         logits(tiny, changed)

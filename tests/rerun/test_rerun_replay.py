@@ -43,15 +43,15 @@ def test_other_threads_are_told_and_change_nothing(tiny, trace, folder):
 @given(st.data())
 def test_a_digit_of_any_record_stops_the_replay_at_its_step(tiny, trace, data):
     at = data.draw(st.integers(0, 23))
-    name = data.draw(st.sampled_from(["row", "fingerprint"]))
+    name = data.draw(st.sampled_from(["logits_hash", "fingerprint"]))
     digit = data.draw(st.integers(0, 15))
-    told = getattr(trace.steps[at], name)
+    told = f"{getattr(trace.steps[at], name):016x}"
     wrong = told[:digit] + ("0" if told[digit] != "0" else "1") + told[digit + 1 :]
-    changed = _with_step(trace, at, **{name: wrong})
+    changed = _with_step(trace, at, **{name: int(wrong, 16)})
     done = again(tiny, changed)
     assert not done.same
     assert (done.steps, done.mismatch.step) == (at + 1, at)
-    assert done.mismatch.what == {name: (wrong, told)}
+    assert done.mismatch.what == {name.replace("logits_hash", "row"): (wrong, told)}
 
 
 def test_another_token_on_record_is_a_difference(tiny, trace):
@@ -71,15 +71,15 @@ def test_another_end_on_record_is_a_difference(tiny, trace):
 def test_steps_taken_off_the_end_are_missed(tiny, trace):
     done = again(tiny, replace(trace, steps=trace.steps[:-1]))
     assert done.mismatch.step == 22
-    told = (trace.end.fingerprint, trace.steps[-2].fingerprint)
+    told = (trace.end.fingerprint, f"{trace.steps[-2].fingerprint:016x}")
     assert done.mismatch.what == {"fingerprint": told}
 
 
 def test_another_draw_on_record_is_a_difference(tiny, trace):
     """Where tokens were given, nothing else tells what luck and chain would have taken."""
-    wrong = (trace.steps[1].own + 1) % 264
-    done = again(tiny, _with_step(trace, 1, own=wrong))
-    assert done.mismatch.what == {"own": (wrong, trace.steps[1].own)}
+    wrong = (trace.steps[1].sampled_id + 1) % 264
+    done = again(tiny, _with_step(trace, 1, sampled_id=wrong))
+    assert done.mismatch.what == {"own": (wrong, trace.steps[1].sampled_id)}
 
 
 @pytest.mark.parametrize("reason", ["aborted", "context_full", "error"])

@@ -24,7 +24,7 @@ def test_the_same_model_reads_what_was_recorded(tiny, trace):
     done = rescore(tiny, trace)
     assert done.old == done.new
     assert done.completion.fingerprint == trace.end.fingerprint
-    drawn = sum(step.own == step.token_id for step in trace.steps)
+    drawn = sum(step.sampled_id == step.token_id for step in trace.steps)
     assert done.agreement == drawn / 24
 
 

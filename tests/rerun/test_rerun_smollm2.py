@@ -36,7 +36,7 @@ def again(llm, trace, **how):
     done = replay(llm, trace, **how)
     assert done.same
     assert done.steps == len(trace.steps)
-    assert done.fingerprint == trace.steps[-1].fingerprint
+    assert done.fingerprint == f"{trace.steps[-1].fingerprint:016x}"
     return done
 
 
@@ -88,7 +88,7 @@ def test_it_replays_in_another_process(smollm2_path, run):
 
 @pytest.mark.parametrize("at", [0, 117, 199])
 def test_one_digit_of_a_fingerprint_stops_it_at_that_step(llm, run, at):
-    told = run.steps[at].fingerprint
+    told = f"{run.steps[at].fingerprint:016x}"
     wrong = f"{int(told, 16) ^ 1 << 20:016x}"
     raw = run.path.read_bytes()
     where = raw.index(told.encode())

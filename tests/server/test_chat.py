@@ -97,7 +97,7 @@ def test_a_trace_is_one(create):
     own = {"extra_body": {"trace": True, "candidates": 4}}
     whole, stream = create(**own).choices[0], joined(create(**own, stream=True)).choices[0]
     assert trace_of(whole).text == trace_of(stream).text == whole.message.content
-    assert {len(step.candidates) for step in trace_of(stream).steps} <= {4, 5, 6}
+    assert {len(step.observed.candidates) for step in trace_of(stream).steps} <= {4, 5, 6}
 
 
 def test_parts_and_developers_are_read_as_text_and_system(create, tiny):

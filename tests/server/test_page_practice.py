@@ -43,13 +43,14 @@ def sent(trace, index):
     step, run = trace.steps[index], from_trace(trace, index).run
     return {
         "text": trace.head.prompt + "".join(s.text for s in trace.steps[:index]),
-        "token_ids": [c.id for c in step.candidates],
-        "names": [trace.name_of(c.id) for c in step.candidates],
-        "logits": [c.logit for c in step.candidates],
+        "token_ids": [c.id for c in step.observed.candidates],
+        "names": [trace.name_of(c.id) for c in step.observed.candidates],
+        "logits": [c.logit for c in step.observed.candidates],
         "seed": trace.head.seed,
         "position": step.position,
-        "run": {"step": index, "log_sum_exp": step.log_sum_exp, "chain": run.chain,
-                "own": step.own, "drawn": trace.name_of(step.own)},
+        "run": {"step": index, "log_sum_exp": step.observed.log_sum_exp,
+                "chain": run.chain, "own": step.sampled_id,
+                "drawn": trace.name_of(step.sampled_id)},
     }  # fmt: skip
 
 

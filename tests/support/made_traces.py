@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from cutaway.engine import Phases, Step
 from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
-from cutaway.trace.record import REASONS, SOURCES
+from cutaway.trace.record import REASONS
+from cutaway.trace.steps import SOURCES
 
 VOCAB = 60
 
@@ -82,7 +83,7 @@ def runs(draw, steps=4):
             Step(
                 0, index, len(head.prompt_token_ids) + index, token_id, draw(IDS),
                 draw(st.sampled_from(SOURCES)), draw(TEXTS), 1, draw(NUMBERS), 3,
-                draw(observed(head, token_id)), Phases(0.25, 0, 0.5, 0.125), draw(WORDS),
+                draw(observed(head, token_id)), Phases(0.25, 0.0, 0.5, 0.125), draw(WORDS),
                 draw(WORDS),
             )
         )  # fmt: skip

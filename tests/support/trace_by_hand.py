@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.trace import Candidate, End, Head, StageRecord, Step, Token, Trace
+from cutaway.engine import Phases, Step
+from cutaway.sampling import Candidate, Observation, Stage, StageReport
+from cutaway.trace import End, Head, Token, Trace
+from cutaway.trace.steps import step_to_json
 
 END, VOCAB = 0, 6
 NAMES = {1: " mat", 2: " sofa", 3: " roof", 4: " moon", 5: " idea"}
@@ -43,17 +46,21 @@ def made_step(
         for i in order
     )  # fmt: skip
     chosen = next(c for c in candidates if c.id == token_id)
-    return Step(
-        index=index, position=len(PROMPT) + index, token_id=token_id,
-        own=token_id if own is None else own, source=source, text=NAMES.get(token_id, ""),
+    observed = Observation(
         candidates=candidates, maximum=max(row), log_sum_exp=lse,
         entropy=float(-(share * np.log(share)).sum()), rank=chosen.rank,
         logprob=chosen.logit - lse, final_rank=chosen.rank if token_id in alive else None,
         final_logprob=chosen.final_logprob, final_log_sum_exp=kept,
-        stages=(StageRecord(k, float(share[order[k:]].sum()), kept, row[order[k - 1]],
-                            tuple(order[k:])),),
-        sketch=(VOCAB,), kv_tokens=len(PROMPT) + index,
-        ms={"schedule": 0.1, "run": 5.0, "sample": 0.4}, row=bits * 8, fingerprint=bits * 8,
+        stages=(StageReport(Stage("top_k", {"k": k}), k, float(share[order[k:]].sum()),
+                            tuple(order[k:]), kept, row[order[k - 1]]),),
+        logit_histogram=(VOCAB,), after_chain=(),
+    )  # fmt: skip
+    return Step(
+        id=0, index=index, position=len(PROMPT) + index, token_id=token_id,
+        sampled_id=token_id if own is None else own, source=source, text=NAMES.get(token_id, ""),
+        released_bytes=0, logprob=observed.logprob, survivors=k, observed=observed,
+        phases=Phases(schedule=1e-4, run=5e-3, sample=4e-4), logits_hash=int(bits * 8, 16),
+        fingerprint=int(bits * 8, 16),
     )  # fmt: skip
 
 
@@ -70,11 +77,12 @@ def made_bytes(
     }  # fmt: skip
     said = {i: v if isinstance(v, bytes) else v.encode() for i, v in (NAMES | dict(names)).items()}
     tokens = [Token(END, b"", "<end>"), *(Token(i, data) for i, data in said.items())]
-    records: list[Head | Token | Step | End] = [Head(**fields | head), *tokens, *steps]
+    records = [Head(**fields | head).to_json(), *(token.to_json() for token in tokens)]
+    records += map(step_to_json, steps)
     if reason:
         usage = {"prompt_tokens": 2, "cached_tokens": 0, "completion_tokens": len(steps)}
-        records.append(End(reason, matched, usage, "0" * 16))
-    return b"".join(json.dumps(r.to_json()).encode() + b"\n" for r in records)
+        records.append(End(reason, matched, usage, "0" * 16).to_json())
+    return b"".join(json.dumps(r).encode() + b"\n" for r in records)
 
 
 def made_trace(steps: Sequence[Step], reason: str | None = "max_tokens", **more: Any) -> Trace:

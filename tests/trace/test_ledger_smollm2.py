@@ -67,39 +67,41 @@ def after(stage, z, prompt, output):
 
 def check(step, head, row, output):
     """Every figure of a step against the row of logits that it came from."""
+    seen = step.observed
     raw = row.astype(np.float64)
     p = np.exp(raw - log_sum(raw))
     ranked = np.lexsort((np.arange(len(raw)), -raw)).tolist()
-    assert step.maximum == row.max()
-    assert step.log_sum_exp == near(log_sum(raw))
-    assert step.entropy == near(-np.sum(p * np.log(p)))
-    assert step.rank == 1 + ranked.index(step.token_id)
-    assert step.logprob == near(np.log(p[step.token_id]))
+    assert seen.maximum == row.max()
+    assert seen.log_sum_exp == near(log_sum(raw))
+    assert seen.entropy == near(-np.sum(p * np.log(p)))
+    assert seen.rank == 1 + ranked.index(step.token_id)
+    assert seen.logprob == near(np.log(p[step.token_id]))
     depth = np.minimum(np.floor(raw.max() - raw), 31).astype(int)
-    assert step.sketch == tuple(int(np.sum(depth == b)) for b in range(32))
-    assert [c.id for c in step.candidates[: head.candidates]] == ranked[: head.candidates]
+    assert seen.logit_histogram == tuple(int(np.sum(depth == b)) for b in range(32))
+    assert [c.id for c in seen.candidates[: head.candidates]] == ranked[: head.candidates]
 
     z, removed_by, steady = raw, {}, raw
-    for index, (stage, report) in enumerate(zip(head.chain, step.stages, strict=True)):
+    for index, (stage, report) in enumerate(zip(head.chain, seen.stages, strict=True)):
         made = after(stage, z, head.prompt_token_ids, output)
         gone = np.isneginf(made) & ~np.isneginf(z)
         before = np.exp(z - log_sum(z))
         assert report.survivors == np.sum(~np.isneginf(made))
         assert report.removed_mass == near(np.sum(before[gone]))
         assert report.log_sum_exp == near(log_sum(made))
-        assert report.cut == (near(made[~np.isneginf(made)].min()) if gone.any() else None)
+        lowest = near(made[~np.isneginf(made)].min()) if gone.any() else None
+        assert report.min_kept_logit == lowest
         most = np.lexsort((np.arange(len(z)), -np.where(gone, z, -np.inf)))[:8]
-        assert report.victims == tuple(i for i in most.tolist() if gone[i])
+        assert report.top_removed == tuple(i for i in most.tolist() if gone[i])
         removed_by |= dict.fromkeys(np.flatnonzero(gone).tolist(), index)
         if stage["stage"] in ("logit_bias", "penalties"):
             steady = made
         z = made
 
     final, scores = z - log_sum(z), {}
-    assert step.final_log_sum_exp == near(log_sum(z))
-    assert step.final_logprob == near(final[step.token_id])
-    assert step.final_rank == 1 + np.sum(final > final[step.token_id])
-    for c in step.candidates:
+    assert seen.final_log_sum_exp == near(log_sum(z))
+    assert seen.final_logprob == near(final[step.token_id])
+    assert seen.final_rank == 1 + np.sum(final > final[step.token_id])
+    for c in seen.candidates:
         assert c.logit == row[c.id]
         assert c.rank == 1 + ranked.index(c.id)
         assert c.removed_by == removed_by.get(c.id)
@@ -111,7 +113,7 @@ def check(step, head, row, output):
         else:
             assert c.final_logprob is None
     whole = len(scores) == np.sum(~np.isneginf(z))  # all who took part in the draw are here
-    assert not whole or max(scores, key=scores.get) == step.own == step.token_id
+    assert not whole or max(scores, key=scores.get) == step.sampled_id == step.token_id
     return whole
 
 

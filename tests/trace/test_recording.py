@@ -12,7 +12,7 @@ from cutaway import LLM
 from cutaway.errors import CutawayError, InputError
 from cutaway.rerun import replay
 from cutaway.trace import Trace, why
-from cutaway.trace.lines import record_of
+from cutaway.trace.steps import step_to_json
 from cutaway.trace.write import numbered
 from support.made_traces import records
 from support.random_llama import write_tiny_llama
@@ -61,7 +61,8 @@ SETTINGS = [
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda options: ",".join(options) or "default")
 def test_a_trace_says_what_the_completion_says(recorded, options):
     done, trace = recorded(**options)
-    assert trace.steps == tuple(map(record_of, done.steps))
+    assert [*map(step_to_json, trace.steps)] == [*map(step_to_json, done.steps)]
+    assert [s.survivors for s in trace.steps] == [s.survivors for s in done.steps]
     assert trace.output_token_ids == done.token_ids
     assert trace.text == done.text
     assert (trace.head.prompt, trace.head.prompt_token_ids) == ("ab", done.prompt_token_ids)
@@ -72,7 +73,8 @@ def test_a_trace_says_what_the_completion_says(recorded, options):
     assert named.items() <= json.loads(json.dumps(done.params)).items() or options
     assert trace.end.reason == done.finish_reason
     assert trace.end.matched == done.matched
-    assert trace.end.fingerprint == done.fingerprint == trace.steps[-1].fingerprint
+    assert trace.end.fingerprint == done.fingerprint
+    assert done.fingerprint == f"{trace.steps[-1].fingerprint:016x}"
     assert trace.end.usage["completion_tokens"] == len(trace.steps)
     assert {*trace.head.end_ids} <= {*trace.head.watch}
 
@@ -81,7 +83,8 @@ def test_forced_tokens_and_what_would_have_been(recorded):
     free, forced = [3, 70, 80], recorded(forced=[3, 70, 80], temperature=0)[1]
     assert [step.token_id for step in forced.steps[:3]] == free
     assert [step.source for step in forced.steps[:4]] == ["forced"] * 3 + ["greedy"]
-    assert [step.own == step.candidates[0].id for step in forced.steps] == [True] * 6
+    assert all(step.sampled_id == step.observed.candidates[0].id for step in forced.steps)
+    assert len(forced.steps) == 6
 
 
 def test_ids_as_prompt_have_no_text(recorded):
@@ -193,13 +196,13 @@ def test_the_schema_knows_the_time_of_a_draft_model(recorded, tmp_path):
 
 
 def test_the_schema_names_what_the_reader_knows():
-    from cutaway.trace import record
+    from cutaway.trace import record, steps
 
     definitions = SCHEMA["$defs"]
-    assert tuple(definitions["step"]["properties"]["source"]["enum"]) == record.SOURCES
+    assert tuple(definitions["step"]["properties"]["source"]["enum"]) == steps.SOURCES
     assert tuple(definitions["end"]["properties"]["reason"]["enum"]) == record.REASONS
     own = {"kind", "format", "version"}
-    for name, checks in (("head", record._HEAD), ("step", record._STEP), ("end", record._END)):
+    for name, checks in (("head", record._HEAD), ("step", steps._STEP), ("end", record._END)):
         assert definitions[name]["properties"].keys() - own == checks.keys()
 
 
@@ -222,7 +225,7 @@ CONSTRAINTS = [{"min_tokens": 3}, {"bad_words": ["a"]}, {"allowed_token_ids": [5
 def test_a_constraint_is_a_stage_on_record(recorded, llm, options):
     done, trace = recorded(**options)
     assert "constraint" in [stage["stage"] for stage in trace.head.chain]
-    assert trace.steps == tuple(map(record_of, done.steps))
+    assert [*map(step_to_json, trace.steps)] == [*map(step_to_json, done.steps)]
     assert replay(llm, trace).same
 
 

@@ -47,7 +47,7 @@ def test_a_text_is_the_engines_own(page, alone, tmp_path):
     trace = saved(page, tmp_path / "run.jsonl")
     done = alone.generate(PROMPT, **LUCKY)
     assert trace.output_token_ids == done.token_ids
-    assert trace.steps[-1].fingerprint == done.fingerprint
+    assert f"{trace.steps[-1].fingerprint:016x}" == done.fingerprint
     assert len(page.tokens) == 40
 
 
@@ -88,7 +88,7 @@ def test_keys_find_uncertain_steps(page, alone, tmp_path):
     page.write(PROMPT, **LUCKY)
     trace = saved(page, tmp_path / "run.jsonl")
     page.press("Home")
-    wanted = [s.index for s in trace.steps[1:] if s.rank != 1]
+    wanted = [s.index for s in trace.steps[1:] if s.observed.rank != 1]
     for step in wanted[:3]:
         page.press("r")
         page.settle()
@@ -101,12 +101,12 @@ def test_a_fork_has_the_same_luck(page, alone, tmp_path):
     page.fork(2)
     fork = saved(page, tmp_path / "fork.jsonl")
     token = fork.output_token_ids[2]
-    assert token in [c.id for c in first.steps[2].candidates]
+    assert token in [c.id for c in first.steps[2].observed.candidates]
     assert diff_texts(first, fork).is_fork
     forced = (*first.output_token_ids[:2], token)
     done = alone.generate(PROMPT, forced=forced, **LUCKY)
     assert fork.output_token_ids == done.token_ids
-    assert fork.steps[-1].fingerprint == done.fingerprint
+    assert f"{fork.steps[-1].fingerprint:016x}" == done.fingerprint
 
 
 def test_a_second_click_does_not_fork_the_fork(page):
@@ -261,7 +261,7 @@ def test_what_if_is_what_the_model_draws(page, alone, tmp_path):
     trace = Trace.read(tmp_path / "hot.jsonl")
     step = trace.steps[4]
     row = box.locator("tbody tr").first.inner_text()
-    assert f"{math.exp(step.candidates[0].final_logprob):.1%}" in row
+    assert f"{math.exp(step.observed.candidates[0].final_logprob):.1%}" in row
     token = trace.name_of(step.token_id).strip()
     assert token in box.locator("tbody tr.chosen th").inner_text()
     box.get_by_role("button", name="Run it").click()
@@ -289,7 +289,7 @@ def test_what_is_shown_is_what_is_recorded(page, tmp_path):
     page.press("Home")
     page.settle()
     rows = page.tab.locator("step-waterfall tbody tr").all_inner_texts()
-    assert len(rows) == len(trace.steps[0].candidates)
-    likeliest = trace.steps[0].candidates[0]
+    assert len(rows) == len(trace.steps[0].observed.candidates)
+    likeliest = trace.steps[0].observed.candidates[0]
     assert f"{likeliest.logit:.2f}" in rows[0]
     assert json.dumps(trace.head.seed) in page.tab.locator("run-picker").inner_text()

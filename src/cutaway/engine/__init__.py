@@ -1,35 +1,34 @@
 """The loop, its scheduler and its stop conditions. Refuses to know HTTP, terminals and files.
 
-The asynchronous names are imported when first used: asyncio takes 40 ms to load.
+Each name is imported when first used: a trace needs the events alone, and asyncio takes 40 ms.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cutaway.engine.constraints import Constraint, ConstraintParams
-from cutaway.engine.decoders import Autoregressive, Decoder, Score
-from cutaway.engine.draft_model import DraftModel
-from cutaway.engine.engine import Engine
-from cutaway.engine.events import (
-    Ended,
-    Event,
-    FinishReason,
-    Phases,
-    Scored,
-    Speculation,
-    Started,
-    Step,
-    Usage,
-)
-from cutaway.engine.limits import Limits
-from cutaway.engine.request import Request, RunParams
-from cutaway.engine.scheduler import Policy
-from cutaway.engine.sequence import Sequence
-from cutaway.engine.stops import StopMatcher, StopParams
-
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
+    from cutaway.engine.constraints import Constraint, ConstraintParams
+    from cutaway.engine.decoders import Autoregressive, Decoder, Score
+    from cutaway.engine.draft_model import DraftModel
+    from cutaway.engine.engine import Engine
+    from cutaway.engine.events import (
+        Ended,
+        Event,
+        FinishReason,
+        Phases,
+        Scored,
+        Speculation,
+        Started,
+        Step,
+        Usage,
+    )
     from cutaway.engine.inbox import Arrival, Inboxes
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request, RunParams
+    from cutaway.engine.scheduler import Policy
+    from cutaway.engine.sequence import Sequence
+    from cutaway.engine.stops import StopMatcher, StopParams
 
 __all__ = [
     "Arrival",
@@ -60,10 +59,34 @@ __all__ = [
     "Usage",
 ]
 
-_LATER = {"AsyncEngine": "asynchronous", "Inboxes": "inbox", "Arrival": "inbox"}
+_MODULES = {
+    "asynchronous": ("AsyncEngine",),
+    "constraints": ("Constraint", "ConstraintParams"),
+    "decoders": ("Autoregressive", "Decoder", "Score"),
+    "draft_model": ("DraftModel",),
+    "engine": ("Engine",),
+    "events": (
+        "Ended",
+        "Event",
+        "FinishReason",
+        "Phases",
+        "Scored",
+        "Speculation",
+        "Started",
+        "Step",
+        "Usage",
+    ),
+    "inbox": ("Arrival", "Inboxes"),
+    "limits": ("Limits",),
+    "request": ("Request", "RunParams"),
+    "scheduler": ("Policy",),
+    "sequence": ("Sequence",),
+    "stops": ("StopMatcher", "StopParams"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _HOME:
         raise AttributeError(f"module 'cutaway.engine' has no attribute {name!r}")
-    return getattr(import_module(f"cutaway.engine.{_LATER[name]}"), name)
+    return getattr(import_module(f"cutaway.engine.{_HOME[name]}"), name)

@@ -11,12 +11,14 @@ from math import exp, isfinite
 import numpy as np
 
 from cutaway.checks import check_int
+from cutaway.engine.events import Step
 from cutaway.errors import InputError
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.params import MAX_SEED
 from cutaway.text.printable import printable
-from cutaway.trace import Step, Trace
+from cutaway.trace import Trace
 from cutaway.trace.figures import stage_label
+from cutaway.trace.steps import observed
 
 TOKENS = 6  # as many as one works through by hand
 _LONGEST_TEXT, _LONGEST_NAME = 60, 12
@@ -100,17 +102,22 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     where there is no such step, or where it has too few tokens on record.
     """
     step = _step(trace, index)
-    if len(step.candidates) < 2:
+    seen = observed(step)
+    if len(seen.candidates) < 2:
         raise InputError(f"step {step.index} keeps 1 token: record the trace with more candidates")
     return from_values(
         text=(trace.head.prompt or "") + "".join(s.text for s in trace.steps[: step.index]),
-        token_ids=[c.id for c in step.candidates],
-        names=[trace.name_of(c.id) for c in step.candidates],
-        logits=[c.logit for c in step.candidates],
+        token_ids=[c.id for c in seen.candidates],
+        names=[trace.name_of(c.id) for c in seen.candidates],
+        logits=[c.logit for c in seen.candidates],
         seed=trace.head.seed,
         position=step.position,
         origin=Origin(
-            step.index, step.log_sum_exp, _chain(trace), step.own, trace.name_of(step.own)
+            step.index,
+            seen.log_sum_exp,
+            _chain(trace),
+            step.sampled_id,
+            trace.name_of(step.sampled_id),
         ),
     )
 
@@ -177,7 +184,7 @@ def _step(trace: Trace, index: int | None) -> Step:
     if not trace.steps:
         raise InputError("this trace has no steps: nothing was generated")
     if index is None:
-        return max(trace.steps, key=lambda step: step.entropy)
+        return max(trace.steps, key=lambda step: observed(step).entropy)
     if not 0 <= index < len(trace.steps):
         last = len(trace.steps) - 1
         raise InputError(f"step must be one of this trace's, 0 to {last}, not {index}")

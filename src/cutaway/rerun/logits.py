@@ -22,7 +22,7 @@ def logits(llm: LLM, trace: Trace) -> Logits:
     read = [*prompt, *(step.token_id for step in trace.steps[:-1])]
     rows = llm.logits(read, len(prompt) - 1)
     for step, row in zip(trace.steps, rows, strict=True):
-        if f"{row_hash(row):016x}" != step.row:
+        if row_hash(row) != step.logits_hash:
             raise CutawayError(
                 f"the logits of step {step.index} are not those on record: "
                 "'cutaway trace replay' says what differs"

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.engine import Ended
-from cutaway.engine import Step as NewStep
+from cutaway.engine import Ended, Step
 from cutaway.errors import InputError
 from cutaway.rerun.request import (
     Disagreement,
@@ -17,7 +16,7 @@ from cutaway.rerun.request import (
     settings_of,
     silent,
 )
-from cutaway.trace import Step, Trace
+from cutaway.trace import Trace
 
 _OUTER = ("context_full", "aborted", "error")
 """Reasons to end that do not follow from the tokens."""
@@ -110,18 +109,18 @@ def _refuse(found: tuple[Disagreement, ...], model: str) -> None:
         )
 
 
-def _mismatch(recorded: Step, now: NewStep) -> ReplayMismatch | None:
+def _mismatch(recorded: Step, now: Step) -> ReplayMismatch | None:
     return _unequal(
         recorded.index,
         token=(recorded.token_id, now.token_id),
-        own=(recorded.own, now.sampled_id),
-        row=(recorded.row, f"{now.logits_hash:016x}"),
-        fingerprint=(recorded.fingerprint, f"{now.fingerprint:016x}"),
+        own=(recorded.sampled_id, now.sampled_id),
+        row=(f"{recorded.logits_hash:016x}", f"{now.logits_hash:016x}"),
+        fingerprint=(f"{recorded.fingerprint:016x}", f"{now.fingerprint:016x}"),
     )
 
 
 def _at_the_end(
-    trace: Trace, count: int, last: NewStep | None, ended: Ended | None
+    trace: Trace, count: int, last: Step | None, ended: Ended | None
 ) -> ReplayMismatch | None:
     """The steps agree as far as both go: whether the ends do."""
     if last is None or ended is None or count < len(trace.steps):

@@ -6,10 +6,10 @@ from typing import Any
 
 from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
-from cutaway.engine import Step as NewStep
+from cutaway.engine import Step
 from cutaway.errors import InputError
 from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
-from cutaway.trace import Step, Trace
+from cutaway.trace import Trace
 from cutaway.trace.figures import bits
 
 
@@ -83,20 +83,12 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
     done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
-    return Rescored(
-        ids, tuple(map(_recorded, trace.steps)), tuple(map(_observed, done.steps)), done
-    )
+    return Rescored(ids, tuple(map(_reading, trace.steps)), tuple(map(_reading, done.steps)), done)
 
 
-def _recorded(step: Step) -> Reading:
-    return _reading(step.logprob, step.rank, step.final_logprob, step.own)
-
-
-def _observed(step: NewStep) -> Reading:
+def _reading(step: Step) -> Reading:
     if step.observed is None:  # neither candidates nor a watch was asked for
         raise InputError("candidates must be 1 or more to rescore")
-    return _reading(step.logprob, step.observed.rank, step.observed.final_logprob, step.sampled_id)
-
-
-def _reading(logprob: float, rank: int, final: float | None, own: int) -> Reading:
-    return Reading(bits(logprob), rank, None if final is None else bits(final), own)
+    final = step.observed.final_logprob
+    surprise = None if final is None else bits(final)
+    return Reading(bits(step.logprob), step.observed.rank, surprise, step.sampled_id)

@@ -1,7 +1,7 @@
 """The trace: a run on record, that can be read, replayed, forked and compared.
 
 Knows the file's form and what follows from the file alone. Refuses to know how the engine
-works: it observes ``TokenStep``s. What runs a model again is in ``cutaway.rerun``.
+works: it writes down its events. What runs a model again is in ``cutaway.rerun``.
 """
 
 from cutaway.sampling import Candidate
@@ -19,7 +19,7 @@ from cutaway.trace.exports import to_csv, to_openai
 from cutaway.trace.lines import TraceBuffer, TraceSink
 from cutaway.trace.page import to_html
 from cutaway.trace.read import Trace
-from cutaway.trace.record import End, Head, Parent, StageRecord, Step, Token
+from cutaway.trace.record import End, Head, Parent, Token
 from cutaway.trace.views import CandidateView, StageView, StepView, step_view
 from cutaway.trace.write import TraceWriter
 
@@ -35,9 +35,7 @@ __all__ = [
     "EndTokenStatus",
     "Head",
     "Parent",
-    "StageRecord",
     "StageView",
-    "Step",
     "StepView",
     "Token",
     "Trace",

@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from difflib import SequenceMatcher
 from typing import Any
 
+from cutaway.engine.events import Step
 from cutaway.trace.figures import bits, probability
 from cutaway.trace.read import Trace
-from cutaway.trace.record import Head, Step
+from cutaway.trace.record import Head
+from cutaway.trace.steps import observed
 
 SHORTEST_RUN = 8
 """Tokens of a common run: two texts on one subject share shorter ones by chance."""
@@ -141,7 +143,7 @@ def _flat(head: Head) -> dict[str, Any]:
 def _logits_differ_at(a: Trace, b: Trace, common: int) -> int | None:
     """The step of the divergence still follows equal tokens."""
     pairs = zip(a.steps[: common + 1], b.steps[: common + 1], strict=False)
-    return next((x.index for x, y in pairs if x.row != y.row), None)
+    return next((x.index for x, y in pairs if x.logits_hash != y.logits_hash), None)
 
 
 def _divergence(a: Trace, b: Trace, index: int) -> Divergence | None:
@@ -159,8 +161,11 @@ def _continuation(trace: Trace, step: Step, in_a: Step | None, in_b: Step | None
 
 
 def _share(step: Step | None, token_id: int) -> float | None:
-    found = [c for c in step.candidates if c.id == token_id] if step else []
-    return probability(found[0].logit - step.log_sum_exp) if step and found else None
+    if step is None:
+        return None
+    seen = observed(step)
+    found = next((c for c in seen.candidates if c.id == token_id), None)
+    return probability(found.logit - seen.log_sum_exp) if found else None
 
 
 def _common_runs(a: Sequence[int], b: Sequence[int], start: int) -> Iterator[CommonRun]:

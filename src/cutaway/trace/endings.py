@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutaway.engine.events import Step
+from cutaway.sampling import Candidate
 from cutaway.trace.figures import chosen, ordinal, percent, probability, stage_label
 from cutaway.trace.phrases import phrase
 from cutaway.trace.read import Trace
-from cutaway.trace.record import Candidate, Step
+from cutaway.trace.steps import observed
 
 CLOSEST = 5
 UNKNOWN = "an unknown stage"
@@ -96,13 +98,14 @@ def ended_by_token(trace: Trace) -> bool:
 
 def end_token_status(trace: Trace, step: Step) -> EndTokenStatus | None:
     """Of one step; None where it has no end token on record."""
-    ends = [c for c in step.candidates if c.id in trace.head.end_ids]
+    seen = observed(step)
+    ends = [c for c in seen.candidates if c.id in trace.head.end_ids]
     if not ends:
         return None
     best = max(ends, key=lambda c: c.logit)
     final = sum(probability(c.final_logprob) for c in ends if c.final_logprob is not None)
     outcome, margin = _outcome(trace, step, ends)
-    mass = sum(probability(c.logit - step.log_sum_exp) for c in ends)
+    mass = sum(probability(c.logit - seen.log_sum_exp) for c in ends)
     return EndTokenStatus(step.index, best.id, mass, final, best.rank, best.delta, outcome, margin)
 
 
@@ -149,7 +152,7 @@ def _what_became(trace: Trace, step: Step, moment: EndTokenStatus) -> str:
     if moment.outcome == "drawn":
         return phrase("it was drawn" if step is trace.steps[-1] else "drawn and passed")
     if moment.outcome == "forced":
-        would = step.own in trace.head.end_ids and step.token_id != step.own
+        would = step.sampled_id in trace.head.end_ids and step.token_id != step.sampled_id
         return phrase("given instead" if would else "given")
     if moment.outcome != "lost":
         return phrase("a stage removed it", stage=moment.outcome)

@@ -2,13 +2,17 @@
 
 import csv
 import io
+from dataclasses import fields
 from typing import Any, Literal
 
+from cutaway.engine.events import Phases, Step
+from cutaway.sampling import Candidate, Observation
 from cutaway.text.openai_token import REMOVED, openai_token
 from cutaway.trace.endings import end_token_status, ended_by_token
 from cutaway.trace.figures import bits, in_bits
 from cutaway.trace.read import Trace
-from cutaway.trace.record import PHASES, Candidate, Json, Step
+from cutaway.trace.record import Json
+from cutaway.trace.steps import milliseconds, observed
 
 When = Literal["before", "after"]
 
@@ -24,8 +28,9 @@ def to_openai(trace: Trace, when: When = "before") -> Json:
 
 
 def _entry(trace: Trace, step: Step, when: When) -> Json:
-    own = step.logprob if when == "before" else step.final_logprob
-    shares = [(c, by) for c in step.candidates if (by := _logprob(step, c, when)) is not None]
+    seen = observed(step)
+    own = seen.logprob if when == "before" else seen.final_logprob
+    shares = [(c, by) for c in seen.candidates if (by := _logprob(seen, c, when)) is not None]
     if when == "before":  # only the likeliest; a step also has the chosen and the watched
         shares = [(c, by) for c, by in shares if c.rank <= trace.head.candidates]
     best = sorted(shares, key=lambda share: -share[1])
@@ -33,8 +38,8 @@ def _entry(trace: Trace, step: Step, when: When) -> Json:
     return _token(trace, step.token_id, REMOVED if own is None else own) | {"top_logprobs": top}
 
 
-def _logprob(step: Step, c: Candidate, when: When) -> float | None:
-    return c.logit - step.log_sum_exp if when == "before" else c.final_logprob
+def _logprob(seen: Observation, c: Candidate, when: When) -> float | None:
+    return c.logit - seen.log_sum_exp if when == "before" else c.final_logprob
 
 
 def _token(trace: Trace, token_id: int, logprob: float) -> Json:
@@ -56,33 +61,34 @@ def to_csv(trace: Trace) -> str:
     return out.getvalue()
 
 
+_PHASES = tuple(f.name for f in fields(Phases))
 _COLUMNS = (
     "step", "position", "token_id", "token", "source", "own", "logprob", "bits", "rank",
     "entropy_bits", "final_logprob", "final_rank", "survivors", "end_probability", "end_rank",
-    "end_outcome", "kv_tokens", *(f"{phase}_ms" for phase in PHASES), "fingerprint",
+    "end_outcome", "kv_tokens", *(f"{phase}_ms" for phase in _PHASES), "fingerprint",
 )  # fmt: skip
 
 
 def _row(trace: Trace, step: Step) -> dict[str, Any]:
-    end = end_token_status(trace, step)
+    end, seen, ms = end_token_status(trace, step), observed(step), milliseconds(step.phases)
     return {
         "step": step.index,
         "position": step.position,
         "token_id": step.token_id,
         "token": trace.name_of(step.token_id),
         "source": step.source,
-        "own": step.own,
+        "own": step.sampled_id,
         "logprob": step.logprob,
         "bits": bits(step.logprob),
-        "rank": step.rank,
-        "entropy_bits": in_bits(step.entropy),
-        "final_logprob": step.final_logprob,
-        "final_rank": step.final_rank,
-        "survivors": step.stages[-1].survivors if step.stages else trace.head.vocab_size,
+        "rank": seen.rank,
+        "entropy_bits": in_bits(seen.entropy),
+        "final_logprob": seen.final_logprob,
+        "final_rank": seen.final_rank,
+        "survivors": step.survivors,
         "end_probability": end.probability if end else None,
         "end_rank": end.rank if end else None,
         "end_outcome": end.outcome if end else None,
-        "kv_tokens": step.kv_tokens,
-        **{f"{phase}_ms": step.ms.get(phase) for phase in PHASES},
-        "fingerprint": step.fingerprint,
+        "kv_tokens": step.position,
+        **{f"{phase}_ms": ms.get(phase) for phase in _PHASES},
+        "fingerprint": f"{step.fingerprint:016x}",
     }

@@ -7,8 +7,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.sampling import STAGES
-from cutaway.trace.record import Candidate, Json, Step
+from cutaway.engine.events import Step
+from cutaway.sampling import STAGES, Candidate
+from cutaway.trace.record import Json
+from cutaway.trace.steps import observed
 
 _Nats = TypeVar("_Nats", float, NDArray[np.float64])
 
@@ -30,7 +32,7 @@ def bits(logprob: float) -> float:
 
 def chosen(step: Step) -> Candidate:
     """The token of the step, which is always on record."""
-    return next(c for c in step.candidates if c.id == step.token_id)
+    return next(c for c in observed(step).candidates if c.id == step.token_id)
 
 
 def percent(share: float | None) -> str:

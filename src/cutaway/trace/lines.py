@@ -6,22 +6,17 @@ and how the engine works.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from cutaway.engine.events import Ended, Step
 from cutaway.errors import CutawayError
-from cutaway.trace.record import End, Head, Json, StageRecord, Step, Token
-
-if TYPE_CHECKING:
-    from cutaway.engine import Ended, Phases
-    from cutaway.engine import Step as NewStep
+from cutaway.trace.record import End, Head, Json, Token
+from cutaway.trace.steps import observed, step_to_json
 
 TokenOf = Callable[[int], Token]
 """What a token id stands for; called once for each that occurs."""
-
-_MS = 1e3
-_PHASE_DIGITS = 4  # of a millisecond
 
 
 class TraceSink(Protocol):
@@ -31,7 +26,7 @@ class TraceSink(Protocol):
     def closed(self) -> bool:
         """Whether nothing can follow."""
 
-    def step(self, step: "NewStep") -> None:
+    def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
 
     def end(self, end: End) -> None:
@@ -51,12 +46,12 @@ class _Records:
             (*head.prompt_token_ids, *head.watch, *head.end_ids)
         ), head.to_json()
 
-    def step(self, step: "NewStep") -> tuple[list[Token], Json]:
+    def step(self, step: Step) -> tuple[list[Token], Json]:
         """Of a step, which the engine was asked to observe."""
-        record = record_of(step)
-        ids = {record.own, *(c.id for c in record.candidates)}
-        ids.update(*(stage.victims for stage in record.stages))
-        return self._new_tokens(ids), record.to_json()
+        seen = observed(step)
+        ids = {step.sampled_id, *(c.id for c in seen.candidates)}
+        ids.update(*(report.top_removed for report in seen.stages))
+        return self._new_tokens(ids), step_to_json(step)
 
     def _new_tokens(self, ids: Iterable[int]) -> list[Token]:
         new = sorted({*ids} - self._written)
@@ -75,7 +70,7 @@ class TraceLines:
         tokens, record = self._records.head(head)
         return [line(record), *map(token_line, tokens)]
 
-    def step(self, step: "NewStep") -> list[bytes]:
+    def step(self, step: Step) -> list[bytes]:
         """Those of a step, which the engine was asked to observe."""
         tokens, record = self._records.step(step)
         return [*map(token_line, tokens), line(record)]
@@ -93,7 +88,7 @@ class TraceBuffer:
         tokens, record = self._records.head(head)
         self._pending = [record, *(token.to_json() for token in tokens)]
 
-    def step(self, step: "NewStep") -> None:
+    def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
         tokens, record = self._records.step(step)
         self._pending += [*(token.to_json() for token in tokens), record]
@@ -134,45 +129,7 @@ def token_line(token: Token) -> bytes:
     return f'{{"kind":"tok","id":{token.id},"text":{text}}}\n'.encode()
 
 
-def _milliseconds(phases: "Phases") -> dict[str, float]:
-    ms = {f.name: round(getattr(phases, f.name) * _MS, _PHASE_DIGITS) for f in fields(phases)}
-    return {name: value for name, value in ms.items() if value or name != "draft"}
-
-
-def record_of(step: "NewStep") -> Step:
-    """What a trace keeps of a step. ValueError where it was not observed."""
-    seen = step.observed
-    if seen is None:
-        raise ValueError("a trace needs steps that were observed: ask for candidates")
-    return Step(
-        index=step.index,
-        position=step.position,
-        token_id=step.token_id,
-        own=step.sampled_id,
-        source=step.source,
-        text=step.text,
-        candidates=seen.candidates,
-        maximum=seen.maximum,
-        log_sum_exp=seen.log_sum_exp,
-        entropy=seen.entropy,
-        rank=seen.rank,
-        logprob=seen.logprob,
-        final_rank=seen.final_rank,
-        final_logprob=seen.final_logprob,
-        final_log_sum_exp=seen.final_log_sum_exp,
-        stages=tuple(
-            StageRecord(s.survivors, s.removed_mass, s.log_sum_exp, s.min_kept_logit, s.top_removed)
-            for s in seen.stages
-        ),
-        sketch=seen.logit_histogram,
-        kv_tokens=step.position,  # the row's own and all before it
-        ms=_milliseconds(step.phases),
-        row=f"{step.logits_hash:016x}",
-        fingerprint=f"{step.fingerprint:016x}",
-    )
-
-
-def end_of(ended: "Ended") -> End:
+def end_of(ended: Ended) -> End:
     """What a trace keeps of an end."""
     return End(
         reason="error" if ended.error else str(ended.reason),

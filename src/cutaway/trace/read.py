@@ -12,11 +12,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from cutaway.engine.events import Step
 from cutaway.errors import FormatError, InputError
 from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.html import Chip, by_surprise
 from cutaway.trace.inflate import whole_lines
-from cutaway.trace.record import End, Head, Step, Token
+from cutaway.trace.record import End, Head, Token
+from cutaway.trace.steps import observed, step_from_json
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Trace:
     def _chip(self, step: Step) -> Chip:
         title = (
             f"step {step.index}: {percent(probability(step.logprob))}, "
-            f"{bits(step.logprob):.2f} bits, rank {step.rank}, {step.source}"
+            f"{bits(step.logprob):.2f} bits, rank {observed(step).rank}, {step.source}"
         )
         return Chip(self.name_of(step.token_id), bits(step.logprob), title)
 
@@ -135,7 +137,7 @@ class _Records:
             case "tok":
                 self._take_token(Token.from_json(data), self.head)
             case "step":
-                self._take_step(Step.from_json(data), self.head)
+                self._take_step(step_from_json(data, self.head), self.head)
             case "end":
                 self.end = End.from_json(data)
             case _:
@@ -152,17 +154,18 @@ class _Records:
         self.tokens[token.id] = token
 
     def _take_step(self, step: Step, head: Head) -> None:
-        found, here = {c.id for c in step.candidates}, len(self.steps)
+        seen, here = observed(step), len(self.steps)
+        found = {c.id for c in seen.candidates}
         _require(step.index == here, f"index is {step.index}, and the next step is {here}")
         position = len(head.prompt_token_ids) + here
         _require(step.position == position, f"position is {step.position}, not {position}")
         _require(step.token_id in found, f"the chosen token {step.token_id} is no candidate")
         _require(found >= {*head.watch}, "a watched token is no candidate")
-        _require(len(step.stages) == len(head.chain), "the stages are not those of the chain")
-        for candidate in step.candidates:
+        for candidate in seen.candidates:
             by = candidate.removed_by
-            _require(by is None or by < len(step.stages), f"removed_by: there is no stage {by}")
-        self._require_tokens(found | {step.own, *(v for s in step.stages for v in s.victims)})
+            _require(by is None or by < len(seen.stages), f"removed_by: there is no stage {by}")
+        removed = {i for report in seen.stages for i in report.top_removed}
+        self._require_tokens(found | removed | {step.sampled_id})
         if not self.steps:
             self._require_tokens({*head.prompt_token_ids, *head.end_ids})
         self.steps.append(step)

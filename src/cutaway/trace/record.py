@@ -1,8 +1,7 @@
-"""What a trace is made of: one record a line, and how each reads as JSON.
+"""The head, the tokens and the end of a trace: one record a line, and how each reads as JSON.
 
 Knows the format (docs/trace.md, schema.json) and nothing else: not how a run is made, nor
-where the lines go. Logits and normalisers are stored, not probabilities: at any stage
-p = exp(z - log_sum_exp). A removed token has no logit of minus infinity; it names its stage.
+where the lines go. A step is an event of the engine; ``steps`` writes and reads its line.
 
 Every ``from_json`` raises ValueError, with a sentence, where the line is no such record.
 """
@@ -11,19 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from cutaway.sampling import Candidate
 from cutaway.trace import check
-
-__all__ = ["Candidate", "End", "Head", "Json", "Parent", "StageRecord", "Step", "Token"]
 
 VERSION = 1
 
 FORMAT = "cutaway-trace"
-
-PHASES = ("schedule", "draft", "run", "sample")
-"""Of an engine's step; draft is absent where no draft model ran."""
-
-SOURCES = ("sampled", "greedy", "forced", "draft")
 
 REASONS = (
     "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint",
@@ -83,7 +74,7 @@ class Head:
         """The inverse."""
         if line.get("format") != FORMAT or line.get("version") != VERSION:
             raise ValueError(f"is not of format {FORMAT!r}, version {VERSION}")
-        known = check.fields(_without(line, "kind", "format", "version"), _HEAD)
+        known = check.fields(without(line, "kind", "format", "version"), _HEAD)
         return cls(**known)
 
 
@@ -111,72 +102,8 @@ class Token(NamedTuple):
         form = "hex" if "hex" in line else "text"
         data = _from_hex if form == "hex" else _encoded
         checks = {"id": check.integer, form: data, "name": check.optional(check.text)}
-        known = check.fields({"name": None} | _without(line, "kind"), checks)
+        known = check.fields({"name": None} | without(line, "kind"), checks)
         return cls(known["id"], known[form], known["name"])
-
-
-class StageRecord(NamedTuple):
-    """What one stage of the chain left: see ``sampling.StageReport``."""
-
-    survivors: int
-    removed_mass: float
-    log_sum_exp: float  # of the survivors' logits, as this stage left them
-    cut: float | None  # the lowest logit that survived, where the stage removes tokens
-    victims: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One turn of the loop.
-
-    source       "sampled", "greedy", "forced" or "draft" (drawn, and guessed before)
-    own          what the sampler drew by itself, which differs where a token was forced
-    candidates   the likeliest first, then the chosen and the watched if not among them
-    maximum, log_sum_exp, entropy, rank, logprob   of the model's own logits; natural logarithms
-    final_*      of the survivors of the chain; None where a forced token did not survive
-    sketch       how many tokens lie 0–1, 1–2, … below the maximum logit
-    kv_tokens    tokens whose keys and values were read
-    ms           milliseconds of the step that computed it, by ``PHASES``
-    row          hash of this step's logits; fingerprint: of those of all steps so far
-    """
-
-    index: int
-    position: int
-    token_id: int
-    own: int
-    source: str
-    text: str
-    candidates: tuple[Candidate, ...]
-    maximum: float
-    log_sum_exp: float
-    entropy: float
-    rank: int
-    logprob: float
-    final_rank: int | None
-    final_logprob: float | None
-    final_log_sum_exp: float
-    stages: tuple[StageRecord, ...]
-    sketch: tuple[int, ...]
-    kv_tokens: int
-    ms: Mapping[str, float]
-    row: str
-    fingerprint: str
-
-    def to_json(self) -> Json:
-        """A line of columns: the candidates' fields stand side by side, to be short."""
-        line = {"kind": "step"} | {name: getattr(self, name) for name in _STEP}
-        line["maximum"] = _short(self.maximum)
-        columns = dict(zip(Candidate._fields, zip(*self.candidates, strict=True), strict=True))
-        for name in ("logit", "delta"):
-            columns[name] = tuple(map(_short, columns[name]))
-        line["candidates"] = columns
-        line["stages"] = [_stage_to_json(stage) for stage in self.stages]
-        return line
-
-    @classmethod
-    def from_json(cls, line: Json) -> Self:
-        """The inverse."""
-        return cls(**check.fields(_without(line, "kind"), _STEP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +134,12 @@ class End:
     @classmethod
     def from_json(cls, line: Json) -> Self:
         """The inverse."""
-        return cls(**check.fields(_without(line, "kind"), _END))
+        return cls(**check.fields(without(line, "kind"), _END))
 
 
-def _without(line: Json, *names: str) -> Json:
+def without(line: Json, *names: str) -> Json:
+    """The line but for these fields."""
     return {name: value for name, value in line.items() if name not in names}
-
-
-def _short(value: float) -> float:
-    """A float64 with fewer digits that rounds to the same float32: nine are always enough."""
-    return value and float(f"{value:.9g}")
-
-
-def _stage_to_json(stage: StageRecord) -> Json:
-    cut = None if stage.cut is None else _short(stage.cut)
-    return stage._replace(cut=cut)._asdict()
 
 
 # -- what each field may hold --------------------------------------------------------------------
@@ -259,17 +177,6 @@ def _parent(value: Any) -> Parent:
     return Parent(**check.fields(value, _PARENT))
 
 
-def _stage_record(value: Any) -> StageRecord:
-    return StageRecord(**check.fields(value, _STAGE))
-
-
-def _candidates(value: Any) -> tuple[Candidate, ...]:
-    columns = check.fields(value, _CANDIDATE).values()
-    if len({*map(len, columns)}) > 1:
-        raise ValueError("must be columns of one length")
-    return tuple(map(Candidate._make, zip(*columns, strict=True)))
-
-
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
 _HEAD = check.of(
@@ -279,19 +186,5 @@ _HEAD = check.of(
     chain=check.items(_stage),
     params=_settings,
     parent=check.optional(_parent),
-)
-_CANDIDATE = {
-    name: check.items(of_one)
-    for name, of_one in check.of(Candidate, logit=check.single, delta=check.single).items()
-}
-_STAGE = check.of(StageRecord, cut=check.optional(check.single))
-_STEP = check.of(
-    Step,
-    source=check.one_of(*SOURCES),
-    candidates=_candidates,
-    maximum=check.single,
-    stages=check.items(_stage_record),
-    row=_FINGERPRINT,
-    fingerprint=_FINGERPRINT,
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

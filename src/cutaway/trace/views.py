@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from math import log
 from typing import Any
 
+from cutaway.engine.events import Step
+from cutaway.sampling import Candidate
 from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, in_bits, probability, stage_label, stage_letter
 from cutaway.trace.read import Trace
-from cutaway.trace.record import Candidate, Step
+from cutaway.trace.steps import milliseconds, observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +84,31 @@ class StepView:
 
 def step_view(trace: Trace, step: Step) -> StepView:
     """All figures of a step."""
+    seen = observed(step)
     return StepView(
         index=step.index,
         position=step.position,
         token_id=step.token_id,
         token=trace.name_of(step.token_id),
         source=step.source,
-        rank=step.rank,
+        rank=seen.rank,
         bits=bits(step.logprob),
-        entropy=in_bits(step.entropy),
+        entropy=in_bits(seen.entropy),
         probability=probability(step.logprob),
-        final_probability=_final(step.final_logprob),
+        final_probability=_final(seen.final_logprob),
         end=end_token_status(trace, step),
-        candidates=tuple(_candidate(trace, step, c) for c in step.candidates),
+        candidates=tuple(_candidate(trace, step, c) for c in seen.candidates),
         stages=_stages(trace, step),
-        kv_tokens=step.kv_tokens,
-        kv_bytes=step.kv_tokens * trace.head.kv_bytes,
-        ms=dict(step.ms),
+        kv_tokens=step.position,
+        kv_bytes=step.position * trace.head.kv_bytes,
+        ms=milliseconds(step.phases),
     )
 
 
 def is_uncertain(step: Step) -> bool:
     """Whether the model gave no token as much as one half."""
-    return step.maximum - step.log_sum_exp < log(0.5)
+    seen = observed(step)
+    return seen.maximum - seen.log_sum_exp < log(0.5)
 
 
 def _final(logprob: float | None) -> float | None:
@@ -116,7 +120,7 @@ def _candidate(trace: Trace, step: Step, c: Candidate) -> CandidateView:
     return CandidateView(
         id=c.id,
         token=trace.name_of(c.id),
-        probability=probability(c.logit - step.log_sum_exp),
+        probability=probability(c.logit - observed(step).log_sum_exp),
         final_probability=_final(c.final_logprob),
         rank=c.rank,
         logit=c.logit,
@@ -125,7 +129,7 @@ def _candidate(trace: Trace, step: Step, c: Candidate) -> CandidateView:
         letter=stage_letter(stage) if stage else None,
         removed_by=stage_label(stage) if stage else None,
         chosen=c.id == step.token_id,
-        drawn=c.id == step.own,
+        drawn=c.id == step.sampled_id,
     )
 
 
@@ -134,9 +138,9 @@ def _stages(trace: Trace, step: Step) -> tuple[StageView, ...]:
         StageView(
             stage_letter(stage),
             stage_label(stage),
-            record.survivors,
-            record.removed_mass,
-            tuple(trace.name_of(i) for i in record.victims),
+            report.survivors,
+            report.removed_mass,
+            tuple(trace.name_of(i) for i in report.top_removed),
         )
-        for stage, record in zip(trace.head.chain, step.stages, strict=True)
+        for stage, report in zip(trace.head.chain, observed(step).stages, strict=True)
     )

@@ -8,16 +8,14 @@ import stat
 import zlib
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from weakref import finalize
 
 from cutaway.checks import shown
+from cutaway.engine.events import Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace.lines import TokenOf, TraceLines
 from cutaway.trace.record import End, Head
-
-if TYPE_CHECKING:
-    from cutaway.engine import Step as NewStep
 
 
 class TraceWriter:
@@ -37,7 +35,7 @@ class TraceWriter:
         self._is_whole = True
         self._write(self._lines.head(head))
 
-    def step(self, step: "NewStep") -> None:
+    def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
         self._write(self._lines.step(step))
 

@@ -4,10 +4,12 @@ Knows columns and words. Refuses to know keys and files.
 """
 
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
+from cutaway.engine.events import Step
 from cutaway.progress import megabytes
-from cutaway.trace import Step, Trace
+from cutaway.trace import Trace
 from cutaway.trace.endings import end_token_status
 from cutaway.trace.figures import bits, chain_label, percent, probability
+from cutaway.trace.steps import observed
 from cutaway.trace.views import CandidateView, StepView
 
 _NAME = 18  # cells of a token's name
@@ -52,7 +54,8 @@ def _matched(trace: Trace) -> str:
 
 def step_line(style: Style, trace: Trace, step: Step) -> str:
     """One step in one line."""
-    moment, final = end_token_status(trace, step), step.final_logprob
+    moment, seen = end_token_status(trace, step), observed(step)
+    final = seen.final_logprob
     shares = (
         percent(probability(step.logprob)),
         percent(None if final is None else probability(final)),
@@ -62,7 +65,7 @@ def step_line(style: Style, trace: Trace, step: Step) -> str:
     return (
         f"{step.index:>5}  {fit(shown(style, trace.name_of(step.token_id)), _NAME)}"
         f"  {raw:>8} {style.pick('→', '>')} {after:<8}  {bits(step.logprob):5.2f} bits"
-        f"  rank {step.rank:<5}  end {end:<9}  {step.source}"
+        f"  rank {seen.rank:<5}  end {end:<9}  {step.source}"
     ).rstrip()
 
 

@@ -10,9 +10,11 @@ from textwrap import wrap
 
 from cutaway.cli.terminal.drawing import DIM, PLAIN, REVERSE, Line, Style, clip, width, window
 from cutaway.cli.trace import play_lines
-from cutaway.trace import Step, Trace
+from cutaway.engine.events import Step
+from cutaway.trace import Trace
 from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, height, percent
+from cutaway.trace.steps import observed
 from cutaway.trace.views import is_uncertain, step_view
 
 _LABEL = 17  # cells before a sparkline
@@ -60,7 +62,7 @@ class Player:
     def __post_init__(self) -> None:
         self.finders = {
             "e": ("uncertain step", is_uncertain),
-            "r": ("step whose rank is not 1", lambda step: step.rank != 1),
+            "r": ("step whose rank is not 1", lambda step: observed(step).rank != 1),
             "x": ("step where the end token survived", self._end_survived),
         }
 
@@ -221,7 +223,7 @@ def _sparks(player: Player, columns: int, style: Style) -> list[Line]:
              [style.surprise(b) for b in surprise]),
         _row(f"end {percent(moment.probability if moment else None)}",
              list(style.spark(height(m.probability) if m else None for m in ends)), here),
-        _row(f"rank {now.rank}", [_digit(steps[i].rank) for i in seen], here),
+        _row(f"rank {observed(now).rank}", [_digit(observed(steps[i]).rank) for i in seen], here),
     ]  # fmt: skip
 
 
