@@ -26,7 +26,7 @@ def longest_match(text: list[int]) -> int:
 
 
 def continuation(text: list[int], place: int, limit: int) -> list[int]:
-    """What follows there, each guess being text for the next: round and round at the end."""
+    """What follows there, each draft being text for the next: round and round at the end."""
     grown = list(text)
     for i in range(limit):
         grown.append(grown[place + i])
@@ -38,40 +38,40 @@ def continuation(text: list[int], place: int, limit: int) -> list[int]:
 @example([7], 4)
 @example([1, 1, 1, 1], 6)
 @example([1, 2, 3, 1, 2], 9)
-def test_the_guess_follows_an_occurrence_of_the_longest_match(text, limit):
-    guess = SuffixAutomaton(text).guess(limit)
+def test_the_draft_follows_an_occurrence_of_the_longest_match(text, limit):
+    draft = SuffixAutomaton(text).draft(limit)
     length = longest_match(text)
-    assert guess.match_length == length
+    assert draft.match_length == length
     if length < MIN_MATCH:
-        assert guess.tokens == []
+        assert draft.tokens == []
     else:
-        assert guess.tokens in [continuation(text, i, limit) for i in places(text, length)]
+        assert draft.tokens in [continuation(text, i, limit) for i in places(text, length)]
 
 
 @given(SHORT, st.integers(1, 20))
 @example([1, 2, 8, 1, 2, 9, 1, 2], 1)
 @example([1, 2, 8, 3, 1, 2, 8, 1, 2, 9, 4, 1, 2], 1)
-def test_the_guess_follows_the_latest_occurrence(text, limit):
-    guess = SuffixAutomaton(text).guess(limit)
-    if guess.match_length >= MIN_MATCH:
-        assert guess.tokens == continuation(text, places(text, guess.match_length)[-1], limit)
+def test_the_draft_follows_the_latest_occurrence(text, limit):
+    draft = SuffixAutomaton(text).draft(limit)
+    if draft.match_length >= MIN_MATCH:
+        assert draft.tokens == continuation(text, places(text, draft.match_length)[-1], limit)
 
 
 @given(TEXTS, st.integers(0, 60))
 def test_a_text_that_grows_guesses_as_one_that_was_given_whole(text, cut):
     grown = SuffixAutomaton(text[:cut])
-    grown.guess(5)
+    grown.draft(5)
     for token in text[cut:]:
         grown.append(token)
     assert len(grown) == len(text)
-    assert grown.guess(5) == SuffixAutomaton(text).guess(5)
+    assert grown.draft(5) == SuffixAutomaton(text).draft(5)
 
 
 @given(st.lists(LETTERS, min_size=2, max_size=5), st.integers(2, 40))
 def test_a_repeated_text_is_guessed_to_repeat(period, times):
-    guess = SuffixAutomaton(period * times).guess(3 * len(period))
-    assert guess.match_length >= len(period) * (times - 1)
-    assert guess.tokens == period * 3
+    draft = SuffixAutomaton(period * times).draft(3 * len(period))
+    assert draft.match_length >= len(period) * (times - 1)
+    assert draft.tokens == period * 3
 
 
 @given(TEXTS)
@@ -84,6 +84,6 @@ def test_there_are_at_most_two_states_per_token(text):
 def test_a_passage_that_comes_again_is_guessed_to_its_end():
     passage = list(range(100, 140))
     automaton = SuffixAutomaton([1, 2, *passage, 3, *passage[:2]])
-    assert automaton.guess(16) == (2, passage[2:18])
+    assert automaton.draft(16) == (2, passage[2:18])
     automaton.extend(passage[2:36])
-    assert automaton.guess(5) == (36, [*passage[36:], 3])
+    assert automaton.draft(5) == (36, [*passage[36:], 3])

@@ -1,4 +1,4 @@
-"""How many guessed tokens are worth checking at once, learnt from how many were right.
+"""How many draft tokens are worth checking at once, learnt from how many were accepted.
 
 Knows match lengths, counts and what a checked token costs. Refuses to know tokens, models
 and the clock: the same counts always give the same lengths.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 MAX_DRAFT = 16
 FORGET = 0.95  # weight left to a token's outcome by the next one: about twenty tokens count
 PRIOR_WEIGHT = 4.0  # tokens' worth of evidence that the prior stands for
-FLOOR = 0.15  # below this acceptance a guess is not worth the bother, however cheap
+FLOOR = 0.15  # below this acceptance a draft token is not worth its row, however cheap
 FIRST_PAUSE, MAX_PAUSE = 8, 64  # chances let pass before a bucket given up is probed again
 
 # Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
@@ -20,7 +20,7 @@ FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
 
 @dataclass(slots=True)
 class _Bucket:
-    """The outcomes of guesses after matches of similar length."""
+    """The outcomes of draft tokens after matches of similar length."""
 
     accepted: float
     tried: float
@@ -49,7 +49,7 @@ class DraftLength:
     priors  FROM_TEXT or FROM_MODEL
 
     A draft that is right makes the match one token longer, so the j-th draft after a match of
-    m counts as a guess after a match of m + j.
+    m counts as a draft token after a match of m + j.
     """
 
     def __init__(self, cost: float, priors: Mapping[int, float] = FROM_TEXT) -> None:
@@ -62,7 +62,7 @@ class DraftLength:
     def propose(self, match_length: int, room: int) -> int:
         """How many drafts to check now, 0 … min(room, MAX_DRAFT).
 
-        match_length: of the guess; 0 for a draft model
+        match_length: of the draft; 0 for a draft model
         room: drafts that there are, or that the text has room for
         """
         if room < 1:

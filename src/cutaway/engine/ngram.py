@@ -1,7 +1,7 @@
-"""Guesses of the next tokens, copied from what followed the same words earlier in the text.
+"""Draft tokens copied from what followed the same tokens earlier in the sequence.
 
-Knows token ids alone. Refuses to know models, and how many guesses are worth checking:
-that is `draft_length.py`.
+Knows token ids alone. Refuses to know models, and how many draft tokens are worth a row: that is
+`draft_length.py`.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ REFRESHED = 16  # states whose latest end is kept per token; in aaaa… there ar
 ROOT, NONE = 0, -1
 
 
-class Guess(NamedTuple):
+class Draft(NamedTuple):
     """What may come next.
 
     match_length  tokens of the longest end of the text that it already held before its end
@@ -40,7 +40,7 @@ class SuffixAutomaton:
         self._link: list[int] = []
         self._end: list[int] = []  # one past an occurrence, the latest unless bounded out
         self._whole = self._add({}, 0, NONE, 0)
-        self._resume = 0  # where the match ended before: the guess starts here
+        self._resume = 0  # where the match ended before: the draft starts here
         self.extend(tokens)
 
     def __len__(self) -> int:
@@ -64,17 +64,17 @@ class SuffixAutomaton:
         self._resume = self._end[self._link[new]]
         self._refresh(self._link[new])
 
-    def guess(self, limit: int) -> Guess:
+    def draft(self, limit: int) -> Draft:
         """At most ``limit`` tokens that may follow.
 
         Where what followed the match runs into the end of the text, the text repeats itself,
-        and the guess goes round: after abcabc comes abcabc…
+        and the draft goes round: after abcabc comes abcabc…
         """
         match_length = self._length[self._link[self._whole]] if self._text else 0
         if match_length < MIN_MATCH:
-            return Guess(match_length, [])
+            return Draft(match_length, [])
         start, period = self._resume, len(self) - self._resume
-        return Guess(match_length, [self._text[start + i % period] for i in range(limit)])
+        return Draft(match_length, [self._text[start + i % period] for i in range(limit)])
 
     def _add(self, following: dict[int, int], length: int, link: int, end: int) -> int:
         self._next.append(following)

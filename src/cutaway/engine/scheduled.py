@@ -25,7 +25,7 @@ class Scheduled:
     start            position of the first row
     first_logit_row  the row from which on logits are wanted, to the last
     limits           of each row, the last position that it may see; None: its own
-    speculated       whether the draft tokens were guessed, not given
+    speculated       whether the draft tokens are guesses, not forced
     masks            for the token after the last pending one and after each draft token, which
                      tokens may come; empty where anything may
     """

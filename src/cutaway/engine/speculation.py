@@ -73,7 +73,7 @@ class Speculator:
     def _from_text(self, sequence: Sequence, room: int) -> list[int]:
         state = self._state(sequence)
         state.text.extend(sequence.tokens(len(state.text), len(sequence)))
-        guess = state.text.guess(room)
-        state.match_length = guess.match_length
-        count = state.length.propose(guess.match_length, len(guess.tokens))
-        return guess.tokens[:count]
+        draft = state.text.draft(room)
+        state.match_length = draft.match_length
+        count = state.length.propose(draft.match_length, len(draft.tokens))
+        return draft.tokens[:count]
