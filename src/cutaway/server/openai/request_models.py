@@ -167,7 +167,7 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
     )
     seed: int | None = Field(None, description="0 to 2^64-1; the i-th sample derives from it")
     speculate: Literal["off", "ngram", "draft"] | None = Field(
-        None, description="ours: guess ahead; draft: by the small model that the server loaded"
+        None, description="ours: speculative decoding; draft: by the server's draft model"
     )
     stream: bool | None = Field(None, description="server-sent events, a token at a time")
     user: str | None = Field(None, description="is written into the log")
