@@ -213,16 +213,20 @@ class SamplingParams:
             token_id = check_int("logit_bias: a token id", key, 0)
             plain[token_id] = _number(f"logit_bias[{token_id}]", bias)
             if not -100 <= plain[token_id] <= 100:
-                raise InputError(f"logit_bias[{token_id}] must be between -100 and 100, not {bias}")
+                raise InputError(
+                    f"logit_bias[{token_id}] must be between -100 and 100, not {shown(bias)}"
+                )
         self._store("logit_bias", plain)
 
     def _check_chain(self, chain: Any) -> None:
         named = [*chain] if isinstance(chain, (tuple, list)) else None
         if named is None or not all(isinstance(name, str) for name in named):
-            raise InputError(f"chain must be a list of stage names, not {chain!r:.80}")
+            raise InputError(f"chain must be a list of stage names, not {shown(chain)}")
         for n, name in enumerate(named):
             if name not in STAGES:
-                raise InputError(f"chain: no stage is called {name!r:.80}; {', '.join(STAGES)} are")
+                raise InputError(
+                    f"chain: no stage is called {shown(name)}; {', '.join(STAGES)} are"
+                )
             if name in named[:n]:
                 raise InputError(f"chain has {name!r} twice: name each stage once")
         self._store("chain", tuple(named))
