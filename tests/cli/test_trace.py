@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -216,7 +215,7 @@ def test_diff_tells_where_they_meet(capsys, run, tmp_path):
 def test_diff_tells_chains_apart(capsys, run, tmp_path):
     chain = ({"stage": "top_p", "p": 0.9}, {"stage": "top_k", "k": 40})
     step = made_step(0, 1)
-    steps = [replace(step, observed=replace(step.observed, stages=step.observed.stages * 2))]
+    steps = [step._replace(observed=step.observed._replace(stages=step.observed.stages * 2))]
     (other := tmp_path / "other.jsonl").write_bytes(made_bytes(steps, chain=chain))
     lines = printed(capsys, "diff", run, other).split("\n")
     assert f"  {'chain':<20} {'top-k 2':<40}  top-p 0.9, top-k 40" in lines

@@ -2,7 +2,8 @@
 
 from typing import get_type_hints
 
-from cutaway.api.request import OPTIONS, RequestOptions
+from cutaway.api.keywords import RequestOptions
+from cutaway.api.request import OPTIONS
 
 
 def test_every_keyword_has_a_type_and_no_other_has():

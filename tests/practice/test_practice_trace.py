@@ -99,7 +99,7 @@ def test_a_trace_without_steps(trace):
 
 def test_a_step_that_kept_too_little(trace):
     seen = trace.steps[0].observed
-    step = replace(trace.steps[0], observed=replace(seen, candidates=seen.candidates[:1]))
+    step = trace.steps[0]._replace(observed=seen._replace(candidates=seen.candidates[:1]))
     with pytest.raises(InputError, match="step 0 keeps 1 token: record the trace with more"):
         from_trace(replace(trace, steps=(step,)))
 
@@ -108,7 +108,7 @@ def test_tokens_are_shown_so_that_one_sees_them(trace):
     step = trace.steps[0]
     odd = [b" a b", b"\n", b"", b"\x1b[31m", "é日".encode(), b"abcdefghijklmnop"]
     ids = [candidate.id for candidate in sorted(step.observed.candidates, key=lambda c: c.rank)]
-    six = replace(step, sampled_id=ids[0])
+    six = step._replace(sampled_id=ids[0])
     tokens = {**trace.tokens} | {i: Token(i, text) for i, text in zip(ids, odd, strict=False)}
     start = from_trace(replace(trace, steps=(six,), tokens=tokens), 0)
     assert start.names == ("␣a␣b", "\\n", "(empty)", "\\x1b[31m", "é日", "abcdefghijk…")

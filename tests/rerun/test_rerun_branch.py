@@ -131,7 +131,7 @@ def test_diff_is_what_full_logits_say(tiny, trace, fork):
 
 def test_a_fork_at_the_last_step_has_no_curves(tiny, trace):
     last = replace(trace, steps=trace.steps[:10], end=None)
-    wrong = replace(trace.steps[9], token_id=261)
+    wrong = trace.steps[9]._replace(token_id=261)
     done = diff_models(tiny, last, replace(last, steps=(*last.steps[:9], wrong)))
     assert (done.at, len(done.forced), len(done.cost), len(done.free)) == (9, 0, 0, 0)
 

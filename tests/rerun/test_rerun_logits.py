@@ -25,7 +25,7 @@ def test_other_weights_are_told_at_the_first_step(other, trace):
 
 
 def test_a_hash_that_is_another_is_told_at_its_step(tiny, trace):
-    wrong = replace(trace.steps[7], logits_hash=0)
+    wrong = trace.steps[7]._replace(logits_hash=0)
     changed = replace(trace, steps=(*trace.steps[:7], wrong, *trace.steps[8:]))
     with pytest.raises(CutawayError, match="step 7 are not those"):
         logits(tiny, changed)

@@ -147,5 +147,5 @@ def test_processors_cannot_come_back(tiny, trace):
 
 def _with_step(trace, at, **changes):
     steps = list(trace.steps)
-    steps[at] = replace(steps[at], **changes)
+    steps[at] = steps[at]._replace(**changes)
     return replace(trace, steps=tuple(steps))

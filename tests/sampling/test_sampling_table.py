@@ -57,7 +57,7 @@ def test_a_stage_is_named_in_few_files(stage: str) -> None:
     faces = (
         {"arguments.py", "request_models.py", "breakers.py", "base.py"} if stage == "dry" else set()
     )
-    where = {"params.py", "request.py", "stages.py", "definitions.py", "sampler_stages.cpp"}
+    where = {"params.py", "keywords.py", "stages.py", "definitions.py", "sampler_stages.cpp"}
     assert {*naming} - faces == where
 
 

@@ -86,7 +86,7 @@ def test_csv_has_a_row_per_step():
 
 def test_the_draft_models_time_is_on_record_where_it_ran():
     first = made_step(0, 1)
-    second = replace(made_step(1, 2), phases=replace(first.phases, draft=2.5e-3))
+    second = made_step(1, 2)._replace(phases=replace(first.phases, draft=2.5e-3))
     rows = [*csv.DictReader(io.StringIO(to_csv(made_trace([first, second]))))]
     assert [row["draft_ms"] for row in rows] == ["", "2.5"]
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,13 +29,12 @@ def as_read(step, head):
         for rule in head.chain
     ]
     reports = zip(step.observed.stages, chain, strict=True)
-    stages = tuple(replace(report, stage=stage) for report, stage in reports)
-    return replace(
-        step,
+    stages = tuple(report._replace(stage=stage) for report, stage in reports)
+    return step._replace(
         released_bytes=0,
         logprob=step.observed.logprob,
         survivors=stages[-1].survivors if stages else head.vocab_size,
-        observed=replace(step.observed, stages=stages),
+        observed=step.observed._replace(stages=stages),
     )
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -130,7 +129,7 @@ def test_a_short_write_is_continued(run, tmp_path, monkeypatch):
 def test_what_json_cannot_say_is_an_error_and_nothing_is_written(run, tmp_path):
     head, (step, *_), _ = run
     with TraceWriter(tmp_path / "t", head, tell) as writer:
-        wrong = replace(step, observed=replace(step.observed, entropy=float("nan")))
+        wrong = step._replace(observed=step.observed._replace(entropy=float("nan")))
         with pytest.raises(CutawayError, match="not finite"):
             writer.step(wrong)
     assert Trace.read(tmp_path / "t").steps == ()
@@ -139,7 +138,7 @@ def test_what_json_cannot_say_is_an_error_and_nothing_is_written(run, tmp_path):
 def test_a_step_that_nobody_observed_is_a_mistake(run, tmp_path):
     head, (step, *_), _ = run
     with TraceWriter(tmp_path / "t", head, tell) as writer, pytest.raises(ValueError, match="obs"):
-        writer.step(replace(step, observed=None))
+        writer.step(step._replace(observed=None))
 
 
 @given(HEADS)

@@ -91,4 +91,4 @@ def test_the_same_run_is_recorded_as_it_was(name, llm, tmp_path):
 
 
 def timeless(step):
-    return repr(replace(step, phases=Phases()))
+    return repr(step._replace(phases=Phases()))

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 from cutaway.api.base import (
     Asked,
@@ -22,14 +22,17 @@ from cutaway.api.completion import Completion
 from cutaway.api.generation import Generation
 from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.request import Options, RequestOptions
+from cutaway.api.request import Options
 from cutaway.engine import AsyncEngine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import InputError
 from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from cutaway.api.generation import Begin
+    from cutaway.api.keywords import RequestOptions
 
 
 class Generations:
@@ -87,7 +90,7 @@ class AsyncLLM(ModelUser):
     def __init__(
         self,
         model: "LLM | LoadedModel | ModelName | None" = None,
-        **options: Unpack[RequestOptions],
+        **options: "Unpack[RequestOptions]",
     ) -> None:
         self._common = common_options(options)
         self._lender = model if isinstance(model, LLM) else None
@@ -110,7 +113,7 @@ class AsyncLLM(ModelUser):
 
     # -- writing -----------------------------------------------------------------------------
 
-    async def generate(self, prompt: Any, **options: Unpack[RequestOptions]) -> Any:
+    async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:
         """As ``LLM.generate``."""
         prompts, many = one_or_many(prompt)
         parsed = self.parse(options)
@@ -121,7 +124,7 @@ class AsyncLLM(ModelUser):
         return samples if many else samples[0]
 
     async def stream(
-        self, prompt: Prompt, **options: Unpack[RequestOptions]
+        self, prompt: Prompt, **options: "Unpack[RequestOptions]"
     ) -> AsyncIterator[Step]:
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""
         parsed = self.parse(options)
@@ -133,7 +136,7 @@ class AsyncLLM(ModelUser):
                     if isinstance(event, Step):
                         yield event
 
-    async def chat(self, messages: Iterable[Message], **options: Unpack[RequestOptions]) -> Any:
+    async def chat(self, messages: Iterable[Message], **options: "Unpack[RequestOptions]") -> Any:
         """Answer a conversation, as ``LLM.chat``."""
         return await self.generate(await self.chat_prompt(messages), **options)
 

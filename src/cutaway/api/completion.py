@@ -1,16 +1,15 @@
 """Completion: the finished text of one sequence, and all that can be said about it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutaway.engine import Speculation, Step, Usage
 from cutaway.sampling import Logprobs, ReadRow
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """Seconds and rates; a rate is None where nothing was measured."""
 
     load_s: float
@@ -72,9 +71,9 @@ class Completion:
         """The document that ``--json`` prints: every field but ``steps``."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
         for name in ("usage", "timing", "speculation"):
-            shown[name] = asdict(shown[name])
-        shown["logprobs"] = [asdict(logprobs) for logprobs in self.logprobs]
-        shown["prompt_logprobs"] = [asdict(read) for read in self.prompt_logprobs]
+            shown[name] = shown[name]._asdict()
+        shown["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]
+        shown["prompt_logprobs"] = [read._asdict() for read in self.prompt_logprobs]
         return shown
 
 

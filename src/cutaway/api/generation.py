@@ -75,19 +75,16 @@ class Generation:
         CutawayError where it cannot be recorded; then nothing more is.
         """
         match event:
-            case Started():
-                self.started = event
-            case Scored():
-                self.prompt_scores += event.rows
             case Step():
                 self.watch.token(made)
+            case Scored():
+                self.prompt_scores += event.rows
+            case Started():
+                self.started = event
             case Ended():
                 self.ended = event
-        try:
-            self._record_event(event)
-        except CutawayError:
-            self._trace = None
-            raise
+        if self._trace is not None:
+            self._record_event(self._trace, event)
 
     def closed(self) -> None:
         """Nothing more is read."""
@@ -207,15 +204,17 @@ class Generation:
         begin = into if callable(into) else partial(TraceWriter, into)
         self._trace = begin(self._head(prompt, parent), self._token)
 
-    def _record_event(self, event: Event) -> None:
-        if self._trace is None or self._trace.closed:
-            return
-        if isinstance(event, Step):
-            self._trace.step(event)
-        elif isinstance(event, Ended):
-            from cutaway.trace.lines import end_of
+    def _record_event(self, trace: "TraceSink", event: Event) -> None:
+        try:
+            if isinstance(event, Step) and not trace.closed:
+                trace.step(event)
+            elif isinstance(event, Ended) and not trace.closed:
+                from cutaway.trace.lines import end_of
 
-            self._trace.end(end_of(event))
+                trace.end(end_of(event))
+        except CutawayError:
+            self._trace = None
+            raise
 
     def _token(self, token_id: int) -> "Token":
         """What a token id stands for."""

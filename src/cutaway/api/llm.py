@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from cutaway.api.base import (
     Asked,
@@ -22,7 +22,7 @@ from cutaway.api.base import (
 from cutaway.api.bulk import Results
 from cutaway.api.completion import Completion
 from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.request import Options, RequestOptions
+from cutaway.api.request import Options
 from cutaway.api.runner import Runner
 from cutaway.api.stream import LogitsReader, Stream
 from cutaway.backends import Logits
@@ -36,6 +36,11 @@ from cutaway.engine import (
 from cutaway.errors import CutawayError, InputError
 from cutaway.loading.model import LoadedModel, Setup
 from cutaway.progress import Bar, texts_done
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cutaway.api.keywords import RequestOptions
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
@@ -98,15 +103,15 @@ class LLM(ModelUser):
 
     @overload
     def generate(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, **options: Unpack[RequestOptions]
+        self, prompt: Prompt, **options: "Unpack[RequestOptions]"
     ) -> Completion: ...
     @overload
     def generate(
-        self, prompt: Sequence[str], **options: Unpack[RequestOptions]
+        self, prompt: Sequence[str], **options: "Unpack[RequestOptions]"
     ) -> list[Completion]: ...
     @overload
     def generate(
-        self, prompt: Sequence[Sequence[int]], **options: Unpack[RequestOptions]
+        self, prompt: Sequence[Sequence[int]], **options: "Unpack[RequestOptions]"
     ) -> list[Completion]: ...
     def generate(self, prompt: Any, **options: Any) -> Any:
         """Continue a prompt, or each of a list of prompts in one batch.
@@ -133,7 +138,9 @@ class LLM(ModelUser):
         flat: list[Any] = answers if parsed.n > 1 else [samples[0] for samples in answers]
         return flat if many else flat[0]
 
-    def generate_each(self, requests: Iterable[Any], **options: Unpack[RequestOptions]) -> Results:
+    def generate_each(
+        self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
+    ) -> Results:
         """Many requests in one batch: (index, result) of each as it ends, in any order.
 
         requests: prompts, or (prompt, options) pairs whose own options go before the common
@@ -171,18 +178,18 @@ class LLM(ModelUser):
             raise InputError("speculate: name the draft model among the common options")
         return self._start(prompt, options)
 
-    def stream(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Stream:
+    def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""
         parsed = self.parse_options(options)
         if parsed.n != 1:
             raise InputError("n must be 1 to stream; streams and generate take several")
         return self._start(prompt, parsed)[0]
 
-    def streams(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> list[Stream]:
+    def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read."""
         return self._start(prompt, self.parse_options(options))
 
-    def chat(self, messages: Iterable[Message], **options: Unpack[RequestOptions]) -> Completion:
+    def chat(self, messages: Iterable[Message], **options: "Unpack[RequestOptions]") -> Completion:
         """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate."""
         return self.generate(self.chat_prompt(messages), **options)
 
@@ -229,9 +236,11 @@ class LLM(ModelUser):
 
     def _run(self, streams: list[Stream], update: Callable[[int], object]) -> None:
         """Step until these have all ended; ``update`` with how many have, as it grows."""
-        while any(stream.ended is None for stream in streams):
-            self._runner.turn()
-            update(sum(stream.ended is not None for stream in streams))
+        ended = 0
+        while ended < len(streams):
+            self._runner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once
+            ended = _count_ended(streams)
+            update(ended)
 
     def load_draft(self, name: str) -> None:
         """Load the draft model, unless it is the one that is there.
@@ -294,3 +303,7 @@ class LLM(ModelUser):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _count_ended(streams: list[Stream]) -> int:
+    return sum(stream.ended is not None for stream in streams)

@@ -6,9 +6,8 @@ their values themselves. Refuses to know models.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from cutaway.checks import check_int, shown
 from cutaway.engine import (
@@ -20,61 +19,8 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.errors import InputError
-from cutaway.sampling import Observe, Processor, SamplingParams
+from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
-
-
-class SamplingOptions(TypedDict, total=False):
-    """The keywords of ``SamplingParams``."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical_p: float
-    top_n_sigma: float
-    xtc_probability: float
-    xtc_threshold: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_penalty_last_n: int
-    dry_breakers: Sequence[int | str]
-    logit_bias: Mapping[int, float]
-    seed: int | None
-    preset: str
-    chain: Sequence[str] | None
-    processors: Sequence[Processor]
-
-
-class RequestOptions(SamplingOptions, total=False):
-    """The keywords of a request. What they mean: ``SamplingParams``, ``StopParams``,
-    ``ConstraintParams``, ``RunParams`` and ``Options`` say.
-    """
-
-    max_tokens: int
-    stop: str | Sequence[str]
-    stop_token_ids: Sequence[int]
-    ignore_eos: bool
-    allowed_token_ids: Sequence[int] | None
-    bad_words: Sequence[str]
-    min_tokens: int
-    kv_cache: bool
-    priority: int
-    speculate: str
-    forced: Sequence[int]
-    ledger: bool
-    logprobs: int
-    prompt_logprobs: int
-    candidates: int
-    track: Sequence[int]
-    n: int
-    special: bool
-    trace: str | PathLike[str] | None
-
 
 _PARTS: Mapping[str, type] = {
     "sampling": SamplingParams,

@@ -6,7 +6,7 @@ Knows threads, and which sequence's events go to whom. Refuses to know models, a
 import os
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, get_ident
+from threading import Condition, Lock, get_ident
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -35,8 +35,10 @@ class Runner:
 
     def __init__(self, engine: Engine) -> None:
         self._engine: Engine | None = engine
-        self._changed = Condition()  # guards _stepping; notified whenever it becomes None
+        self._lock = Lock()  # guards the next three
         self._stepping: int | None = None  # the thread that does
+        self._waiting = 0  # threads that wait for it to become None
+        self._free = Condition(self._lock)
         self._steps = 0
         self.abandoned: deque[int] = deque()
         self._readers: WeakValueDictionary[int, Reader] = WeakValueDictionary()
@@ -56,13 +58,15 @@ class Runner:
     def call(self, function: Callable[[], T]) -> T:
         """What a function returns or raises that is called between two steps."""
         self._check()
-        done: list[T] = []
-        with _Stepping(self):
+        try:
+            self._take()
             engine = self.engine
             self._end_abandoned()
-            done.append(function())
+            result = function()
             self._deliver(engine.take_events())
-        return done[0]
+            return result
+        finally:
+            self._leave()
 
     def listen(self, sequence: Sequence, reader: Reader) -> None:
         """The reader hears of this sequence; for a function that is called between two steps."""
@@ -76,9 +80,11 @@ class Runner:
         """
         while not ready():
             self._check()
-            with _Stepping(self, unless=ready) as mine:
-                if mine:
+            try:
+                if self._take(unless=ready):
                     self._step()
+            finally:
+                self._leave()
 
     def turn(self) -> None:
         """One step, by this thread or another."""
@@ -91,7 +97,7 @@ class Runner:
             self.call(lambda: self._abort(sequence_id))
 
     def hand_over(self, why: str) -> Engine:
-        """Give the engine to another owner; ``why`` is what callers are told from now on."""
+        """Give the engine to another owner; ``why`` is the error of calls from now on."""
 
         def leave() -> Engine:
             engine = self.engine
@@ -107,7 +113,7 @@ class Runner:
         self._engine = engine
 
     def close(self, why: str) -> None:
-        """End everything; ``why`` is what callers are told from now on."""
+        """End everything; ``why`` is the error of calls from now on."""
         if self._engine is None:
             return
         self.call(self._engine.abort_all)
@@ -150,40 +156,33 @@ class Runner:
                     "this process was forked while another thread was writing: load the model "
                     "after the fork"
                 )
-            self._pid, self._changed = os.getpid(), Condition()
-
-
-class _Stepping:
-    """Holds the right to step, which one thread has at a time."""
-
-    def __init__(self, runner: Runner, unless: Callable[[], object] = bool) -> None:
-        self._runner, self._unless = runner, unless
-
-    def __enter__(self) -> bool:
-        """Whether it is held now; not where ``unless`` came true while another thread stepped."""
-        if self._runner._stepping == get_ident():
+            self._pid, self._waiting, self._lock = os.getpid(), 0, Lock()
+            self._free = Condition(self._lock)
+        if self._stepping == get_ident():
             raise InputError(
                 "this model is stepping: a processor, or what a step calls, cannot use it"
             )
-        try:
-            return self._enter()
-        except BaseException:  # Ctrl-C, once it was held
-            self.__exit__()
-            raise
 
-    def _enter(self) -> bool:
-        runner = self._runner
-        with runner._changed:
-            while runner._stepping is not None:
-                runner._changed.wait()
-                if self._unless():
+    # -- the right to step, which one thread has at a time -----------------------------------
+
+    def _take(self, unless: Callable[[], object] = bool) -> bool:
+        """Have it; or False, where ``unless`` came true while another thread stepped."""
+        with self._lock:
+            while self._stepping is not None:
+                self._waiting += 1
+                try:
+                    self._free.wait()
+                finally:
+                    self._waiting -= 1
+                if unless():
                     return False
-            runner._stepping = get_ident()
+            self._stepping = get_ident()
             return True
 
-    def __exit__(self, *_: object) -> None:
-        runner = self._runner
-        with runner._changed:
-            if runner._stepping == get_ident():
-                runner._stepping = None
-                runner._changed.notify_all()
+    def _leave(self) -> None:
+        """Give it up, if this thread has it."""
+        with self._lock:
+            if self._stepping == get_ident():
+                self._stepping = None
+                if self._waiting:
+                    self._free.notify_all()

@@ -1,7 +1,6 @@
 """How the ops of a graph are computed. Refuses to know sequences and requests."""
 
 from importlib.util import find_spec
-from logging import getLogger
 
 from cutaway.backends.base import (
     KV_BLOCK,
@@ -69,6 +68,8 @@ def load(
     beside: a backend of the same name that never runs at the same time, whose threads to use
     """
     if name is None and (name := default()) != "cpu":
+        from logging import getLogger
+
         getLogger("cutaway").warning(
             "cutaway was installed without its native part: the reference backend computes, "
             "which is about ten times slower"

@@ -5,8 +5,7 @@ that it computed. Refuses to know sequences, requests and schedules: rows are ro
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,7 @@ OnOp = Callable[[str, NDArray[Any]], None]
 """Called with the name and value of each op's output; see ``ReferenceBackend``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """The rows of one step. All arrays are int32.
 
     tokens, positions  (M,)    the token of each row and its absolute position
@@ -47,8 +45,7 @@ class Batch:
     limits: Ints | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KVGroup:
+class KVGroup(NamedTuple):
     """Layers whose keys and values are stored alike.
 
     layers           their numbers in the graph
@@ -63,8 +60,7 @@ class KVGroup:
     bytes_per_token: int
 
 
-@dataclass(frozen=True, slots=True)
-class KVLayout:
+class KVLayout(NamedTuple):
     """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group."""
 
     block_tokens: int

@@ -7,7 +7,8 @@ Refuses to know other sequences, KV blocks and how logits are computed.
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cutaway.backends import Logits
 from cutaway.engine.events import Event, FinishReason, Phases, Scored
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 Outcome = Sampled | Exception
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(NamedTuple):
     """What a step computed for one sequence.
 
     logits  of the wanted rows, (rows, vocab), valid until the next run
@@ -108,10 +108,9 @@ class Autoregressive:
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
         """Tokens that are known and not computed."""
-        start = sequence.num_computed_tokens
-        room = min(room, logit_room) if sequence.wants_prompt_scores else room
-        tokens = sequence.tokens(start, start + room)
-        first = 0 if sequence.wants_prompt_scores else len(tokens)
+        start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
+        tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
+        first = 0 if scores else len(tokens)
         is_last = start + len(tokens) == len(sequence)
         wanted = min(first, len(tokens) - 1) if is_last else first
         return Scheduled(sequence, start, tokens, first_logit_row=wanted)
@@ -121,12 +120,11 @@ class Autoregressive:
         s, drafts = scheduled.sequence, scheduled.draft_token_ids
         if scheduled.start + len(scheduled.token_ids) < len(s):
             return []
-        forced: list[int | None] = [*s.next_forced(len(drafts) + 1)]
-        forced += [None] * (len(drafts) + 1 - len(forced))
         masks = scheduled.masks or s.masks([])
+        each = zip_longest(masks, s.next_forced(len(masks)))
         return [
-            RowDraw(s.chain, s.history(drafts[:i]), s.seed, len(s) + i, s.observe, forced[i], mask)
-            for i, mask in enumerate(masks)
+            RowDraw(s.chain, s.history(drafts[:i]), s.seed, len(s) + i, s.observe, forced, mask)
+            for i, (mask, forced) in enumerate(each)
         ]
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
@@ -153,7 +151,7 @@ class Autoregressive:
 class Score:
     """Nothing is drawn: what the model expected at each token of the prompt.
 
-    logits_from  position from which on the logits themselves are told; None: none
+    logits_from  position from which on the logits themselves are events; None: none
     """
 
     logits_from: int | None = None
@@ -193,7 +191,7 @@ class Score:
         return []
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
-        """Tell what was wanted; the end comes with the last token."""
+        """Events of what was wanted; the end comes with the last token."""
         sequence = scheduled.sequence
         events: list[Event] = [*score_prompt(scheduled, computed)]
         if self.logits_from is not None:
@@ -212,7 +210,7 @@ class Score:
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
     """How likely the model found the prompt's tokens, each after those before it.
 
-    A sequence that is computed again tells each token once. Rows that are not finite are the
+    A sequence that is computed again has each token once. Rows that are not finite are the
     sequence's error.
     """
     sequence = scheduled.sequence

@@ -1,13 +1,13 @@
 """The events of a request: Started, Scored…, Step…, Ended. Plain data, and all that anybody hears.
 
 A file, a server, a page, a process elsewhere and a ``Completion`` are made of these alone. They can
-be pickled; none of them refers to the engine.
+be pickled; none of them refers to the engine. They are tuples: every token makes one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,7 @@ class Phases:
     sample: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens in and out. ``cached_tokens`` of the prompt were not computed again."""
 
     prompt_tokens: int
@@ -49,16 +48,14 @@ class Usage:
     completion_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(NamedTuple):
     """Draft tokens: how many were proposed, and how many accepted; each of those saved a step."""
 
     proposed: int = 0
     accepted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """The sequence left the queue.
 
     cached_tokens  tokens of the prompt whose keys and values were found in the prefix cache
@@ -74,8 +71,7 @@ class Started:
     queued_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """What the model's own logits say of prompt tokens, as far as they were computed in one step.
 
     position  of the first token that is scored
@@ -90,8 +86,7 @@ class Scored:
     logits: NDArray[np.float32] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One token of a sequence.
 
     index           0 for the first new token
@@ -111,7 +106,7 @@ class Step:
     """
 
     id: int
-    index: int
+    index: int  # type: ignore[assignment]  # tuples have a method of this name
     position: int
     token_id: int
     sampled_id: int
@@ -126,8 +121,7 @@ class Step:
     fingerprint: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """Why the sequence ended, and what it took. Nothing follows.
 
     matched    the stop string, or the id of the end or stop token, that ended it
@@ -145,9 +139,7 @@ class Ended:
     speculation: Speculation
 
     def __reduce__(self) -> Any:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        error = values["error"] and explained(values["error"])
-        return Ended, tuple((values | {"error": error}).values())
+        return Ended, (*self._replace(error=self.error and explained(self.error)),)
 
 
 Event = Started | Scored | Step | Ended

@@ -178,9 +178,10 @@ class Scheduler:
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
         """Share the rows that are nearly free among those with forced or guessed tokens ahead."""
-        most = min(self.policy.max_draft_rows, self.policy.max_rows)
         drafting = [s for s in scheduled if _looks_ahead(s.sequence)]
-        room = (most - rows) // max(len(drafting), 1)
+        if not drafting:
+            return
+        room = (min(self.policy.max_draft_rows, self.policy.max_rows) - rows) // len(drafting)
         wishes = []
         for one in drafting if room > 0 else []:
             sequence, fits = one.sequence, self._room_to_draft(one.sequence, room)
@@ -231,7 +232,8 @@ class Scheduler:
             self._preempt(last)
             if last is sequence:
                 return False
-        sequence.blocks += self.blocks.allocate(max(wanted, 0))
+        if wanted > 0:
+            sequence.blocks += self.blocks.allocate(wanted)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:

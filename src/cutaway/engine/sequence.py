@@ -7,6 +7,7 @@ Refuses to know the scheduler and the backend.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from time import perf_counter
 
 from cutaway.engine.constraints import masks_along
@@ -117,7 +118,7 @@ class Sequence:
 
     def next_forced(self, count: int) -> list[int]:
         """The forced ones of the next ``count`` tokens."""
-        return [self.forced[i] for i in range(min(count, len(self.forced)))]
+        return list(islice(self.forced, count))
 
     def history(self, drafts: list[int]) -> History:
         """What the penalties look at, if the draft tokens come true."""

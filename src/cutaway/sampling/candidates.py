@@ -5,7 +5,7 @@ Knows token ids and their processed logits. Refuses to know which stages there a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ class NothingAllowedError(CutawayError):
     """A constraint allows none of the tokens that are left."""
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(NamedTuple):
     """The tokens that penalties look at."""
 
     prompt_token_ids: Sequence[int] = ()
@@ -33,8 +32,7 @@ class History:
         return [*self.prompt_token_ids, *self.output_token_ids]
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a stage may look at beside the logits.
 
     mask            a bit per token id, in words of 32 (ceil(vocab / 32),), set where the token is

@@ -7,8 +7,7 @@ what happens to the token.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,16 +22,14 @@ TOP_REMOVED = 8  # how many removed tokens a report names
 _LITTLE = 2.0**-20  # of a mass: a difference is too coarse to show less
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One named step of the chain and the rule it applies, e.g. ``top_k {"k": 40}``."""
 
     name: str
     rule: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class StageReport:
+class StageReport(NamedTuple):
     """What one stage did.
 
     survivors        how many are still in

@@ -4,7 +4,7 @@ This NumPy text is the definition; native/sampler.cpp gives the same bits. Knows
 log-probabilities. Refuses to know how a token is chosen.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ Likeliest = tuple[tuple[int, float], ...]
 """(token id, natural log-probability), best first; ties go to the lowest id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Logprobs:
+class Logprobs(NamedTuple):
     """A draw's likeliest tokens and the drawn token's own log-probability, natural logarithms.
 
     model, chosen_model   under the model's own logits
@@ -32,8 +31,7 @@ class Logprobs:
     chosen_chain: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRow:
+class ReadRow(NamedTuple):
     """What the model's own logits say of the token that follows them.
 
     logprob, rank   of that token, 1 being the likeliest; None where none was named

@@ -122,7 +122,8 @@ def sample(
         raise ValueError(f"{len(logits)} rows of logits for {len(draws)} draws")
     vocab = logits.shape[1]
     for draw in draws:
-        _check_mask(draw, vocab)
+        if draw.mask is not None:
+            _check_mask(draw, draw.mask, vocab)
     native = [
         i
         for i, draw in enumerate(draws)
@@ -142,10 +143,8 @@ def sample(
     ]
 
 
-def _check_mask(draw: RowDraw, vocab: int) -> None:
-    if draw.mask is None:
-        return
-    if draw.mask.dtype != np.uint32 or draw.mask.shape != (-(-vocab // 32),):
+def _check_mask(draw: RowDraw, mask: NDArray[np.uint32], vocab: int) -> None:
+    if mask.dtype != np.uint32 or mask.shape != (-(-vocab // 32),):
         raise ValueError(f"a mask of {vocab} tokens is uint32 ({-(-vocab // 32)},)")
     if all(stage.name != "constraint" for stage in draw.compiled.chain):
         raise ValueError("a mask needs a chain with the stage 'constraint'")

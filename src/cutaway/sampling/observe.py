@@ -78,8 +78,7 @@ class Candidate(NamedTuple):
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """A row in figures, in nats. "The token" is the one that the row was turned into.
 
     maximum, log_sum_exp, entropy   of the model's own logits

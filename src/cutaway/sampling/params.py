@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cutaway.checks import check_choice, check_ids, check_int, shown
 from cutaway.errors import InputError
@@ -22,8 +22,7 @@ MAX_SEED = 2**64 - 1
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param:
+class Param(NamedTuple):
     """A setting that is one number.
 
     low, high    its range; None where it has no end
@@ -39,11 +38,11 @@ class Param:
     metavar: str
     low: float
     high: float | None
+    off: float
+    slider: tuple[float, float, float]
     above: bool = False
     below: bool = False
     zero: str = ""
-    off: float
-    slider: tuple[float, float, float]
 
     @property
     def range(self) -> str:

@@ -6,7 +6,6 @@ and how the engine works.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from json.encoder import encode_basestring
 from typing import Protocol
 
@@ -134,9 +133,9 @@ def end_of(ended: Ended) -> End:
     return End(
         reason="error" if ended.error else str(ended.reason),
         matched=ended.matched,
-        usage=asdict(ended.usage),
+        usage=ended.usage._asdict(),
         fingerprint=f"{ended.fingerprint:016x}",
         text=ended.held_text,
         error=str(ended.error) if ended.error else None,
-        speculation=asdict(ended.speculation),
+        speculation=ended.speculation._asdict(),
     )
