@@ -122,6 +122,12 @@ def test_ledger_only_when_asked(llm):
     assert ledger[1].survivors == 3
 
 
+def test_what_python_prints_of_a_completion_is_short(llm):
+    done = llm.generate("ab", max_tokens=3, ignore_eos=True, ledger=True, logprobs=9)
+    usage = "usage=Usage(prompt_tokens=3, cached_tokens=0, completion_tokens=3)"
+    assert repr(done) == f"Completion(text={done.text!r}, finish_reason='max_tokens', {usage})"
+
+
 def test_document_is_json_and_complete(llm):
     done = llm.generate("ab", max_tokens=3, logit_bias={5: 1.0}, stop=["x"])
     document = json.loads(json.dumps(done.to_dict()))

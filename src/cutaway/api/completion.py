@@ -54,6 +54,11 @@ class Completion:
     logprobs: tuple[Logprobs, ...]
     steps: tuple[Step, ...]
 
+    def __repr__(self) -> str:
+        """What one looks for first: all of the fields would fill pages."""
+        shown = ("text", "finish_reason", "usage")
+        return f"Completion({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
     def _repr_html_(self) -> str:
         """The text in a notebook: its tokens by surprise, without scripts."""
         from cutaway.trace.figures import bits  # not before: 20 ms of a cold start
