@@ -88,7 +88,7 @@ def test_options_of_all_requests_stand_behind_their_own(path, sync):
     done = asyncio.run(main())
     assert done.token_ids == sync.generate("ab", top_k=7, seed=1, max_tokens=3).token_ids
     sources = [done.params_source[name] for name in ("max_tokens", "top_k", "seed", "top_p")]
-    assert sources == ["server", "given", "given", "default"]
+    assert sources == ["common", "given", "given", "default"]
 
 
 @pytest.mark.parametrize("n", [1, 2])

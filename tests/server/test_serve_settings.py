@@ -62,6 +62,15 @@ def test_an_origin_that_browsers_send_is_taken(origin):
     assert Settings(cors=[origin]).cors == [origin]
 
 
+def test_an_answer_says_which_settings_are_the_servers(tiny_path):
+    with serve(LLM(tiny_path, threads=1, progress=False), top_k=4, top_p=1.0) as served:
+        body = {"prompt": "a", "max_tokens": 1, "top_p": 0.5}
+        answer = httpx.post(f"{served.url}/v1/completions", json=body).json()
+    source = answer["cutaway"]["params_source"]
+    names = ("top_k", "top_p", "min_p", "seed")
+    assert [source[name] for name in names] == ["server", "given", "default", "chosen"]
+
+
 def test_the_model_file_is_named_before_anybody_asks(tiny_path, monkeypatch):
     """Hashing takes seconds, in which nobody else would be served; and a file that has changed
     since would be the client's mistake, told with its path."""

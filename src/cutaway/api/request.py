@@ -54,7 +54,7 @@ class Options:
     trace            the file to record the run in; of several texts the first, see
                      ``trace.write.numbered``
     draft            the draft model, where speculate was "draft:MODEL"
-    sources          where each setting came from: "given", "default", "server" for one that goes
+    sources          where each setting came from: "given", "default", "common" for one that goes
                      for all requests, or "chosen" for a seed
     """
 
@@ -134,7 +134,7 @@ def parse_options(
     common: keywords of all requests, which those given go before; traced: observe every step as
     for a trace
     """
-    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common or (), "server")
+    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common or (), "common")
     sources |= dict.fromkeys(given, "given")
     given = {**(common or {}), **given}
     _check_names(given)

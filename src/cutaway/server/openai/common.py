@@ -50,21 +50,22 @@ def settings(texts: Sequence[Generation], body: TextFields) -> dict[str, Any]:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
     first = texts[0]
     params = first.options.in_force(first.seed)
-    given, sources = body.options(), first.options.sources
-    names = [name for name in params if name in body.ASKED]
-    params["speculate"] = params["speculate"].partition(":")[
-        0
-    ]  # a draft's path is no one's business
+    params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
+    names, given = [name for name in params if name in body.ASKED], body.options()
+    sources = first.options.sources
     return {
         "params": {name: params[name] for name in names},
-        "params_source": {
-            # The endpoint may have chosen what the client left open.
-            name: "default" if sources[name] == "given" and name not in given else sources[name]
-            for name in names
-        },
+        "params_source": {name: _source(sources[name], name in given) for name in names},
         "chain": list(first.chain),
         "seeds": [text.seed for text in texts],
     }
+
+
+def _source(source: str, by_client: bool) -> str:
+    """Where a setting came from, as a client sees it."""
+    if source == "given" and not by_client:  # the endpoint has chosen what was left open
+        return "default"
+    return "server" if source == "common" else source
 
 
 def ending(job: Job, index: int) -> dict[str, Any]:
