@@ -145,7 +145,7 @@ async def _read(running: AsyncEngine, inboxes: Inboxes, first: Sequence, texts: 
     if leaves == "queue":
         await running.call(running.engine.abort, first)
     while news := await inboxes.read():
-        for which, event, made in news:
+        for which, event, made, _ in news:
             _note_event(texts[which], event, made)
         if leaves == "decode" and len(texts[0].token_ids) >= texts[0].visit.steps:
             leaves = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from dataclasses import asdict
 from time import perf_counter
 
 import pytest
@@ -122,6 +123,25 @@ def test_texts_that_are_left_say_what_was_read_of_them(path, sync, tmp_path):
     assert trace.end.fingerprint == done.fingerprint
     assert done.fingerprint == f"{trace.steps[-1].fingerprint:016x}"
     assert "".join(step.text for step in trace.steps) + trace.end.text == done.text
+
+
+def test_a_text_that_is_left_counts_its_draft_tokens(path, tmp_path):
+    async def main():
+        async with opened(path, speculate=f"draft:{path}") as llm:
+            lockstep = Lockstep(llm.engine)
+            texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
+            [text] = texts.each
+            while not any(step.source == "draft" for step in text.steps):
+                await lockstep.step()
+                await texts.read()
+            texts.close()
+            lockstep.open()
+            return text.completion()
+
+    done = asyncio.run(main())
+    accepted = sum(step.source == "draft" for step in done.steps)
+    assert 0 < accepted == done.speculation.accepted <= done.speculation.proposed
+    assert Trace.read(tmp_path / "left.jsonl").end.speculation == asdict(done.speculation)
 
 
 def test_waited_tells_the_queue_from_the_rest(path):

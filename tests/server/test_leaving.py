@@ -108,6 +108,24 @@ def test_who_hangs_up_frees_all_with_the_next_step(held, path, stream, n, phase)
     asyncio.run(main())
 
 
+def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path):
+    async def main(served):
+        lockstep = Lockstep(served.service.llm.engine)
+        async with Client(served, stream=True):
+            await until(served, jobs(served, 1))
+            text = next(iter(served.service.jobs)).texts[0]
+            await until(served, lambda: any(s.source == "draft" for s in text.steps), lockstep.step)
+        await until(served, jobs(served, 0))
+        lockstep.open()
+        accepted = sum(step.source == "draft" for step in text.steps)
+        count = served.service.metrics.registry.get_sample_value
+        assert count("cutaway_speculation_accepted_tokens_total") == accepted
+
+    llm = LLM(tiny_path, threads=1, progress=False)
+    with serve(llm, speculate=f"draft:{tiny_path}") as served:
+        asyncio.run(main(served))
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_hangs_up_in_the_queue_was_never_there(held, stream):
     async def main():

@@ -51,12 +51,13 @@ class Generations:
         Raises what one of them failed with. May be cancelled, and called again.
         """
         news = await self._inboxes.read()
-        for index, event, made in news:
-            generation = self.each[index]
+        for which, event, made, speculation in news:
+            generation = self.each[which]
+            generation.speculation = speculation
             if isinstance(event, Step):
                 generation.steps.append(event)
             generation.arrived(event, made)
-        return [(index, event) for index, event, _ in news]
+        return [(one.which, one.event) for one in news]
 
     def close(self) -> None:
         """End what has not ended; nothing more is read."""

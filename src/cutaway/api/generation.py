@@ -42,6 +42,7 @@ class Generation:
     steps    those that were read
     started, ended  the events, once they came
     watch    when it was asked for, and when tokens came
+    speculation  draft tokens proposed and accepted, as far as is known before the end
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Generation:
         self.watch = Stopwatch(asked)
         self.steps: list[Step] = []
         self.prompt_scores: list[ReadRow] = []
+        self.speculation = Speculation()
         self.started: Started | None = None
         self.ended: Ended | None = None
         self._model = model
@@ -82,7 +84,7 @@ class Generation:
             case Started():
                 self.started = event
             case Ended():
-                self.ended = event
+self.ended, self.speculation = event, event.speculation
         if self._trace is not None:
             self._record_event(self._trace, event)
 
@@ -93,7 +95,7 @@ class Generation:
             fingerprint = self.steps[-1].fingerprint if self.steps else START
             ended = Ended(
                 self.id, FinishReason.ABORTED, None, self.usage(), fingerprint, self.held_text,
-                None, Speculation(),
+                None, self.speculation,
             )  # fmt: skip
             self.arrived(ended)
 
@@ -140,11 +142,6 @@ class Generation:
         """The sampling stages in force, in order."""
         constrained = self.request.constraint.is_set
         return chain_as_data(build_chain(self.request.sampling, constrained=constrained))
-
-    @property
-    def speculation(self) -> Speculation:
-        """Draft tokens proposed and accepted, known at the end."""
-        return self.ended.speculation if self.ended else Speculation()
 
     def usage(self) -> Usage:
         """Tokens in, and out as far as they were read."""

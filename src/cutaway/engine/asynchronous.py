@@ -16,13 +16,14 @@ from time import perf_counter
 from typing import ParamSpec, TypeVar
 
 from cutaway.engine.engine import Engine
-from cutaway.engine.events import Ended, Event
+from cutaway.engine.events import Ended, Event, Speculation
 from cutaway.engine.inbox import Inbox, Inboxes
 from cutaway.engine.sequence import Sequence
 from cutaway.errors import CutawayError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+News = tuple[Inbox, Event, Speculation]
 
 _FORKED = "the engine's thread is not in this process: load the model after the fork"
 
@@ -140,7 +141,7 @@ class AsyncEngine:
     # -- the thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Do what was asked, step, tell the readers; until closed and no sequence is left."""
+        """Do what was asked, step, deliver; until closed and no sequence is left."""
         engine = self.engine
         while not engine.is_idle or not self._closed or not self._commands.empty():
             for _ in range(self._commands.qsize() or engine.is_idle):
@@ -161,15 +162,15 @@ class AsyncEngine:
     def _deliver(self, events: list[Event]) -> None:
         """Hand every reader what is new, with one call for each event loop."""
         made = perf_counter()
-        new: dict[asyncio.AbstractEventLoop, list[tuple[Inbox, Event]]] = defaultdict(list)
+        new: dict[asyncio.AbstractEventLoop, list[News]] = defaultdict(list)
         for event in events:
             if inbox := self._inboxes.get(event.id):
-                new[inbox.loop].append((inbox, event))
+                new[inbox.loop].append((inbox, event, inbox.sequence.speculation))
             if isinstance(event, Ended):
                 self._inboxes.pop(event.id, None)
-        for loop, pairs in new.items():
+        for loop, news in new.items():
             try:
-                loop.call_soon_threadsafe(_receive, pairs, made)
+                loop.call_soon_threadsafe(_receive, news, made)
             except RuntimeError:  # the event loop is closed, and its tasks with it
                 self._abort([i for i in self._inboxes.values() if i.loop is loop])
 
@@ -203,9 +204,9 @@ def _call(future: Future[T], function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-def _receive(pairs: list[tuple[Inbox, Event]], made: float) -> None:
-    for inbox, event in pairs:
-        inbox.receive(event, made)
+def _receive(news: list[News], made: float) -> None:
+    for inbox, event, speculation in news:
+        inbox.receive(event, made, speculation)
 
 
 def _nothing() -> None:

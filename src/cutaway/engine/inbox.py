@@ -11,16 +11,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import finalize
 
-from cutaway.engine.events import Ended, Event
+from cutaway.engine.events import Ended, Event, Speculation
 from cutaway.engine.sequence import Sequence
 
 
 class Arrival(NamedTuple):
-    """An event of one of several sequences, and when it was made: seconds of ``perf_counter``."""
+    """An event of one of several sequences.
+
+    made         when, in seconds of ``perf_counter``
+    speculation  draft tokens of the sequence until then
+    """
 
     which: int
     event: Event
     made: float
+    speculation: Speculation
 
 
 @dataclass(eq=False, slots=True)
@@ -34,15 +39,15 @@ class Inbox:
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event
     sequence: Sequence
-    events: deque[tuple[Event, float]] = field(default_factory=deque)
+    events: deque[tuple[Event, float, Speculation]] = field(default_factory=deque)
     ended: bool = False
     error: Exception | None = None
 
-    def receive(self, event: Event, made: float) -> None:
+    def receive(self, event: Event, made: float, speculation: Speculation) -> None:
         """An event came."""
         if self.ended:
             return
-        self.events.append((event, made))
+        self.events.append((event, made, speculation))
         if isinstance(event, Ended):
             self.ended, self.error = True, event.error
         self.news.set()
