@@ -162,7 +162,7 @@ def test_what_ends_in_the_last_turn_is_told(llm):
     results = llm.generate_each(
         ["ab", "b", ("a", {"max_tokens": 2})], **OPTIONS | {"max_tokens": 1}
     )
-    results.tell = results.stop
+    results.on_step = results.stop
     assert [i for i, _ in results] == [0, 1]
     assert idle(llm)
 
@@ -187,7 +187,7 @@ def test_other_calls_may_come_between(llm):
 
 def test_tokens_so_far(llm):
     results, seen = llm.generate_each(["ab", "b"], **OPTIONS), []
-    results.tell = lambda: seen.append(results.tokens)
+    results.on_step = lambda: seen.append(results.tokens)
     assert len(list(results)) == 2
     assert seen == [2, 4, 6, 8, 10, 12]
 

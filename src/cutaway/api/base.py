@@ -46,7 +46,7 @@ class ModelUser:
 
     @property
     def name(self) -> str:
-        """Of the model, as traces and answers tell it."""
+        """Of the model, as traces and answers report it."""
         return self.model.name
 
     @property

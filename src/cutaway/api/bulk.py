@@ -24,7 +24,7 @@ class Results(Iterator[tuple[int, Result]]):
     """(index of the request, its result) in the order in which they end.
 
     Closing it (or leaving its ``with`` block, or dropping it) early aborts what runs.
-    tell: called after every step
+    on_step: called after every step
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Results(Iterator[tuple[int, Result]]):
         self._ended: deque[tuple[int, Result]] = deque()
         self._tokens = 0  # of those that ended
         self.stop_asked = False
-        self.tell: Callable[[], object] = lambda: None
+        self.on_step: Callable[[], object] = lambda: None
 
     @property
     def tokens(self) -> int:
@@ -53,7 +53,7 @@ class Results(Iterator[tuple[int, Result]]):
             while not self._ended and not self.stop_asked and self._fill():
                 self._runner.turn()
                 self._collect()
-                self.tell()
+                self.on_step()
         except BaseException:
             self.close()
             raise
@@ -63,7 +63,7 @@ class Results(Iterator[tuple[int, Result]]):
         raise StopIteration
 
     def stop(self) -> None:
-        """Ask for the end: the next turn is not begun, and what ended in this one is told still.
+        """Ask for the end: the next step is not begun; what ended in this one is still yielded.
 
         Safe in a signal handler.
         """

@@ -84,7 +84,7 @@ class Generation:
             case Started():
                 self.started = event
             case Ended():
-self.ended, self.speculation = event, event.speculation
+                self.ended, self.speculation = event, event.speculation
         if self._trace is not None:
             self._record_event(self._trace, event)
 

@@ -47,7 +47,7 @@ class Options:
     logprobs         with each token, the N likeliest before and after the chain
     prompt_logprobs  the N likeliest at each position of the prompt
     candidates       a trace keeps the N likeliest of each step
-    track            token ids that each step of a trace tells, however unlikely
+    track            token ids that each step of a trace reports, however unlikely
     ledger           what each stage of the chain removed
     n                samples of the same prompt; the i-th has a seed derived from (seed, i)
     special          parse special tokens such as <|im_start|> in the prompt's text

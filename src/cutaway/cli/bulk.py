@@ -76,7 +76,7 @@ def _bar(results: "Results", lines: Lines, *, show: bool) -> Bar:
 
     bar = Bar("generating", lines.count, show=show, figures=figures)
     bar.update(lines.done)
-    results.tell = lambda: bar.update(lines.done)
+    results.on_step = lambda: bar.update(lines.done)
     return bar
 
 

@@ -177,7 +177,7 @@ class Scheduler:
         return scheduled
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
-        """Share the rows that are nearly free among those with forced or guessed tokens ahead."""
+        """Share the rows that are nearly free among those with forced or draft tokens ahead."""
         drafting = [s for s in scheduled if _looks_ahead(s.sequence)]
         if not drafting:
             return

@@ -118,7 +118,7 @@ class Parts:
 class LoadedModel:
     """A model in memory, ready to run: what one ``LLM`` or one ``AsyncLLM`` is made of.
 
-    name       of the model, as traces and answers tell it
+    name       of the model, as traces and answers report it
     config, graph, tokenizer, template  what its file says; template is None where it has none
     backend    computes its logits
     context    tokens that a sequence can have, prompt included

@@ -33,7 +33,7 @@ _EARLY = ("aborted", "error")  # ends that no step makes
 MOST_TEXTS = 128
 """Samples of all prompts of one request."""
 MOST_BESIDE = 1 << 20
-"""Tokens that one request tells, watches or biases beside its own; each takes 500 bytes."""
+"""Tokens that one request reports, tracks or biases beside its own; each takes 500 bytes."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ BEGIN_ORIGIN = "cutaway.begin_token_origin"
 SPACE_PREFIX, RSTRIP_TOKEN_IDS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
 
 # Control tokens that end a turn in the models that have them, whether or not the
-# file's metadata says so (the list that llama.cpp keeps, without its guesses).
+# file's metadata says so (the list that llama.cpp keeps, without its heuristics).
 END_OF_TURN = frozenset(
     {
         *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"),

@@ -217,7 +217,7 @@ class _Watched:
             await self._app(scope, receive, send)
 
     async def _live(self, scope: Message, receive: Receive, send: Send) -> None:
-        async def tell(message: Message) -> None:
+        async def send_on(message: Message) -> None:
             self._sent = message["type"]
             if self._sent.endswith(".failed"):
                 reason = message.get("message") or "it gave no reason"
@@ -225,7 +225,7 @@ class _Watched:
             await send({"type": self._sent})
 
         try:
-            await self._app(scope, receive, tell)
+            await self._app(scope, receive, send_on)
         except BaseException as error:
             self.error = None if isinstance(error, asyncio.CancelledError) else error
             if not self._sent.endswith(".failed"):  # or uvicorn would write the traceback, too

@@ -68,9 +68,9 @@ class Entries:
         own: float | None = step.logprob
         top: tuple[tuple[int, float], ...] = ()
         if step.observed:
-            told, before = step.observed.logprobs(self._top), self._when == "before"
-            top = told.model if before else told.chain
-            own = told.chosen_model if before else told.chosen_chain
+            both, before = step.observed.logprobs(self._top), self._when == "before"
+            top = both.model if before else both.chain
+            own = both.chosen_model if before else both.chosen_chain
         return Entry(step.token_id, REMOVED if own is None else own, top, self._decoded)
 
 

@@ -117,7 +117,7 @@ def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
 
 
 class StreamOptions(Body):
-    """What a stream tells beside the text."""
+    """What a stream includes beside the text."""
 
     include_usage: bool = Field(False, description="the usage, in a last event of its own")
     unsupported: ClassVar[Unsupported] = {
@@ -171,7 +171,7 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
     )
     stream: bool | None = Field(None, description="server-sent events, a token at a time")
     user: str | None = Field(None, description="is written into the log")
-    trace: bool = Field(False, description="ours: tell every step's record (docs/trace.md)")
+    trace: bool = Field(False, description="ours: include every step's record (docs/trace.md)")
     candidates: int | None = Field(None, description="ours: likeliest tokens that a trace keeps")
     track: list[int] | None = Field(
         None, fail_fast=True, description="ours: token ids that a trace reports in every step"
@@ -250,7 +250,7 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
     for name in given:
         if not _TOKEN_ID.fullmatch(name):
             raise ApiError(
-                400, f"logit_bias: {name!r:.40} is no token id; /tokenize tells them",
+                400, f"logit_bias: {name!r:.40} is no token id; /tokenize returns them",
                 param="logit_bias",
             )  # fmt: skip
     return {int(name): bias for name, bias in given.items()}

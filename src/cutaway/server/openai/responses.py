@@ -59,7 +59,7 @@ class ResponsesRequest(TextFields):
         None, ge=1, description="new tokens; left out: all there is room for"
     )
     include: list[Literal["message.output_text.logprobs"]] | None = Field(
-        None, description="tell how likely each token was"
+        None, description="include each token's log-probability"
     )
     top_logprobs: int | None = Field(
         None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
