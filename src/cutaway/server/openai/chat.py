@@ -10,6 +10,7 @@ from cutaway.server.openai.choices import Choices
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
+from cutaway.server.openai.schemas import ChatDelta, ChatLogprobs, ChatMessage
 from cutaway.server.service import Job, Service
 
 _NO_TOOLS = "tools cannot be called here; leave it out"
@@ -120,18 +121,19 @@ class ChatChoices(Choices):
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
         """What is added to the message."""
-        return {"delta": {"content": text} if text else {}, "logprobs": self._logprobs(entries)}
+        delta: ChatDelta = {"content": text} if text else {}
+        return {"delta": delta, "logprobs": self._logprobs(entries)}
 
     def message(self, text: str, entries: list[Entry]) -> dict[str, Any]:
         """The message."""
-        said = {"role": "assistant", "content": text, "refusal": None}
+        said: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
         return {"message": said, "logprobs": self._logprobs(entries)}
 
     def first(self) -> dict[str, Any]:
         """Who speaks."""
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
-    def _logprobs(self, entries: list[Entry]) -> dict[str, Any] | None:
+    def _logprobs(self, entries: list[Entry]) -> ChatLogprobs | None:
         if self.top is None:
             return None
         return {"content": chat_form(self.tokenizer, entries), "refusal": None}

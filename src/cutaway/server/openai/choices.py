@@ -14,6 +14,7 @@ from cutaway.server.events import Events, event
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.logprobs import Entries, Entry
 from cutaway.server.openai.request_models import SampledFields
+from cutaway.server.openai.schemas import InForce, Usage
 from cutaway.server.service import Job, Service
 
 Delta = tuple[str, list[Entry]]
@@ -69,11 +70,7 @@ class Choices(Events):
             return step.text, []
         return step.text, self._entries[index].after(step, ended)
 
-    def reason(self, ended: Ended) -> str:
-        """OpenAI's word for how a text ended."""
-        return answers.finish_reason(ended.reason)
-
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> Usage:
         """Tokens in and out."""
         return answers.usage(self.job.texts, self.samples)
 
@@ -144,14 +141,14 @@ class Choices(Events):
             for i in range(len(self.job.texts))
         ]
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> InForce:
         return answers.settings(self.job.texts, self._body)
 
     def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
         ours = answers.ending(self.job, index)
         if self._body.trace:
             ours["trace"] = answers.trace(self.job, index)
-        ending: dict[str, Any] = {"finish_reason": self.reason(ended), "cutaway": ours}
+        ending: dict[str, Any] = {"finish_reason": answers.finish_reason(ended), "cutaway": ours}
         if self._body.return_token_ids:
             ids = self.job.texts[index].prompt_token_ids
             ending["prompt_token_ids"] = list(ids)

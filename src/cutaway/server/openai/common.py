@@ -3,14 +3,16 @@
 Knows OpenAI's words for these and our own object beside them. Refuses to know the endpoints.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from cutaway.api.generation import Generation
+from cutaway.engine import Ended
 from cutaway.server.openai.request_models import TextFields
+from cutaway.server.openai.schemas import Ending, InForce, OwnReason, Reason, Record, Source, Usage
 from cutaway.server.service import Job
 
-_REASONS = {
+_REASONS: Mapping[OwnReason, Reason] = {
     "end_token": "stop",
     "stop_string": "stop",
     "stop_token": "stop",
@@ -21,12 +23,17 @@ _REASONS = {
 }
 
 
-def finish_reason(reason: object) -> str:
-    """OpenAI's word for one of ours."""
-    return _REASONS[str(reason)]
+def finish_reason(ended: Ended) -> Reason:
+    """OpenAI's word for how a text ended."""
+    return _REASONS[_own_reason(ended)]
 
 
-def usage(texts: Sequence[Generation], samples: int) -> dict[str, Any]:
+def _own_reason(ended: Ended) -> OwnReason:
+    """Our word: no text that is answered was aborted, or failed."""
+    return cast(OwnReason, str(ended.reason))
+
+
+def usage(texts: Sequence[Generation], samples: int) -> Usage:
     """Of all texts; each prompt counts once, with what was found of it for its first sample."""
     each = [text.usage() for text in texts]
     firsts = each[::samples]
@@ -46,7 +53,7 @@ def usage(texts: Sequence[Generation], samples: int) -> dict[str, Any]:
     }
 
 
-def settings(texts: Sequence[Generation], body: TextFields) -> dict[str, Any]:
+def settings(texts: Sequence[Generation], body: TextFields) -> InForce:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
     first = texts[0]
     params = first.options.in_force(first.seed)
@@ -61,21 +68,21 @@ def settings(texts: Sequence[Generation], body: TextFields) -> dict[str, Any]:
     }
 
 
-def _source(source: str, by_client: bool) -> str:
+def _source(source: str, by_client: bool) -> Source:
     """Where a setting came from, as a client sees it."""
     if source == "given" and not by_client:  # the endpoint has chosen what was left open
         return "default"
-    return "server" if source == "common" else source
+    return cast(Source, "server" if source == "common" else source)
 
 
-def ending(job: Job, index: int) -> dict[str, Any]:
+def ending(job: Job, index: int) -> Ending:
     """How a text ended, in our own words."""
     text = job.texts[index]
     ended, usage = text.ended, text.usage()
     assert ended is not None
     timing = text.watch.timing(0.0, usage.prompt_tokens, usage.completion_tokens)
     return {
-        "finish_reason": str(ended.reason),
+        "finish_reason": _own_reason(ended),
         "matched": ended.matched,
         "fingerprint": f"{ended.fingerprint:016x}",
         "notes": list(job.texts[index].notes),
@@ -87,6 +94,6 @@ def ending(job: Job, index: int) -> dict[str, Any]:
     }
 
 
-def trace(job: Job, index: int) -> list[dict[str, Any]]:
+def trace(job: Job, index: int) -> list[Record]:
     """The records of a trace that came since the last time."""
     return job.traces[index].take()

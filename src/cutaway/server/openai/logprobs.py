@@ -7,11 +7,12 @@ carry their true bytes, also where these are part of a character.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from cutaway.engine import Ended, FinishReason, Step
 from cutaway.sampling import ReadRow
 from cutaway.server.openai.request_models import When
+from cutaway.server.openai.schemas import ChatToken, CompletionLogprobs, LikelyToken
 from cutaway.text import TextStream, Tokenizer
 from cutaway.text.openai_token import REMOVED, openai_token
 
@@ -98,20 +99,23 @@ def _place(text: str, after: int, piece: str) -> tuple[int, int]:
     return (after, after) if found < 0 else (found, found + len(piece))
 
 
-def chat_form(tokenizer: Tokenizer, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def chat_form(tokenizer: Tokenizer, entries: Iterable[Entry]) -> list[ChatToken]:
     """The ``content`` of a chat completion's logprobs."""
     return [
-        _chat_token(tokenizer, e.token_id, e.logprob)
-        | {"top_logprobs": [_chat_token(tokenizer, i, p) for i, p in e.top]}
+        {
+            **_chat_token(tokenizer, e.token_id, e.logprob),
+            "top_logprobs": [_chat_token(tokenizer, i, p) for i, p in e.top],
+        }
         for e in entries
     ]
 
 
-def _chat_token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
-    return openai_token(tokenizer.token_bytes(token_id), tokenizer.token_name(token_id), logprob)
+def _chat_token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> LikelyToken:
+    data, name = tokenizer.token_bytes(token_id), tokenizer.token_name(token_id)
+    return cast(LikelyToken, openai_token(data, name, logprob))
 
 
-def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> dict[str, Any]:
+def completion_form(tokenizer: Tokenizer, entries: list[Entry]) -> CompletionLogprobs:
     """The ``logprobs`` of a completion; of tokens that read alike the likelier stands."""
     return {
         "tokens": [_name(tokenizer, e.token_id) for e in entries],

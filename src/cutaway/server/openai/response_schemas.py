@@ -17,6 +17,7 @@ from cutaway.server.openai.schemas import (
 
 __all__ = ["Response", "ResponseEvent"]
 
+MessageStatus = Literal["in_progress", "completed", "incomplete"]
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
@@ -35,7 +36,7 @@ class OutputMessage(TypedDict):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
-    status: Literal["in_progress", "completed", "incomplete"]
+    status: MessageStatus
     content: list[OutputText]
 
 

@@ -20,7 +20,15 @@ from cutaway.server.openai import common as answers
 from cutaway.server.openai.chat import TOOLS
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.request_models import TextFields, Unsupported
+from cutaway.server.openai.response_schemas import (
+    MessageStatus,
+    OutputMessage,
+    OutputText,
+    ResponseSettings,
+    ResponseUsage,
+)
 from cutaway.server.openai.responses_input import Items
+from cutaway.server.openai.schemas import ChatToken, InForce
 from cutaway.server.service import Job, Service
 
 _NOT_STORED = "nothing is stored here; send the whole conversation as input"
@@ -151,9 +159,9 @@ class ResponsesAnswer(Events):
         """The answer, once the text has ended."""
         steps, ended = self._text.steps, self._text.ended
         assert ended is not None  # the whole answer is written when the text has ended
-        stopped = answers.finish_reason(ended.reason) == "stop"
-        status = "completed" if stopped else "incomplete"
-        ours = {**self._settings, **answers.ending(self._job, 0)}
+        stopped = answers.finish_reason(ended) == "stop"
+        status: MessageStatus = "completed" if stopped else "incomplete"
+        ours: ResponseSettings = {**self._settings, **answers.ending(self._job, 0)}
         fields: dict[str, Any] = {"output": [self._message(status)], "usage": self._usage()}
         if stopped:
             fields["completed_at"] = int(time())
@@ -173,7 +181,7 @@ class ResponsesAnswer(Events):
         response = self._response("in_progress", cutaway=self._settings)
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
-        item = self._message("in_progress") | {"content": []}
+        item: OutputMessage = {**self._message("in_progress"), "content": []}
         yield self._event("response.output_item.added", output_index=0, item=item)
         yield self._event("response.content_part.added", **self._place, part=self._part())
 
@@ -246,12 +254,14 @@ class ResponsesAnswer(Events):
             **fields,
         }
 
-    def _message(self, status: str) -> dict[str, Any]:
+    def _message(self, status: MessageStatus) -> OutputMessage:
         """The message, as far as it was read."""
-        head = {"id": self._message_id, "type": "message", "role": "assistant", "status": status}
-        return {**head, "content": [self._part(self._text.steps)]}
+        return {
+            "id": self._message_id, "type": "message", "role": "assistant", "status": status,
+            "content": [self._part(self._text.steps)],
+        }  # fmt: skip
 
-    def _part(self, steps: Sequence[Step] = ()) -> dict[str, Any]:
+    def _part(self, steps: Sequence[Step] = ()) -> OutputText:
         """The message's part, with the text of these steps."""
         shown, entries = self._new_entries(), list[Entry]()
         if self._body.include:
@@ -264,14 +274,14 @@ class ResponsesAnswer(Events):
     def _new_entries(self) -> Entries:
         return Entries(self._tokenizer, self._body.top_logprobs or 0, "before")
 
-    def _logprobs(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    def _logprobs(self, entries: Iterable[Entry]) -> list[ChatToken]:
         """As chat completions have them; a token that adds no text has no bytes."""
         tokens = chat_form(self._tokenizer, entries)
         for one in [token for entry in tokens for token in (entry, *entry["top_logprobs"])]:
             one["bytes"] = one["bytes"] or []
         return tokens
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> ResponseUsage:
         """Tokens in and out; whatever was not found in the cache is written into it."""
         used = self._text.usage()
         read, cached, written = used.prompt_tokens, used.cached_tokens, used.completion_tokens
@@ -284,5 +294,5 @@ class ResponsesAnswer(Events):
         }
 
     @cached_property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> InForce:
         return answers.settings(self._job.texts, self._body)

@@ -3,6 +3,7 @@
 A field that OpenAI does not have is described as "ours".
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
@@ -11,6 +12,10 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 # -- common -----------------------------------------------------------------------
 
 Reason = Literal["stop", "length"]
+OwnReason = Literal[
+    "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint", "scored",
+]  # fmt: skip
+Source = Literal["given", "default", "server", "chosen"]
 Record = Annotated[dict[str, Any], Field(description="a record of a trace, as docs/trace.md says")]
 Choice = Annotated[
     int, Field(description="the samples of the first prompt, then those of the second, …")
@@ -47,11 +52,11 @@ class InForce(TypedDict):
 
     params: Annotated[dict[str, Any], Field(description="settings by name")]
     params_source: Annotated[
-        dict[str, Literal["given", "default", "server", "chosen"]],
+        dict[str, Source],
         Field(description="where each came from; chosen: a seed drawn by the server"),
     ]
     chain: Annotated[
-        list[dict[str, Any]],
+        list[Mapping[str, Any]],
         Field(description="the stages between logits and token, in order, each with its rule"),
     ]
     seeds: Annotated[list[int], Field(description="of each choice")]
@@ -68,10 +73,7 @@ class TextTiming(TypedDict):
 class Ending(TypedDict):
     """Ours: how one choice ended."""
 
-    finish_reason: Literal[
-        "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint",
-        "scored",
-    ]  # fmt: skip
+    finish_reason: OwnReason
     matched: Annotated[
         str | int | None, Field(description="the stop string, or the token, that ended it")
     ]
