@@ -16,13 +16,6 @@ from cutaway.cli import chat, console
 from support.random_llama import write_tiny_llama
 
 CUTAWAY = f"{quote(sys.executable)} -m cutaway"
-TEMPLATE = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-    return write_tiny_llama(path, metadata={"tokenizer.chat_template": TEMPLATE}, context=128)
 
 
 def shell(line):

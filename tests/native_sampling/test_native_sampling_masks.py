@@ -9,14 +9,9 @@ from cutaway.errors import CutawayError
 from cutaway.sampling import CompiledChain, History, Observe, RowDraw, SamplingParams, build_chain
 from cutaway.sampling import sample as sample_rows
 from cutaway.sampling.native import TWIN
-from support.native_rows import ROWS, SETTINGS, TIERS, by_twin, made, needs_native, same
+from support.native_rows import ROWS, SETTINGS, TIERS, by_twin, extreme_rows, made, same
 
-pytestmark = [
-    needs_native,
-    pytest.mark.filterwarnings("ignore:overflow"),
-    pytest.mark.filterwarnings("ignore:invalid value"),
-    pytest.mark.filterwarnings("ignore:divide by zero"),
-]
+pytestmark = extreme_rows
 
 
 def mask_of(allowed, vocab):

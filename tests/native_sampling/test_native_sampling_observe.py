@@ -14,19 +14,14 @@ from support.native_rows import (
     TIERS,
     by_twin,
     draws,
+    extreme_rows,
     made,
     natively,
-    needs_native,
     row_draw,
     same,
 )
 
-pytestmark = [
-    needs_native,
-    pytest.mark.filterwarnings("ignore:overflow"),
-    pytest.mark.filterwarnings("ignore:invalid value"),
-    pytest.mark.filterwarnings("ignore:divide by zero"),
-]
+pytestmark = extreme_rows
 
 TOPS = st.sampled_from([0, 1, 2, 5, 20, 300, 1000])
 

@@ -7,14 +7,9 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError
 from cutaway.sampling import read_rows, sample
-from support.native_rows import _native, by_twin, draws, made, needs_native, row_draw, same
+from support.native_rows import _native, by_twin, draws, extreme_rows, made, row_draw, same
 
-pytestmark = [
-    needs_native,
-    pytest.mark.filterwarnings("ignore:overflow"),
-    pytest.mark.filterwarnings("ignore:invalid value"),
-    pytest.mark.filterwarnings("ignore:divide by zero"),
-]
+pytestmark = extreme_rows
 POOLS = [_native.Pool(threads) for threads in (1, 2, 3, 5)] if _native else []
 
 

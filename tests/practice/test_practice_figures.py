@@ -180,32 +180,24 @@ def test_no_figure_is_a_negative_zero():
 
 @pytest.mark.parametrize("seed", [0, 2, 35])
 def test_the_thousand_are_judged_by_what_chance_does(seed):
+    """Bars and answers are right within two standard errors of what theory says."""
     [exercise] = exercises(replace(SAMPLE, seed=seed), ["thousand"])
-    assert exercise.answer.values == pytest.approx([1000 * shares(SAMPLE)[0]])
-    spread = 2 * (1000 * 0.446 * 0.554) ** 0.5
-    drawn = cells(exercise.arithmetic[0], "drawn")
-    assert sum(map(int, drawn.values())) == 1000
     expected = [1000 * shares(SAMPLE)[row] for row in range(6)]
-    inside = sum(
-        abs(int(count) - n) <= 2 * (n * (1 - n / 1000)) ** 0.5
-        for count, n in zip(drawn.values(), expected, strict=True)
+    spread = [2 * (n * (1 - n / 1000)) ** 0.5 for n in expected]
+    table, said = exercise.arithmetic[:2]
+    drawn = [int(count) for count in cells(table, "drawn").values()]
+    assert sum(drawn) == 1000
+    assert table.bars == tuple(count / 1000 for count in drawn)
+    assert np.array(table.spans) * 1000 == pytest.approx(
+        np.array([(n - s, n + s) for n, s in zip(expected, spread, strict=True)])
     )
-    assert exercise.arithmetic[1].endswith(f"Here it keeps {inside} of 6.")
-    for count, right in [(446, 1), (446 + spread - 1, 1), (446 - spread + 1, 1), (500, 0)]:
-        assert exercise.answer.judge(f"{count:.0f}").right == bool(right)
+    rows = zip(drawn, expected, spread, strict=True)
+    assert said.endswith(f"Here it keeps {sum(abs(c - n) <= s for c, n, s in rows)} of 6.")
+    assert exercise.answer.values == pytest.approx(expected[:1])
+    for count in (446, 446 + spread[0] - 1, 446 - spread[0] + 1):
+        assert exercise.answer.judge(f"{count:.0f}").right
+    assert not exercise.answer.judge("500").right
     assert exercise.answer.judge("45%").right
-
-
-def test_the_bars_of_a_thousand_end_within_two_standard_errors_of_theory():
-    [exercise] = exercises(SAMPLE, ["thousand"])
-    beside = exercise.arithmetic[0]
-    drawn = cells(beside, "drawn")
-    assert beside.bars == tuple(int(count) / 1000 for count in drawn.values())
-    for row, (low, high) in enumerate(beside.spans):
-        p = shares(SAMPLE)[row]
-        error = (p * (1 - p) / 1000) ** 0.5
-        assert (low, high) == pytest.approx((p - 2 * error, p + 2 * error))
-    assert len(beside.spans) == 6
 
 
 def test_topics_are_asked_in_the_order_of_the_lesson():

@@ -27,6 +27,13 @@ except ImportError:
     _native = None  # type: ignore[assignment]
 
 needs_native = pytest.mark.skipif(_native is None, reason="cutaway._native was not built")
+extreme_rows = [
+    needs_native,
+    pytest.mark.filterwarnings("ignore:overflow"),
+    pytest.mark.filterwarnings("ignore:invalid value"),
+    pytest.mark.filterwarnings("ignore:divide by zero"),
+]
+"""Marks of tests whose rows NumPy warns about."""
 TIERS = _native.tiers().split(",") if _native else []
 
 # -- rows ------------------------------------------------------------------------------------
