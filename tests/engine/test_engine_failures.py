@@ -4,6 +4,7 @@ import pytest
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
+from support.engine_definition import write_by_definition
 from support.engine_mock import (
     Request,
     end_of,
@@ -12,7 +13,6 @@ from support.engine_mock import (
     run_to_end,
     scripted,
     steps_of,
-    write_by_definition,
     written,
 )
 

@@ -12,6 +12,7 @@ from cutaway.sampling import History, Observe, SamplingParams, build_chain
 from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import states
 from cutaway.sampling.observe import observe
+from support.engine_definition import write_by_definition
 from support.engine_mock import (
     END,
     GREEDY,
@@ -22,7 +23,6 @@ from support.engine_mock import (
     noise,
     run_to_end,
     steps_of,
-    write_by_definition,
     written,
 )
 

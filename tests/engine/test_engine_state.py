@@ -14,14 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cutaway.engine import FinishReason, Score, Scored
 from cutaway.engine import Request as EngineRequest
 from cutaway.sampling.logprobs import read_row
-from support.engine_mock import (
-    check,
-    make_engine,
-    narrow,
-    run_to_end,
-    write_by_definition,
-    written,
-)
+from support.engine_definition import write_by_definition
+from support.engine_mock import check, make_engine, narrow, run_to_end, written
 from support.engine_requests import CONTEXT, PROMPTS, REQUESTS, often_wrong
 
 

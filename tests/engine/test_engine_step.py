@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import Observe, SamplingParams, logprob
+from support.engine_definition import write_by_definition
 from support.engine_mock import (
     GREEDY,
     Request,
@@ -15,7 +16,6 @@ from support.engine_mock import (
     noise,
     run_to_end,
     steps_of,
-    write_by_definition,
     written,
 )
 

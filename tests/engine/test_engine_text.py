@@ -4,15 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
-from support.engine_mock import (
-    Request,
-    first_stop,
-    make_engine,
-    run_to_end,
-    scripted,
-    steps_of,
-    write,
-)
+from support.engine_definition import first_stop
+from support.engine_mock import Request, make_engine, run_to_end, scripted, steps_of, write
 
 ANY_TEXT = st.text(min_size=1, max_size=12)
 STOPS = st.lists(st.text("abé€", min_size=1, max_size=3), max_size=3).map(tuple)

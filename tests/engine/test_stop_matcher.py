@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway.engine import StopMatcher
-from support.engine_mock import first_stop
+from support.engine_definition import first_stop
 
 WORDS = st.text("ab", min_size=1, max_size=5)
 CHARACTERS = st.text("aéè€", min_size=1, max_size=3)  # é and è share their first byte

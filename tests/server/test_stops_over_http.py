@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from support.engine_mock import first_stop
+from support.engine_definition import first_stop
 from support.served import serve
 
 ASKED = {

@@ -1,4 +1,4 @@
-"""A model that can be worked out by hand, and the definitions that the engine is held against.
+"""An engine whose model can be worked out by hand, and what sequences wrote on it.
 
 The logits at a row are a pure function of the tokens from 0 to that row. The mock knows
 those tokens only from what it stored in KV blocks, so that wrong tables, forgotten rows
@@ -34,10 +34,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.engine import Request as EngineRequest
-from cutaway.engine.fingerprint import START, chain_hash, row_hash
-from cutaway.sampling import History, Observe, SamplingParams, build_chain
-from cutaway.sampling.candidates import Context
-from cutaway.sampling.chain import choose, states
+from cutaway.sampling import Observe, SamplingParams
 
 END = 256
 VOCAB = 257
@@ -295,59 +292,3 @@ def write(model: Model, prompt, params=GREEDY, *, context: int = 64, **stops) ->
     """One text from a fresh engine."""
     request = Request(tuple(prompt), params, StopParams(**stops))
     return request.run_on(make_engine(model, context=context))
-
-
-# -- the definitions ---------------------------------------------------------------------------
-
-
-def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:
-    """The text before the stop that is completed first (the longest of those), and that stop."""
-    for end in range(1, len(data) + 1):
-        completed = [stop for stop in stops if data[:end].endswith(stop.encode())]
-        if completed:
-            longest = max(completed, key=lambda stop: len(stop.encode()))
-            return data[: end - len(longest.encode())], longest
-    return data, None
-
-
-def write_by_definition(request: Request, model: Model, *, context: int) -> Written:
-    """The whole loop without engine, batch, blocks and automata."""
-    tokens, fingerprints, data = list(request.prompt), [START], b""
-    stops = tuple(request.stops.stop)
-    while True:
-        token = _draw_by_definition(request, model, tokens, fingerprints)
-        tokens.append(token)
-        output = tokens[len(request.prompt) :]
-        ends = _ends(request.stops, token)
-        data += b"" if ends else token_bytes(token)
-        before, stop = first_stop(data, stops)
-        reason, matched = _reason(request.stops, token, stop, len(output), len(tokens) == context)
-        if reason is not None:
-            text = before.decode("utf-8", "replace")
-            return Written(tuple(output), text, tuple(fingerprints[1:]), reason, matched)
-
-
-def _draw_by_definition(request: Request, model: Model, tokens, fingerprints) -> int:
-    logits, start = model(tuple(tokens)), len(request.prompt)
-    fingerprints.append(chain_hash(fingerprints[-1], row_hash(logits)))
-    if len(tokens) - start < len(request.run.forced):
-        return request.run.forced[len(tokens) - start]
-    params, context = request.params, Context(History(tokens[:start], tokens[start:]))
-    survivors = states(build_chain(params), logits, context)[-1]
-    return choose(survivors, params, params.seed or 0, len(tokens))
-
-
-def _ends(stops: StopParams, token: int) -> bool:
-    return token in stops.stop_token_ids or (token == END and not stops.ignore_eos)
-
-
-def _reason(stops: StopParams, token: int, stop: str | None, count: int, full: bool):
-    if stop is not None:
-        return FinishReason.STOP_STRING, stop
-    if token in stops.stop_token_ids:
-        return FinishReason.STOP_TOKEN, token
-    if _ends(stops, token):
-        return FinishReason.END_TOKEN, token
-    if count == stops.max_tokens:
-        return FinishReason.MAX_TOKENS, None
-    return (FinishReason.CONTEXT_FULL if full else None), None
