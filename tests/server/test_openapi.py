@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -11,7 +10,6 @@ import schemathesis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from schemathesis.engine import events, from_schema
 
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
@@ -19,16 +17,11 @@ from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.openai.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
+from support.documented import ask_for_everything
 from support.served import serve
 
 KEY = "sesame"
 REFS = "#/components/schemas/"
-
-LEFT_OUT = {
-    # The shapes do not say what the rooms check: ranges, token ids of this vocabulary, prompts
-    # that leave no room for an answer.
-    "positive_data_acceptance": {"enabled": False},
-}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +65,8 @@ def strict(document):
 
 @pytest.mark.parametrize("examples", [8, pytest.param(1500, marks=pytest.mark.slow)])
 def test_every_answer_is_as_documented(served, document, strict, examples):
-    answers = list(_ask(served, document, examples))
+    asked_for = ask_for_everything(document, served.url, KEY, examples)
+    answers = [(_shapes(operation), answer) for operation, answer in asked_for]
     for shapes, answer in answers:
         _check(strict, shapes, answer)
     asked = {json.dumps(shapes) for shapes, _ in answers}
@@ -80,59 +74,6 @@ def test_every_answer_is_as_documented(served, document, strict, examples):
     streamed = [a for _, a in answers if "text/event-stream" in a.headers["content-type"][0]]
     assert streamed
     _assert_well(served)
-
-
-def _ask(served, document, examples) -> Iterator:
-    """The shapes and the answer, of all that were good; AssertionError where a check failed."""
-    schema = schemathesis.openapi.from_dict(document, config=_config(served, examples))
-    schema.hook.apply_to(method="POST")(map_case)
-    for event in from_schema(schema).execute():
-        assert not isinstance(event, events.NonFatalError | events.FatalError), event
-        if isinstance(event, events.ScenarioFinished):
-            yield from _answers(event.recorder)
-
-
-def _config(served, examples):
-    phases = {"stateful": {"enabled": False}}  # nothing is made here that is asked for later
-    return schemathesis.Config.from_dict(
-        {
-            "base-url": served.url,
-            "auth": {"openapi": {"key": {"bearer": KEY}}},
-            "cache": {"enabled": False},
-            "checks": {"enabled": True, **LEFT_OUT},
-            "generation": {"max-examples": examples, "deterministic": True, "database": "none"},
-            "output": {"truncation": {"max-recorded-payload-size": 1 << 28}},
-            "max-stream-events": 1 << 20,
-            "phases": phases,
-        }
-    )
-
-
-def map_case(_, case):
-    """Leave out what has no sense without another field, or nearly all would be refused."""
-    body = case.body
-    if case.meta.generation.mode.is_positive and isinstance(body, dict):
-        pairs = {"candidates": "trace", "track": "trace", "stream_options": "stream"}
-        pairs["top_logprobs"] = "logprobs"
-        for name, other in pairs.items():
-            if not body.get(other):
-                body.pop(name, None)
-    return case
-
-
-def _answers(recorder) -> Iterator:
-    for id, checks in recorder.checks.items():
-        for check in checks:
-            failure = check.failure_info
-            assert failure is None, (
-                f"{recorder.label}: {check.name}: {failure.failure.title}: "
-                f"{failure.failure.message}\n{failure.code_sample}\n"
-                f"{recorder.interactions[id].response.content!r:.1000}"
-            )
-    for id, exchange in recorder.interactions.items():
-        assert exchange.response is not None, recorder.cases[id].value
-        if exchange.response.status_code == 200:
-            yield _shapes(recorder.cases[id].value.operation.definition.raw), exchange.response
 
 
 def _operations(document):
