@@ -10,6 +10,7 @@ import numpy as np
 from cutaway.weights import FORMATS, dequantize
 
 WORDS = [f"<0x{b:02X}>" for b in range(256)] + ["▁", "a", "b", "ab", "▁a"]
+VOCAB = 3 + len(WORDS)
 
 
 def write_tiny_llama(
@@ -24,7 +25,6 @@ def write_tiny_llama(
     metadata: keys to set, whatever they were (None removes one); rows: those of the embedding
     format: of every matrix; formats: of the matrices with these last names ("ffn_down", "output")
     """
-    rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(context)
     writer.add_embedding_length(hidden)
@@ -36,46 +36,62 @@ def write_tiny_llama(
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
     writer.add_layer_norm_rms_eps(1e-5)
-    tokens = ["<unk>", "<s>", "</s>", *WORDS]
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * 3 + [0.0] * 256 + [-1.0, -2.0, -3.0, -4.0, -5.0])
-    writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * 5])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    shapes = {"token_embd": (rows or len(tokens), hidden), "output_norm": (hidden,)}
-    if not tied:
-        shapes["output"] = (len(tokens), hidden)
-    for i in range(layers):
-        shapes |= {
-            f"blk.{i}.attn_norm": (hidden,), f"blk.{i}.ffn_norm": (hidden,),
-            f"blk.{i}.attn_q": (heads * head_dim, hidden),
-            f"blk.{i}.attn_k": (kv_heads * head_dim, hidden),
-            f"blk.{i}.attn_v": (kv_heads * head_dim, hidden),
-            f"blk.{i}.attn_output": (hidden, heads * head_dim),
-            f"blk.{i}.ffn_gate": (feed_forward, hidden), f"blk.{i}.ffn_up": (feed_forward, hidden),
-            f"blk.{i}.ffn_down": (hidden, feed_forward),
-        }  # fmt: skip
+    _add_tokens(writer)
+    output = {} if tied else {"output": (VOCAB, hidden)}
+    shapes = {"token_embd": (rows or VOCAB, hidden), "output_norm": (hidden,), **output}
+    layer = _layer(hidden, heads * head_dim, kv_heads * head_dim, feed_forward)
+    shapes |= {f"blk.{i}.{name}": layer[name] for i in range(layers) for name in layer}
     if extra_tensor:
         shapes[extra_tensor] = (hidden,)
-    for name, shape in shapes.items():
-        if name != skip_tensor:
-            kind = (formats or {}).get(name.split(".")[-1], format) if len(shape) == 2 else "F32"
-            scale = 1.0 if len(shape) == 1 else 3.0 / np.sqrt(shape[-1])
-            raw = random_matrix(rng, kind, shape, scale)
-            kind_id = gguf.GGMLQuantizationType[kind] if raw.dtype == np.uint8 else None
-            writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind_id)
+    shapes.pop(skip_tensor or "", None)
+    _add_tensors(writer, np.random.default_rng(seed), shapes, format, formats or {})
     if rope_factors:
         writer.add_tensor("rope_freqs.weight", np.array(rope_factors, np.float32))
-    for key, value in (metadata or {}).items():
-        writer.kv_data[0].pop(key, None)
-        if value is not None:
-            writer.kv_data[0][key] = _stored(value)
+    _set(writer, metadata or {})
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_tokens(writer: gguf.GGUFWriter) -> None:
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *WORDS])
+    writer.add_token_scores([0.0] * 3 + [0.0] * 256 + [-1.0, -2.0, -3.0, -4.0, -5.0])
+    writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * 5])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def _layer(hidden: int, queries: int, keys: int, feed_forward: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of a layer's tensors, in the order in which they are drawn."""
+    return {
+        "attn_norm": (hidden,), "ffn_norm": (hidden,),
+        "attn_q": (queries, hidden), "attn_k": (keys, hidden), "attn_v": (keys, hidden),
+        "attn_output": (hidden, queries),
+        "ffn_gate": (feed_forward, hidden), "ffn_up": (feed_forward, hidden),
+        "ffn_down": (hidden, feed_forward),
+    }  # fmt: skip
+
+
+def _add_tensors(
+    writer: gguf.GGUFWriter, rng: np.random.Generator, shapes: Mapping[str, tuple[int, ...]],
+    format: str, formats: Mapping[str, str],
+) -> None:  # fmt: skip
+    for name, shape in shapes.items():
+        kind = formats.get(name.split(".")[-1], format) if len(shape) == 2 else "F32"
+        scale = 1.0 if len(shape) == 1 else 3.0 / np.sqrt(shape[-1])
+        raw = random_matrix(rng, kind, shape, scale)
+        kind_id = gguf.GGMLQuantizationType[kind] if raw.dtype == np.uint8 else None
+        writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind_id)
+
+
+def _set(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
+    for key, value in metadata.items():
+        writer.kv_data[0].pop(key, None)
+        if value is not None:
+            writer.kv_data[0][key] = _stored(value)
 
 
 def random_matrix(
