@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from dataclasses import asdict
 from time import perf_counter
 
 import pytest
@@ -141,7 +140,7 @@ def test_a_text_that_is_left_counts_its_draft_tokens(path, tmp_path):
     done = asyncio.run(main())
     accepted = sum(step.source == "draft" for step in done.steps)
     assert 0 < accepted == done.speculation.accepted <= done.speculation.proposed
-    assert Trace.read(tmp_path / "left.jsonl").end.speculation == asdict(done.speculation)
+    assert Trace.read(tmp_path / "left.jsonl").end.speculation == done.speculation._asdict()
 
 
 def test_waited_tells_the_queue_from_the_rest(path):

@@ -3,8 +3,6 @@
 Knows argparse and close spellings. Refuses to know which commands there are.
 """
 
-import gc
-import os
 import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
@@ -63,17 +61,7 @@ def run_command(
     """Parse a command's arguments and run it; its exit code."""
     parser = Parser(prog, f"{help[0].upper()}{help[1:]}.")
     add_arguments(parser)
-    args = parser.parse(argv)
-    _tune_startup(args)
-    return run(args)
-
-
-def _tune_startup(args: Namespace) -> None:
-    """Settings for a process of our own that must start fast; a library leaves them alone."""
-    gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
-    if getattr(args, "backend", None) != "reference":
-        # NumPy's BLAS has nothing to do, and its threads spin beside ours while they wait for it.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return run(parser.parse(argv))
 
 
 def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:
