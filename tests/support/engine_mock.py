@@ -34,6 +34,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.engine import Request as EngineRequest
+from cutaway.grammar import Compiler
 from cutaway.sampling import Observe, SamplingParams
 
 END = 256
@@ -48,6 +49,25 @@ Model = Callable[[tuple[int, ...]], np.ndarray]
 def token_bytes(token_id: int) -> bytes:
     """A byte per token; the end token has bytes too, so that a text that shows them is caught."""
     return b"<end>" if token_id == END else bytes([token_id])
+
+
+class Words:
+    """The tokens of the mock models, as a compiler of grammars reads them."""
+
+    vocab_size, end_ids = VOCAB, (END,)
+    bos_id: int | None = None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"" if token_id == END else bytes([token_id])
+
+    def token_name(self, token_id: int) -> str:
+        return f"<{token_id}>"
+
+    def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
+        return [*text.encode()]
+
+
+GRAMMARS = Compiler(Words())
 
 
 # -- models: tokens 0 … t -> logits (VOCAB,) ---------------------------------------------------
@@ -169,7 +189,7 @@ def make_engine(
     backend.most_rows = rows
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
     made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
-    engine = Engine(backend, limits, pieces, made)
+    engine = Engine(backend, limits, pieces, GRAMMARS, made)
     if draft:
         engine.speculator.draft = DraftModel(MockBackend(kv_blocks, draft, block), context, 0.1)
     return engine

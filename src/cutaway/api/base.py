@@ -109,6 +109,8 @@ class ModelUser:
         prompt = check_prompt(prompt)
         text = prompt if isinstance(prompt, str) else None
         ids = self.read_prompt(prompt, options)
+        if (grammar := options.constraint.source) is not None:
+            self.model.grammars.compile(grammar)  # here, and not where the engine steps
         notes = self.tokenizer.notes(ids, text if options.special else None)
         return Asked(options.request(ids, tuple(self.tokenizer.end_ids)), text, notes)
 
@@ -170,7 +172,7 @@ def limits_of(model: LoadedModel) -> Limits:
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
     """An engine on the model's backend, which no other may step meanwhile."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
-    return Engine(model.backend, limits_of(model), token_bytes, policy)
+    return Engine(model.backend, limits_of(model), token_bytes, model.grammars, policy)
 
 
 def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool) -> None:

@@ -6,7 +6,7 @@ What they mean: ``SamplingParams``, ``StopParams``, ``ConstraintParams``, ``RunP
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from cutaway.sampling import Processor
 
@@ -47,6 +47,11 @@ class RequestOptions(SamplingOptions, total=False):
     allowed_token_ids: Sequence[int] | None
     bad_words: Sequence[str]
     min_tokens: int
+    json_schema: Any
+    regex: str | None
+    grammar: str | PathLike[str] | None
+    choice: Sequence[str]
+    json_compact: bool
     kv_cache: bool
     priority: int
     speculate: str

@@ -7,6 +7,7 @@ is written down once, where it is used.
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
@@ -60,6 +61,14 @@ _IGNORE_EOS = "do not stop at the model's end token"
 _MIN_TOKENS = "do not stop before N tokens, except where the context is full; default 0"
 _ALLOWED = "draw no other tokens than these; repeat for more"
 _BAD_WORDS = "never write this string, however it is cut into tokens; repeat for more"
+_JSON_SCHEMA = (
+    "write JSON that the schema in this file describes; the schema itself may stand here, too, "
+    "and true stands for any JSON"
+)
+_COMPACT = "with --json-schema: no white space between the parts of the JSON"
+_REGEX = "write a text that this regular expression matches from its first to its last character"
+_GRAMMAR = "write a text of the grammar in this file, in Lark's notation or in llama.cpp's (GBNF)"
+_CHOICE = "write this text or another that is given so; repeat for more"
 _NO_CACHE = "recompute the whole sequence at every step: same tokens, quadratic cost"
 _SPECULATE = (
     "speculative decoding: ngram drafts from the text itself, draft:MODEL with a small model that "
@@ -142,6 +151,11 @@ def add_request_arguments(parser: ArgumentParser) -> None:
         "--allowed-token-ids", type=ids, action="extend", metavar="ID,ID", help=_ALLOWED
     )
     group.add_argument("--bad-words", action="append", metavar="STR", help=_BAD_WORDS)
+    group.add_argument("--json-schema", type=_schema, metavar="FILE", help=_JSON_SCHEMA)
+    group.add_argument("--json-compact", action="store_true", help=_COMPACT)
+    group.add_argument("--regex", metavar="R", help=_REGEX)
+    group.add_argument("--grammar", type=Path, metavar="FILE", help=_GRAMMAR)
+    group.add_argument("--choice", action="append", metavar="TEXT", help=_CHOICE)
 
 
 def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:
@@ -221,6 +235,11 @@ def read_text(text: str) -> str:
         return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error
+
+
+def _schema(text: str) -> str | Path:
+    """JSON as it is, and anything else as a path."""
+    return text if text.lstrip().startswith("{") or text.strip() == "true" else Path(text)
 
 
 def _price(text: str) -> tuple[float, float]:

@@ -4,6 +4,7 @@ Knows tokens' bytes and bits of a mask. Refuses to know logits and the chain, wh
 one stage.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -12,11 +13,15 @@ import numpy as np
 
 from cutaway.checks import check_ids, check_int, shown
 from cutaway.engine.vocabulary import Mask, Vocabulary, WordAutomaton
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
+from cutaway.grammar import KINDS, Grammar, Matcher, source
 
 
 class Constraint(Protocol):
-    """The seam between the loop and what forbids tokens. One object per sequence, with state."""
+    """The seam between the loop and what forbids tokens. One object per sequence, with state.
+
+    Any method raises CutawayError where it cannot go on, which ends its own sequence.
+    """
 
     def mask(self) -> Mask | None:
         """Which tokens may come next; None: all."""
@@ -31,7 +36,7 @@ class Constraint(Protocol):
         ...
 
     def forced(self) -> Sequence[int]:
-        """Tokens that must come next, and are not drawn; asked for after each ``accept``."""
+        """Tokens that come next whatever is drawn: draft tokens that the masks leave alone."""
         ...
 
     @property
@@ -52,8 +57,11 @@ def masks_along(
     for token_id in token_ids:
         if not (forced or allows(masks[-1], token_id)):
             break
-        ahead.accept(token_id)
-        masks.append(ahead.mask())
+        try:
+            ahead.accept(token_id)
+            masks.append(ahead.mask())
+        except CutawayError:  # which the sequence meets itself, should it come that far
+            break
     return masks
 
 
@@ -75,15 +83,38 @@ class ConstraintParams:
     bad_words          strings that must not appear in the output, however cut into tokens
     min_tokens         no end token and no stop token before this many new tokens, and a stop
                        string that is completed before is text
+    json_schema        the text is JSON that this schema describes: a dict, true for any JSON, JSON
+                       text, a path, or a class with ``model_json_schema()``; kept as JSON text
+    regex              the text matches this regular expression
+    grammar            the text is one of a grammar in Lark's notation or in GBNF
+    choice             the text is one of these
+    json_compact       JSON without white space between its parts
 
-    Raises InputError naming the field.
+    At most one of json_schema, regex, grammar and choice. Raises InputError naming the field.
     """
 
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
     min_tokens: int = 0
+    json_schema: Any = None
+    regex: str | None = None
+    grammar: str | None = None
+    choice: tuple[str, ...] = ()
+    json_compact: bool = False
 
     def __post_init__(self) -> None:
+        self._check_words()
+        given = [name for name in KINDS if getattr(self, name) not in (None, ())]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} exclude each other: give one")
+        for name in given:
+            object.__setattr__(self, name, getattr(source, name)(getattr(self, name)))
+        if not isinstance(self.json_compact, bool):
+            raise InputError(f"json_compact must be true or false, not {shown(self.json_compact)}")
+        if self.json_compact and self.json_schema is None:
+            raise InputError("json_compact says how JSON is written: give json_schema, too")
+
+    def _check_words(self) -> None:
         if self.allowed_token_ids is not None:
             ids = tuple(sorted({*check_ids("allowed_token_ids", self.allowed_token_ids)}))
             if not ids:
@@ -102,9 +133,19 @@ class ConstraintParams:
         object.__setattr__(self, "min_tokens", check_int("min_tokens", self.min_tokens, 0))
 
     @property
+    def source(self) -> Grammar | None:
+        """The grammar of the text, where it has one."""
+        for name in KINDS:
+            if (text := getattr(self, name)) not in (None, ()):
+                text = text if isinstance(text, str) else json.dumps(text)
+                return Grammar(name, text, self.json_compact)
+        return None
+
+    @property
     def is_set(self) -> bool:
         """Whether any token is forbidden at any step."""
-        return self.allowed_token_ids is not None or bool(self.bad_words or self.min_tokens)
+        words = bool(self.bad_words or self.min_tokens)
+        return self.allowed_token_ids is not None or words or self.source is not None
 
     def make(self, vocabulary: "Vocabulary", ending: frozenset[int]) -> "Constraint | None":
         """What it means for one sequence, which ``ending`` tokens end; None where all may come."""
@@ -117,6 +158,8 @@ class ConstraintParams:
             made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
         if self.bad_words:
             made.append(BadWords(vocabulary.words(self.bad_words)))
+        if (grammar := self.source) is not None:
+            made.append(GrammarConstraint(vocabulary.grammars.matcher(grammar), ending))
         return made[0] if len(made) == 1 else AllOf(made)
 
 
@@ -184,6 +227,38 @@ class BadWords(_Free):
     def fork(self) -> Self:
         """In the same state."""
         return type(self)(self._words, self._state)
+
+
+class GrammarConstraint:
+    """No token after which the text cannot become one of a grammar.
+
+    ending: the tokens that end the sequence, of which the grammar knows the model's own
+    """
+
+    def __init__(self, matcher: Matcher, ending: frozenset[int]) -> None:
+        self._matcher, self._ending = matcher, ending
+
+    def mask(self) -> Mask | None:
+        """As the grammar says."""
+        return self._matcher.mask()
+
+    def accept(self, token_id: int) -> None:
+        """It is text now; nothing follows a token that ends the sequence."""
+        if token_id not in self._ending:
+            self._matcher.accept(token_id)
+
+    def fork(self) -> Self:
+        """As far as this one has come."""
+        return type(self)(self._matcher.fork(), self._ending)
+
+    def forced(self) -> Sequence[int]:
+        """What any text of the grammar goes on with here."""
+        return self._matcher.forced()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the text is whole and nothing may follow."""
+        return self._matcher.is_over
 
 
 class AllOf:

@@ -138,7 +138,8 @@ class Autoregressive:
             if isinstance(outcome, Exception):
                 sequence.error = outcome
                 break
-            events.append(sequence.append(outcome, draft, computed.phases))
+            drafted_by = scheduled.drafted_by if outcome.token_id == draft else ""
+            events.append(sequence.append(outcome, drafted_by, computed.phases))
             if sequence.finish_reason or outcome.token_id != draft:
                 break
             sequence.num_computed_tokens += 1  # the draft token was right, and is computed

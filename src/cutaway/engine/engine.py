@@ -24,6 +24,7 @@ from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.vocabulary import Vocabulary
 from cutaway.errors import InputError, QueueFullError
+from cutaway.grammar import Compiler
 from cutaway.sampling import derive_seed
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
@@ -41,10 +42,11 @@ class Engine:
         backend: Backend,
         limits: Limits,
         token_bytes: Callable[[int], bytes],
+        grammars: Compiler,
         policy: Policy | None = None,
     ) -> None:
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
-        self.vocabulary = Vocabulary(limits, token_bytes)
+        self.vocabulary = Vocabulary(limits, token_bytes, grammars)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens)
         self.speculator = Speculator()
         self.scheduler = Scheduler(self.blocks, policy or Policy(), self.speculator)
@@ -114,7 +116,7 @@ class Engine:
         if sequence.error:
             self.fail(sequence, sequence.error)
             return
-        if scheduled.speculated:
+        if scheduled.drafted_by == "draft":
             steps = sum(isinstance(event, Step) for event in events)
             self.speculator.learn(sequence, len(scheduled.draft_token_ids), max(steps - 1, 0))
         self.scheduler.publish(sequence)
@@ -195,6 +197,8 @@ class Engine:
             ("allowed_token_ids", request.constraint.allowed_token_ids or ()),
         ):
             self.limits.check_ids(name, ids)
+        if request.constraint.source and request.stopping.ignore_eos:
+            raise InputError("ignore_eos: a text of a grammar ends where the grammar ends it")
         if request.run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
         self._check_blocks(longest)

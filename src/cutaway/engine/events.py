@@ -93,7 +93,8 @@ class Step(NamedTuple):
     position        of the token in the sequence, prompt included
     token_id        the token
     sampled_id      what the sampler drew, which differs where the token was forced
-    source          "sampled", "greedy", "forced", or "draft" where a draft had proposed it
+    source          "sampled", "greedy", "forced", "grammar" where a grammar left no other, or
+                    "draft" where a draft had proposed it
     text            what a reader may see now; it lags while a stop string or a character is
                     not yet complete, and may belong to earlier tokens
     released_bytes  how many bytes of the text are certain now, and were not before this token

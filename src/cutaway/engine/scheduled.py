@@ -25,7 +25,8 @@ class Scheduled:
     start            position of the first row
     first_logit_row  the row from which on logits are wanted, to the last
     limits           of each row, the last position that it may see; None: its own
-    speculated       whether the draft tokens are guesses, not forced
+    drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
+                     leaves no other) or "forced" by the request
     masks            for the token after the last pending one and after each draft token, which
                      tokens may come; empty where anything may
     """
@@ -36,14 +37,14 @@ class Scheduled:
     first_logit_row: int
     limits: list[int] | None = None
     draft_token_ids: list[int] = field(default_factory=list)
-    speculated: bool = False
+    drafted_by: str = ""
     masks: "list[Mask | None]" = field(default_factory=list)
 
-    def set_drafts(self, token_ids: list[int], *, speculated: bool) -> None:
+    def set_drafts(self, token_ids: list[int], drafted_by: str) -> None:
         """Check these with the pending tokens, as far as the sequence's constraint allows them."""
-        self.masks = self.sequence.masks(token_ids, forced=not speculated)
+        self.masks = self.sequence.masks(token_ids, forced=drafted_by == "forced")
         self.draft_token_ids = token_ids[: len(self.masks) - 1]
-        self.speculated = speculated
+        self.drafted_by = drafted_by
 
     @property
     def num_rows(self) -> int:

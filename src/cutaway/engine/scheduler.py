@@ -186,7 +186,9 @@ class Scheduler:
         for one in drafting if room > 0 else []:
             sequence, fits = one.sequence, self._room_to_draft(one.sequence, room)
             if sequence.forced:
-                one.set_drafts(sequence.next_forced(fits), speculated=False)
+                one.set_drafts(sequence.next_forced(fits), "forced")
+            elif sequence.expected:
+                one.set_drafts(sequence.expected[:fits], "grammar")
             else:
                 wishes.append((one, fits))
         if not wishes:
@@ -195,7 +197,7 @@ class Scheduler:
         proposed = self._speculator.propose([(s.sequence, fits) for s, fits in wishes])
         self.draft_s = perf_counter() - started
         for (one, _), drafts in zip(wishes, proposed, strict=True):
-            one.set_drafts(drafts, speculated=True)
+            one.set_drafts(drafts, "draft")
 
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
         """The next part of every sequence of which many rows are to be computed."""
@@ -261,4 +263,4 @@ def _watermark(running: int) -> int:
 
 
 def _looks_ahead(sequence: Sequence) -> bool:
-    return bool(sequence.forced) or sequence.request.run.speculate != "off"
+    return bool(sequence.forced or sequence.expected) or sequence.request.run.speculate != "off"

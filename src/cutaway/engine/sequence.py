@@ -5,7 +5,7 @@ Refuses to know the scheduler and the backend.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -27,6 +27,7 @@ from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
 from cutaway.engine.vocabulary import Mask, Vocabulary
+from cutaway.errors import CutawayError
 from cutaway.sampling import (
     CompiledChain,
     History,
@@ -51,6 +52,7 @@ class Sequence:
     logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
                        that is preempted and computed again emits each row once
     forced             token ids that come next, and are not drawn
+    expected           token ids that the constraint leaves alone, drawn as draft tokens are
     """
 
     id: int
@@ -81,6 +83,7 @@ class Sequence:
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
         self.constraint = request.constraint.make(self.vocabulary, self._ending)
+        self.expected: list[int] = []
         stages = build_chain(request.sampling, constrained=self.constraint is not None)
         self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
         self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
@@ -129,7 +132,11 @@ class Sequence:
         """For the next token and after each draft token, which may come; see ``masks_along``."""
         if self.constraint is None:
             return [None] * (len(drafts) + 1)
-        return masks_along(self.constraint, drafts, forced=forced)
+        try:
+            return masks_along(self.constraint, drafts, forced=forced)
+        except CutawayError as error:  # nothing that this step draws is kept
+            self.error = error
+            return [None]
 
     def take_scores(self) -> None:
         """What another sample of the same prompt has of the prompt's scores."""
@@ -138,21 +145,19 @@ class Sequence:
 
     # -- what comes ------------------------------------------------------------------------------
 
-    def append(self, sampled: Sampled, draft: int | None, phases: Phases) -> Step:
+    def append(self, sampled: Sampled, drafted_by: str, phases: Phases) -> Step:
         """Append one token, and decide whether the sequence ends.
 
-        draft: the draft token that was checked at its position
+        drafted_by: see ``Scheduled``; "" where it was not the draft token at its position
         """
         token_id, position = sampled.token_id, len(self)
-        source = self._source(is_draft=token_id == draft)
+        source = self._source(drafted_by)
         self.fingerprint = chain_hash(self.fingerprint, sampled.logits_hash)
         self.output_token_ids.append(token_id)
         if self.forced:
             self.forced.popleft()
         released = self._release(token_id)
-        if self.constraint:
-            self.constraint.accept(token_id)
-            self.force(self.constraint.forced())
+        self._constrain(token_id)
         self._check_end(token_id)
         text = self._stream.push(released)
         if self.finish_reason:
@@ -165,15 +170,20 @@ class Sequence:
             phases, sampled.logits_hash, self.fingerprint,
         )  # fmt: skip
 
-    def force(self, token_ids: Iterable[int]) -> None:
-        """These come next, after those that are forced already."""
-        self.forced += token_ids
+    def _constrain(self, token_id: int) -> None:
+        if self.constraint is None:
+            return
+        try:
+            self.constraint.accept(token_id)
+            self.expected = [] if self.forced else [*self.constraint.forced()]
+        except CutawayError as error:
+            self.error, self.expected = error, []
 
-    def _source(self, *, is_draft: bool) -> str:
+    def _source(self, drafted_by: str) -> str:
         if self.forced:
             return "forced"
-        if is_draft:
-            return "draft"
+        if drafted_by:
+            return drafted_by
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
 
     def _release(self, token_id: int) -> bytes:

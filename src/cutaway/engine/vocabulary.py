@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.engine.limits import Limits
+from cutaway.grammar import Compiler
 
 Mask = NDArray[np.uint32]
 """(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
@@ -33,6 +34,7 @@ class Vocabulary:
 
     limits: Limits
     token_bytes: Callable[[int], bytes]
+    grammars: Compiler
     _automata: dict[tuple[str, ...], "WordAutomaton"] = field(default_factory=dict)
 
     def mask_of(self, token_ids: Iterable[int]) -> Mask:

@@ -16,6 +16,7 @@ from cutaway import backends, hub, model
 from cutaway.backends import Backend
 from cutaway.checks import check_choice, check_int
 from cutaway.errors import FormatError, InputError
+from cutaway.grammar import Compiler
 from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
@@ -177,6 +178,11 @@ class LoadedModel:
 
         identity = identify(self._path, self._stat)
         return identity if self._quantize is None else identity.quantised(self._quantize)
+
+    @cached_property
+    def grammars(self) -> Compiler:
+        """Its compiler of grammars, which makes its tables when the first one comes."""
+        return Compiler(self.tokenizer)
 
     def claim(self, owner: str) -> None:
         """Become the model of one owner; InputError where it has another.

@@ -13,7 +13,7 @@ from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.trace import check
 from cutaway.trace.record import Head, Json, without
 
-SOURCES = ("sampled", "greedy", "forced", "draft")
+SOURCES = ("sampled", "greedy", "forced", "grammar", "draft")
 
 _FIGURES = (
     "maximum", "log_sum_exp", "entropy", "rank", "logprob", "final_rank", "final_logprob",

@@ -38,6 +38,7 @@ _SAME = (
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words", "min_tokens",
+    "json_schema", "json_compact", "regex", "grammar", "choice",
 )  # fmt: skip
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
@@ -222,6 +223,15 @@ class SampledFields(TextFields):
     min_tokens: int | None = Field(
         None, description="ours: no end token, stop token or stop string before so many tokens"
     )
+    json_schema: dict[str, Any] | bool | None = Field(
+        None, description="ours: JSON that this schema describes; true: any JSON"
+    )
+    json_compact: bool | None = Field(
+        None, description="ours: no white space between the parts of the JSON"
+    )
+    regex: str | None = Field(None, description="ours: a text that this expression matches")
+    grammar: str | None = Field(None, description="ours: a text of this Lark or GBNF grammar")
+    choice: list[str] | None = Field(None, fail_fast=True, description="ours: one of these texts")
     logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
     stream_options: StreamOptions | None = None
     logprobs_when: When = Field(

@@ -1,0 +1,10 @@
+"""Which texts a request allows: JSON Schema, regular expressions, grammars, choices.
+
+Knows these languages, and which tokens may follow a text that is begun. Refuses to know logits,
+sequences and HTTP. The engine of it is llguidance, which is imported when the first grammar is.
+"""
+
+from cutaway.grammar.compiler import Compiler, Matcher, Words
+from cutaway.grammar.source import KINDS, Grammar
+
+__all__ = ["KINDS", "Compiler", "Grammar", "Matcher", "Words"]

@@ -1,0 +1,120 @@
+"""Grammars of the byte tokens of the mock model: what they allow, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.errors import CutawayError, InputError
+from cutaway.grammar import Compiler, Grammar
+from support.engine_mock import END, Words
+
+COMPILER = Compiler(Words())
+
+
+def allowed(mask: np.ndarray) -> set[int]:
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    return {*np.flatnonzero(bits).tolist()}
+
+
+def can_write(grammar: Grammar, text: bytes) -> bool:
+    """By the masks alone, token by token; the end must be allowed at the end."""
+    matcher = COMPILER.matcher(grammar)
+    for byte in text:
+        if byte not in allowed(matcher.mask()):
+            return False
+        matcher.accept(byte)
+    return END in allowed(matcher.mask()) if not matcher.is_over else True
+
+
+@given(st.text("ab1", max_size=6))
+def test_a_regular_expression_is_what_python_says_it_is(text):
+    expression = "a+(b|1)*a?"
+    assert can_write(Grammar("regex", expression), text.encode()) == bool(
+        re.fullmatch(expression, text)
+    )
+
+
+@given(st.sampled_from(["yes", "yesterday", "no", 'é"\\']), st.text("yesno", max_size=4))
+def test_a_choice_allows_its_texts_and_nothing_else(one, other):
+    choices = ["yes", "yesterday", "no", 'é"\\']
+    grammar = Grammar("choice", json.dumps(choices))
+    assert can_write(grammar, one.encode())
+    assert can_write(grammar, other.encode()) == (other in choices)
+
+
+@pytest.mark.parametrize("text", ['start: "a" | "b" start', 'root ::= "a" | "b" root'])
+def test_lark_and_gbnf(text):
+    assert can_write(Grammar("grammar", text), b"bba")
+    assert not can_write(Grammar("grammar", text), b"bb")
+
+
+def test_the_keys_of_an_object_have_the_order_of_the_schema():
+    schema = {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}},
+              "required": ["a", "b"], "additionalProperties": False}  # fmt: skip
+    grammar = Grammar("json_schema", json.dumps(schema))
+    assert can_write(grammar, b'{"b": null, "a": null}')
+    assert not can_write(grammar, b'{"a": null, "b": null}')
+
+
+@pytest.mark.parametrize(("space", "may"), [("", True), (" ", True), ("\n" + " " * 20, True),
+                                            ("  ", False), ("\n" + " " * 21, False)])  # fmt: skip
+def test_white_space_is_bounded(space, may):
+    grammar = Grammar("json_schema", '{"type":"array","items":{"type":"integer"}}')
+    assert can_write(grammar, f"[{space}1]".encode()) == may
+
+
+def test_compact_json_has_no_white_space():
+    grammar = Grammar("json_schema", '{"type":"array","items":{"type":"integer"}}', compact=True)
+    assert can_write(grammar, b"[1,2]")
+    assert not can_write(grammar, b"[1, 2]")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "said"),
+    [
+        (Grammar("json_schema", '{"not":{"type":"string"}}'), 'json_schema: .*"not"'),
+        (Grammar("json_schema", '{"type":"string","format":"odd"}'), "json_schema: .*odd"),
+        (Grammar("regex", "[a"), "regex: .*unclosed"),
+        (Grammar("grammar", 'start: "a" | other'), "grammar: .*other"),
+        (Grammar("grammar", 'root ::= "a" | other'), "grammar: .*other"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(grammar, said):
+    with pytest.raises(InputError, match=said) as raised:
+        COMPILER.compile(grammar)
+    assert "\n" not in str(raised.value)
+
+
+def test_lenient_cannot_be_asked_for_by_the_schema_itself():
+    schema = {"x-guidance": {"lenient": True}, "type": "array", "uniqueItems": True}
+    with pytest.raises(InputError, match="uniqueItems"):
+        COMPILER.compile(Grammar("json_schema", json.dumps(schema)))
+
+
+def test_a_token_that_is_not_allowed_is_an_error_and_not_an_end():
+    matcher = COMPILER.matcher(Grammar("regex", "abc"))
+    with pytest.raises(CutawayError, match="the grammar failed"):
+        matcher.accept(ord("x"))
+    assert not matcher.is_over
+
+
+@given(st.lists(st.sampled_from(b'[]1, "a'), max_size=12))
+def test_masks_are_a_function_of_the_text_alone(tokens):
+    """Forward with a mask at each token, without, and by a fork that went another way first."""
+    grammar = Grammar("json_schema", '{"type":"array","items":{"type":["integer","string"]}}')
+    forward, silent = COMPILER.matcher(grammar), COMPILER.matcher(grammar)
+    for token in tokens:
+        if token not in allowed(forward.mask()):
+            break
+        aside = forward.fork()
+        for other in allowed(aside.mask()) - {END}:
+            aside.accept(other)
+            break
+        forward.accept(token)
+        silent.accept(token)
+    assert np.array_equal(forward.mask(), silent.mask())
+    assert np.array_equal(forward.mask(), forward.fork().mask())
