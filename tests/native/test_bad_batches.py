@@ -64,7 +64,7 @@ def test_bad_numbers_are_refused_and_change_nothing(llm, change, sentence):
 @pytest.mark.parametrize("short", ["tokens", "positions", "sequences"])
 def test_arrays_of_different_lengths_are_refused(llm, short):
     good = batch()
-    fields = {name: getattr(good, name) for name in Batch.__slots__}
+    fields = {name: getattr(good, name) for name in Batch._fields}
     fields[short] = fields[short][:-1].copy()
     with pytest.raises(ValueError, match="differ in length"):
         llm.backend.run(Batch(**fields))
@@ -72,7 +72,7 @@ def test_arrays_of_different_lengths_are_refused(llm, short):
 
 def test_arrays_of_other_dimensions_are_refused(llm):
     good = batch()
-    fields = {name: getattr(good, name) for name in Batch.__slots__}
+    fields = {name: getattr(good, name) for name in Batch._fields}
     for wrong in ({"tokens": good.block_tables}, {"block_tables": good.tokens}):
         with pytest.raises(TypeError):
             llm.backend.run(Batch(**(fields | wrong)))

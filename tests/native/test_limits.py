@@ -1,7 +1,5 @@
 """Rows that see to a limit of their own: less than their position, or more (``Batch.limits``)."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -188,7 +186,7 @@ def test_limits_outside_the_block_table_are_refused(backend, limit):
     limits = good.positions.copy()
     limits[20] = limit
     with pytest.raises(ValueError, match="limit is outside"):
-        backend.run(replace(good, limits=limits))
+        backend.run(good._replace(limits=limits))
     assert differing_bits(backend.run(good), before) == 0
 
 
@@ -202,4 +200,4 @@ def test_a_limit_whose_block_is_missing_is_refused(backend):
 def test_limits_of_another_length_are_refused(backend):
     good = batch_of([(0, TEXT[:8], [0])])
     with pytest.raises(ValueError, match="differ in length"):
-        backend.run(replace(good, limits=good.positions[:-1].copy()))
+        backend.run(good._replace(limits=good.positions[:-1].copy()))
