@@ -47,6 +47,20 @@ def test_messages_use_the_chat_template(bulk, llm):
     assert found[0]["prompt_token_ids"] == llm.chat_prompt(messages)
 
 
+def test_a_line_may_have_a_grammar(bulk):
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    lines = [{"prompt": "a", "json_schema": schema, "json_compact": True},
+             {"prompt": "a", "regex": "x{7}"}, {"prompt": "a", "choice": ["yy"]},
+             {"prompt": "a", "grammar": 'root ::= "z" "z"'}, {"prompt": "a", "regex": "(a"},
+             {"prompt": "a", "json_schema": {"not": {}}}]  # fmt: skip
+    code, found, _ = bulk(lines, "--max-tokens", "40")
+    of = by_line(found)
+    assert code == 1 and json.loads(of[1]["text"]).keys() == {"a"} and " " not in of[1]["text"]
+    assert [of[i]["text"] for i in (2, 3, 4)] == ["xxxxxxx", "yy", "zz"]
+    assert of[5]["error"].startswith("regex: ") and of[6]["error"].startswith("json_schema: ")
+
+
 def test_bad_lines_say_why_and_the_others_go_on(bulk):
     lines = {
         b"nope": "this line is not JSON: expecting value at column 1",

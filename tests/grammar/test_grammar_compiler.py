@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Compiler, Grammar
+from cutaway.grammar.compiler import _Vocabulary
+from cutaway.text import Tokenizer
 from support.engine_mock import END, Words
+from support.text_vocabularies import sentencepiece
 
 COMPILER = Compiler(Words())
 
@@ -44,6 +47,15 @@ def test_a_choice_allows_its_texts_and_nothing_else(one, other):
     grammar = Grammar("choice", json.dumps(choices))
     assert can_write(grammar, one.encode())
     assert can_write(grammar, other.encode()) == (other in choices)
+
+
+@given(st.text("ab ▁é", min_size=1, max_size=9), st.booleans())
+def test_forced_text_is_spelled_as_it_is(text, prefix):
+    """Though a text may begin with a space for its tokenizer, which may read ▁ as one."""
+    pieces = [(piece, -1.0 * i) for i, piece in enumerate(["▁", "a", "▁a", "ab", "b"])]
+    fields = sentencepiece(pieces, add_space_prefix=prefix, add_bos_token=True)
+    vocabulary = _Vocabulary(Tokenizer.from_gguf(fields))
+    assert b"".join(vocabulary.tokens[i] for i in vocabulary(text)) == text.encode()
 
 
 @pytest.mark.parametrize("text", ['start: "a" | "b" start', 'root ::= "a" | "b" root'])

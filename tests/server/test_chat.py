@@ -173,7 +173,6 @@ CHAT = [
     ("messages", {"messages": [{"role": "user", "content": [PICTURE]}]}, openai.BadRequestError),
     ("tools", {"tools": [TOOL]}, openai.BadRequestError),
     ("tool_choice", {"tool_choice": "required"}, openai.BadRequestError),
-    ("response_format", {"response_format": {"type": "json_object"}}, openai.BadRequestError),
     ("top_logprobs", {"top_logprobs": 2}, openai.BadRequestError),
     ("top_logprobs", {"logprobs": True, "top_logprobs": 1001}, openai.BadRequestError),
     ("top_logprobs", {"logprobs": True, "top_logprobs": -1}, openai.BadRequestError),

@@ -30,7 +30,6 @@ REFUSED = [
     ("tool_choice", {"tool_choice": "required"}, "tools cannot be called"),
     ("max_tool_calls", {"max_tool_calls": 1}, "tools cannot be called"),
     ("reasoning", {"reasoning": {"effort": "high"}}, "cannot ask a model to think"),
-    ("text", {"text": {"format": {"type": "json_object"}}}, "text alone"),
     ("truncation", {"truncation": "auto"}, "nothing is cut here"),
     ("context_management", {"context_management": [{"type": "compaction"}]}, "nothing is cut"),
     ("background", {"background": True}, "whoever waits"),

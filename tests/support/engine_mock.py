@@ -63,7 +63,7 @@ class Words:
     def token_name(self, token_id: int) -> str:
         return f"<{token_id}>"
 
-    def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
+    def encode(self, text: str, *, goes_on: bool = False) -> list[int]:
         return [*text.encode()]
 
 

@@ -51,8 +51,8 @@ class Words(Protocol):
         """Its name, for those that are not text."""
         ...
 
-    def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
-        """Token ids of a text."""
+    def encode(self, text: str, *, goes_on: bool = False) -> list[int]:
+        """Token ids of a text; one that ``goes_on`` from another."""
         ...
 
 
@@ -62,13 +62,11 @@ class _Vocabulary:
     is_tokenizer_wrapper = True
 
     def __init__(self, words: Words) -> None:
-        self.tokens, self.special_token_ids = [], []
-        for i in range(words.vocab_size):
-            data = words.token_bytes(i)
-            if not data:
-                self.special_token_ids.append(i)
-            self.tokens.append(data or words.token_name(i).encode())
+        texts = [words.token_bytes(i) for i in range(words.vocab_size)]
+        self.tokens = [data or words.token_name(i).encode() for i, data in enumerate(texts)]
+        self.special_token_ids = [i for i, data in enumerate(texts) if not data]
         self._encode = words.encode
+        self._of_byte = {data: i for i, data in enumerate(texts) if len(data) == 1}
         self.eos_token_id = next(iter(words.end_ids), 0)
         self.bos_token_id = words.bos_id
 
@@ -76,7 +74,14 @@ class _Vocabulary:
         """Token ids as the model's own tokenizer cuts them, so that forced tokens are those."""
         if isinstance(text, bytes):
             text = text.decode()
-        return self._encode(text, add_bos=False)
+        ids = self._encode(text, goes_on=True)
+        data = text.encode()
+        if b"".join(map(self.tokens.__getitem__, ids)) == data:
+            return ids
+        if len(text) > 1:  # a tokenizer may read a character as another
+            half = len(text) // 2
+            return self(text[:half]) + self(text[half:])
+        return [self._of_byte.get(data[i : i + 1], 0) for i in range(len(data))]
 
 
 class Compiler:

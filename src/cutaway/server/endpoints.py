@@ -93,5 +93,5 @@ async def _answer(
 def _about(error: InputError, body: TextFields) -> InputError:
     """The error with the name that the field has in this request."""
     word = str(error).split(maxsplit=1)[0].rstrip(":")
-    name = {"prompt": body.PROMPT, **body.CALLED}.get(word, word)
+    name = body.called().get(word, word)
     return type(error)(str(error) if name == word else f"{name}: {error}")

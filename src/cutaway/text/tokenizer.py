@@ -110,19 +110,26 @@ class Tokenizer:
         return self._vocabulary.tokens == other._vocabulary.tokens
 
     def encode(
-        self, text: str, *, special: bool = False, add_bos: bool | None = None, mark: str = ""
+        self,
+        text: str,
+        *,
+        special: bool = False,
+        add_bos: bool | None = None,
+        mark: str = "",
+        goes_on: bool = False,
     ) -> list[int]:
         """Token ids of ``text``.
 
         special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
         add_bos: put BOS in front; None does what the model wants; never a second one
         mark:    the character that ``escape_special_tokens`` was given, which is taken out again
+        goes_on: other text stands before it, so that no space and no BOS is put in front
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
         """
         _check_text(text)
         parts = (self._all_specials if special else self._user_defined).split(text)
         ids: list[int] = []
-        fresh, eaten = self._pieces.space_prefix, False
+        fresh, eaten = self._pieces.space_prefix and not goes_on, False
         for part in self._unmarked(parts, mark) if mark else parts:
             if isinstance(part, int):
                 ids.append(part)
@@ -130,7 +137,8 @@ class Tokenizer:
                 ids += self._pieces.encode(self._begun(rest) if fresh else rest)
             fresh = self._begins_again and isinstance(part, int)
             eaten = part in self._rstrip_token_ids
-        return self._bos(ids, self.add_bos if add_bos is None else add_bos)
+        wanted = self.add_bos and not goes_on if add_bos is None else add_bos
+        return self._bos(ids, wanted)
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
         """Warnings about how a prompt begins, for its author; mostly none.

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices
+from cutaway.server.openai.formats import ChatFormat, constraint
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
@@ -81,11 +82,13 @@ class ChatRequest(SampledFields):
     top_logprobs: int | None = Field(
         None, description="and those of the likeliest tokens in its place, 0 to 1000"
     )
+    response_format: ChatFormat | None = Field(
+        None, description="text, any JSON object, or JSON that a schema describes"
+    )
     unsupported: ClassVar[Unsupported] = {
         **TOOLS,
         "functions": (([],), _NO_TOOLS),
         "function_call": (("none", "auto"), _NO_TOOLS),
-        "response_format": (({"type": "text"},), "only text is written here; leave it out"),
         "modalities": ((["text"],), ONLY_TEXT),
         "audio": ((), ONLY_TEXT),
         "prediction": ((), 'draft tokens come from "speculate"; leave it out'),
@@ -107,7 +110,12 @@ class ChatRequest(SampledFields):
             raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
         if self.logprobs:
             options["logprobs"] = self.top_logprobs or int(self.logprobs_when == "after")
-        return options
+        return options | constraint("response_format", self.response_format, options)
+
+    def called(self) -> Mapping[str, str]:
+        """The schema may be the format's."""
+        renamed = {"json_schema": "response_format"} if self.response_format else {}
+        return {**super().called(), **renamed}
 
 
 class ChatChoices(Choices):

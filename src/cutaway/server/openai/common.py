@@ -3,6 +3,7 @@
 Knows OpenAI's words for these and our own object beside them. Refuses to know the endpoints.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -58,6 +59,8 @@ def settings(texts: Sequence[Generation], body: TextFields) -> InForce:
     first = texts[0]
     params = first.options.in_force(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
+    if params["json_schema"] is not None:
+        params["json_schema"] = json.loads(params["json_schema"])
     names, given = [name for name in params if name in body.ASKED], body.options()
     sources = first.options.sources
     return {

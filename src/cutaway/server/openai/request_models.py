@@ -190,6 +190,10 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         """The prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}).get(self.PROMPT)
 
+    def called(self) -> Mapping[str, str]:
+        """The engine's word for a field -> the name that it has in this request."""
+        return {"prompt": self.PROMPT, **self.CALLED}
+
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
         if not self.trace and (self.candidates is not None or self.track is not None):

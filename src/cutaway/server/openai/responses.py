@@ -18,6 +18,7 @@ from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.chat import TOOLS
+from cutaway.server.openai.formats import TextSettings, answered, constraint
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.request_models import TextFields, Unsupported
 from cutaway.server.openai.response_schemas import (
@@ -43,7 +44,6 @@ _FIXED: Mapping[str, Any] = {
     "reasoning": None,
     "service_tier": "default",
     "store": False,
-    "text": {"format": {"type": "text"}},
     "tool_choice": "none",
     "tools": [],
     "truncation": "disabled",
@@ -66,6 +66,9 @@ class ResponsesRequest(TextFields):
     max_output_tokens: int | None = Field(
         None, ge=1, description="new tokens; left out: all there is room for"
     )
+    text: TextSettings | None = Field(
+        None, description="its format: text, any JSON object, or JSON that a schema describes"
+    )
     include: list[Literal["message.output_text.logprobs"]] | None = Field(
         None, description="include each token's log-probability"
     )
@@ -87,9 +90,6 @@ class ResponsesRequest(TextFields):
         "background": ((False,), "an answer is for whoever waits for it; leave it out"),
         "reasoning": (
             ({}, {"effort": "none"}), "this server cannot ask a model to think; leave it out",
-        ),
-        "text": (
-            ({}, {"format": {"type": "text"}}), "text alone can be had here; leave it out",
         ),
         "truncation": (("disabled",), "nothing is cut here; shorten the input yourself"),
         "context_management": (([],), "nothing is cut here; shorten the input yourself"),
@@ -126,7 +126,11 @@ class ResponsesRequest(TextFields):
                 400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
                 param="top_logprobs",
             )  # fmt: skip
-        return options
+        return options | constraint("text", self.text.format if self.text else None, options)
+
+    def called(self) -> Mapping[str, str]:
+        """A schema is the text's."""
+        return {**super().called(), "json_schema": "text"}
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation as templates know it."""
@@ -250,6 +254,7 @@ class ResponsesAnswer(Events):
             "user": body.user,
             "safety_identifier": body.safety_identifier,
             "prompt_cache_key": body.prompt_cache_key,
+            "text": answered(body.text),
             **_FIXED,
             **fields,
         }

@@ -1,0 +1,87 @@
+"""The forms in which clients ask for JSON: ``response_format`` of chats, ``text`` of responses.
+
+Knows OpenAI's shapes. Refuses to know what a schema means: ``grammar`` does.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from cutaway.grammar import KINDS
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.request_models import Body, Unsupported
+
+
+class PlainText(Body):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class AnyObject(Body):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class NamedSchema(Body):
+    """A JSON schema. The text is held to it, whatever ``strict`` says."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, serialize_by_alias=True)
+    name: str = Field(description="is not looked at", pattern="^[A-Za-z0-9_-]{1,64}$")
+    description: str | None = Field(None, description="is not looked at")
+    schema_: dict[str, Any] = Field(alias="schema", description="of the text, which is JSON")
+    strict: bool | None = Field(None, description="as if true: the text always has the schema")
+
+
+class ChatSchema(Body):
+    """JSON that a schema describes."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+class FlatSchema(NamedSchema):
+    """JSON that a schema describes."""
+
+    type: Literal["json_schema"]
+
+
+ChatFormat = Annotated[PlainText | AnyObject | ChatSchema, Field(discriminator="type")]
+FlatFormat = Annotated[PlainText | AnyObject | FlatSchema, Field(discriminator="type")]
+
+
+class TextSettings(Body):
+    """What the text of a response is to be."""
+
+    format: FlatFormat | None = Field(None, description="text, or JSON")
+    unsupported: ClassVar[Unsupported] = {
+        "verbosity": (("medium",), "this server cannot ask a model for that; leave it out"),
+    }
+
+
+def schema_of(asked: ChatFormat | FlatFormat | None) -> dict[str, Any] | None:
+    """The schema of the text, where it is to be JSON."""
+    if isinstance(asked, ChatSchema):
+        return asked.json_schema.schema_
+    if isinstance(asked, FlatSchema):
+        return asked.schema_
+    return {"type": "object"} if isinstance(asked, AnyObject) else None
+
+
+def constraint(
+    field: str, asked: ChatFormat | FlatFormat | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keyword that a format is, which must be alone among those ``given``."""
+    if (schema := schema_of(asked)) is None:
+        return {}
+    if both := [name for name in KINDS if name in given]:
+        raise ApiError(400, f"{field} and {both[0]} exclude each other: give one", param=field)
+    return {"json_schema": schema}
+
+
+def answered(text: TextSettings | None) -> dict[str, Any]:
+    """The settings of a response's text, as it tells them."""
+    asked = text.format if text and text.format else PlainText(type="text")
+    return {"format": asked.model_dump(exclude_none=True)}

@@ -1,0 +1,218 @@
+"""JSON asked for in OpenAI's forms and in ours, through OpenAI's own client."""
+
+import json
+import re
+
+import httpx
+import openai
+import pytest
+from pydantic import BaseModel
+
+from support.responses_client import client_of
+
+SAID = [{"role": "user", "content": "a"}]
+
+
+class Pair(BaseModel):
+    """No text of it is long."""
+
+    first: bool
+    second: bool | None
+
+
+class Person(BaseModel):
+    """Somebody."""
+
+    name: str
+    age: int
+    is_alive: bool
+
+
+SCHEMA = {
+    "type": "object", "properties": {"b": {"type": "boolean"}, "a": {"enum": [1, "x"]}},
+    "required": ["b", "a"], "additionalProperties": False,
+}  # fmt: skip
+NAMED = {"name": "pair", "schema": SCHEMA, "strict": True}
+CHAT = {"type": "json_schema", "json_schema": NAMED}
+FLAT = {"type": "json_schema", **NAMED}
+
+
+@pytest.fixture(scope="module")
+def client(tiny):
+    with client_of(tiny) as client:
+        yield client
+
+
+def chat(client, **fields):
+    fields = {"max_completion_tokens": 100, "seed": 3, "temperature": 1, **fields}
+    return client.chat.completions.create(model="tiny", messages=SAID, **fields)
+
+
+# -- OpenAI's forms --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_chat_is_parsed_into_a_class(client, seed):
+    answer = client.chat.completions.parse(
+        model="tiny", messages=SAID, response_format=Pair, seed=seed, temperature=1
+    ).choices[0]
+    assert isinstance(answer.message.parsed, Pair)
+    assert answer.finish_reason == "stop"
+    assert answer.cutaway["finish_reason"] == "constraint"
+
+
+def test_a_streamed_chat_is_parsed_into_the_same(client):
+    asked = {"model": "tiny", "messages": SAID, "response_format": Pair, "seed": 1}
+    with client.chat.completions.stream(**asked, temperature=1) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    whole = client.chat.completions.parse(**asked, temperature=1).choices[0].message
+    assert streamed.parsed == whole.parsed
+    assert streamed.content == whole.content
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_response_is_parsed_into_a_class(client, seed):
+    asked = {"model": "tiny", "input": "a", "text_format": Pair, "temperature": 1}
+    response = client.responses.parse(**asked, extra_body={"seed": seed})
+    assert isinstance(response.output_parsed, Pair)
+    assert response.status == "completed"
+    assert response.text.format.schema_["required"] == ["first", "second"]
+
+
+def test_smollm2_fills_a_class(smollm2):
+    with client_of(smollm2) as client:
+        answer = client.chat.completions.parse(
+            model="smollm2", response_format=Person, seed=1, temperature=0,
+            messages=[{"role": "user", "content": "Who was Ada Lovelace? Answer as JSON."}],
+        )  # fmt: skip
+        person = answer.choices[0].message.parsed
+        assert isinstance(person, Person) and person.name
+
+
+def test_a_json_object_is_any_object(client):
+    for seed in range(8):
+        choice = chat(client, response_format={"type": "json_object"}, seed=seed).choices[0]
+        assert choice.message.content[0] == "{"
+        if choice.finish_reason == "stop":
+            assert isinstance(json.loads(choice.message.content), dict)
+    text = client.responses.create(
+        model="tiny", input="a", max_output_tokens=9, text={"format": {"type": "json_object"}}
+    )
+    assert text.output_text[0] == "{" and text.text.format.type == "json_object"
+
+
+def test_every_way_to_ask_for_a_schema_writes_the_same(client):
+    texts = {
+        chat(client, response_format=CHAT).choices[0].message.content,
+        chat(client, extra_body={"json_schema": SCHEMA}).choices[0].message.content,
+        client.responses.create(
+            model="tiny", input="a", text={"format": FLAT}, temperature=1, extra_body={"seed": 3}
+        ).output_text,
+    }
+    [text] = texts
+    assert [*json.loads(text)] == ["b", "a"]
+
+
+def test_text_is_what_it_is_without_a_format(client):
+    plain = chat(client).choices[0].message.content
+    assert chat(client, response_format={"type": "text"}).choices[0].message.content == plain
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+OURS = [
+    ({"regex": "[0-9]{3}-[ab]+c"}, "[0-9]{3}-[ab]+c"),
+    ({"choice": ["north", "south"]}, "north|south"),
+    ({"grammar": 'start: "a" | "b" start'}, "b*a"),
+    ({"grammar": 'root ::= "a" | "b" root'}, "b*a"),
+    ({"json_schema": SCHEMA, "json_compact": True}, r'\{"b":(true|false),"a":(1|"x")\}'),
+]
+
+
+@pytest.mark.parametrize(("fields", "expression"), OURS, ids=str)
+def test_our_fields_hold_both_kinds_of_completion(client, fields, expression):
+    said = chat(client, extra_body=fields).choices[0]
+    plain = client.completions.create(
+        model="tiny", prompt="a", max_tokens=100, seed=3, temperature=1, extra_body=fields
+    ).choices[0]
+    for choice, text in (said, said.message.content), (plain, plain.text):
+        if choice.finish_reason == "stop":
+            assert re.fullmatch(expression, text)
+        assert choice.cutaway["finish_reason"] in ("constraint", "end_token", "max_tokens")
+    assert "stop" in (said.finish_reason, plain.finish_reason)
+
+
+def test_the_settings_in_force_can_be_sent_again(client):
+    answer = chat(client, response_format=CHAT)
+    again = {"json_schema": answer.cutaway["params"]["json_schema"]}
+    assert again["json_schema"] == SCHEMA
+    assert chat(client, extra_body=again).choices[0].message == answer.choices[0].message
+
+
+def test_the_document_has_the_forms(tiny):
+    schemas = httpx.get(f"{tiny.url}/openapi.json").json()["components"]["schemas"]
+    assert {"name", "schema", "strict"} <= schemas["NamedSchema"]["properties"].keys()
+    for kind in ("ChatRequest", "CompletionRequest"):
+        fields = schemas[kind]["properties"].keys()
+        assert {"json_schema", "json_compact", "regex", "grammar", "choice"} <= fields
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+BAD = {"type": "object", "not": {}}
+
+
+def of(schema):
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+
+REFUSED = [
+    ("response_format", {"response_format": of(BAD)}, '"not"'),
+    ("response_format", {"response_format": of({"type": "odd"})}, "odd"),
+    ("response_format", {"response_format": CHAT, "regex": "a"}, "regex exclude"),
+    ("response_format", {"response_format": CHAT, "json_schema": SCHEMA}, "json_schema exclude"),
+    ("response_format.type", {"response_format": {"type": "xml"}}, "json_schema"),
+    ("response_format.type", {"response_format": {}}, "missing"),
+    ("response_format.json_schema", {"response_format": {"type": "json_schema"}}, "missing"),
+    ("response_format.json_schema.name", {"response_format": {"type": "json_schema", "json_schema":
+        {"schema": {}}}}, "missing"),
+    ("response_format.json_schema.name", {"response_format": {"type": "json_schema", "json_schema":
+        {"name": "a b", "schema": {}}}}, "pattern"),
+    ("response_format.json_schema.schema", {"response_format": {"type": "json_schema",
+        "json_schema": {"name": "x"}}}, "missing"),
+    ("json_schema", {"json_schema": BAD}, '"not"'),
+    ("json_schema", {"json_schema": SCHEMA, "regex": "a"}, "exclude"),
+    ("json_schema", {"json_schema": False}, "allows no text"),
+    ("regex", {"regex": "[a"}, "unclosed"),
+    ("grammar", {"grammar": "start: other"}, "other"),
+    ("grammar", {"grammar": "root ::= other"}, "other"),
+    ("choice", {"choice": [""]}, "empty"),
+    ("json_compact", {"json_compact": True}, "json_schema"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("param", "fields", "said"), REFUSED)
+def test_a_chat_refuses_in_one_sentence(client, tiny, param, fields, said):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, extra_body=fields)
+    error = caught.value
+    assert error.param == param and said in error.body["message"]
+    assert error.body["message"].startswith(param) and "\n" not in error.body["message"]
+    assert tiny.free()
+
+
+@pytest.mark.parametrize(
+    ("param", "text", "said"),
+    [
+        ("text", {"format": {"type": "json_schema", "name": "x", "schema": BAD}}, '"not"'),
+        ("text.format.type", {"format": {"type": "xml"}}, "json_schema"),
+        ("text.format.schema", {"format": {"type": "json_schema", "name": "x"}}, "missing"),
+        ("verbosity", {"verbosity": "low"}, "leave it out"),
+    ],
+)
+def test_a_response_refuses_in_one_sentence(client, param, text, said):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model="tiny", input="a", text=text)
+    error = caught.value
+    assert error.param == param and said in error.body["message"]
+    assert "\n" not in error.body["message"]
