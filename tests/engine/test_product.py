@@ -12,7 +12,7 @@ from support.engine_mock import score
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
 
-from cutaway.engine import RunParams, StopParams
+from cutaway.engine import ConstraintParams, RunParams, Step, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import SamplingParams
 from support.engine_mock import Request
@@ -30,6 +30,17 @@ CHAINS = {
     "greedy": SamplingParams(temperature=0, logit_bias=FEW, seed=7),
     "luck": SamplingParams(temperature=1, top_p=1, logit_bias=FEW, seed=7),
     "penalties": SamplingParams(temperature=1, top_p=0.9, logit_bias=FEW, seed=7, **PENALTIES),
+}
+SCHEMA = {
+    "type": "array", "minItems": 3, "items": {
+        "type": "object", "properties": {"n": {"enum": ["a", "b", "ab"]}}, "required": ["n"],
+        "additionalProperties": False,
+    },
+}  # fmt: skip
+"""Of a text that is long enough, has tokens without a choice, and repeats itself."""
+GRAMMARS = {
+    "any text": ConstraintParams(),
+    "grammar": ConstraintParams(json_schema=SCHEMA, json_compact=True),
 }
 WAYS = [
     Way(*values)
@@ -82,16 +93,22 @@ ALSO = [(1, 512), (1, 33), (2, 512), (2, 7), (3, 33), (3, 7)]
 def test_no_way_of_writing_changes_a_text(trial, alone):
     """Every text in every way: the same tokens from the same logits, of neighbours too."""
     happened = {}
-    for way, (chain, params) in product(WAYS, CHAINS.items()):
+    for way, (chain, params), grammar in product(WAYS, CHAINS.items(), GRAMMARS):
+        trial.constraint = GRAMMARS[grammar]
+        trial.stops = replace(STOPS, ignore_eos=grammar == "any text")
         counts = trial.write(way, params)
         for request, wrote in trial.texts():
-            assert wrote == alone.write(request), (way, chain)
-        assert (counts["preempted"] > 0) == way.sent_away, (way, chain)
-        happened.setdefault((way.guesses, chain), Counter()).update(counts)
-    for (guesses, chain), counts in happened.items():
+            assert wrote == alone.write(request), (way, chain, grammar)
+        assert (counts["preempted"] > 0) == way.sent_away, (way, chain, grammar)
+        happened.setdefault((way.guesses, chain, grammar), Counter()).update(counts)
+    for (guesses, chain, grammar), counts in happened.items():
         assert counts["evicted"] > 0
         assert (counts["accepted"] > 0) == (counts["proposed"] > 0) == (guesses != "off"), chain
-        assert (counts["accepted"] < counts["proposed"]) == (guesses in ("ngram", "draft"))
+        if (
+            grammar == "any text"
+        ):  # a grammar cuts the drafts, and may leave only those that are right
+            assert (counts["accepted"] < counts["proposed"]) == (guesses in ("ngram", "draft"))
+    assert {step.source for step in trial.steps if isinstance(step, Step)} >= {"grammar", "sampled"}
 
 
 # -- that there is something to see ------------------------------------------------------------

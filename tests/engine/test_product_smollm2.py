@@ -1,13 +1,14 @@
 """The contract on SmolLM2: every two values of all that must not change a bit, together."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
 
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
-from cutaway.engine import StopParams
+from cutaway.engine import ConstraintParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm
 
@@ -20,6 +21,13 @@ CHAINS = {
     "luck": SamplingParams(temperature=1, top_p=1, seed=7),
     "penalties": SamplingParams(temperature=1, top_p=0.9, repetition_penalty=1.1, seed=7),
 }
+SCHEMA = {
+    "type": "array", "minItems": 2, "items": {
+        "type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"], "additionalProperties": False,
+    },
+}  # fmt: skip
+GRAMMAR = ConstraintParams(json_schema=SCHEMA, json_compact=True)
 VALUES = {
     "company": ("alone", "beside", "late"),
     "prefix": ("cold", "warm", "evicted"),
@@ -29,6 +37,7 @@ VALUES = {
     "rows": (512, 33, 7),
     "threads": (1, 2, 3),
     "chain": tuple(CHAINS),
+    "grammar": (False, True),
 }
 
 
@@ -71,16 +80,18 @@ def alone(smollm2_path):
 def test_no_way_of_writing_changes_a_text(llms, draft, alone):
     """Every text in every way: the same tokens from the same logits, of neighbours too."""
     happened = {}
-    for *values, rows, threads, chain in pairwise(VALUES.values()):
+    for *values, rows, threads, chain, grammar in pairwise(VALUES.values()):
         way, llm = Way(*values), llms[threads]
         words = llm.tokenize(PASSAGE * 5)
         neighbours = tuple(llm.tokenize("The sky is")), tuple(words[3:45])
         engine = new_engine(llm, rows=rows)
-        trial = Trial(engine, {"itself": draft}, tuple(words[:75]), neighbours, STOPS)
+        stops = replace(STOPS, ignore_eos=not grammar)
+        trial = Trial(engine, {"itself": draft}, tuple(words[:75]), neighbours, stops)
+        trial.constraint = GRAMMAR if grammar else ConstraintParams()
         counts = trial.write(way, CHAINS[chain])
         for request, wrote in trial.texts():
-            assert wrote == alone.write(request), (way, rows, threads, chain)
-        assert (counts["preempted"] > 0) == way.sent_away, (way, rows, threads, chain)
+            assert wrote == alone.write(request), (way, rows, threads, chain, grammar)
+        assert (counts["preempted"] > 0) == way.sent_away, (way, rows, threads, chain, grammar)
         happened.setdefault(way.guesses, Counter()).update(counts)
     assert all(counts["evicted"] > 0 for counts in happened.values())
     assert happened["off"]["proposed"] == 0

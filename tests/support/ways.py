@@ -14,7 +14,16 @@ from typing import Literal
 import numpy as np
 
 from cutaway import LLM
-from cutaway.engine import DraftModel, Engine, Event, Policy, RunParams, Sequence, StopParams
+from cutaway.engine import (
+    ConstraintParams,
+    DraftModel,
+    Engine,
+    Event,
+    Policy,
+    RunParams,
+    Sequence,
+    StopParams,
+)
 from cutaway.sampling import SamplingParams, derive_seed
 from support.engine_mock import GREEDY, Request, Written, check, written
 
@@ -50,6 +59,7 @@ class Trial:
     prompt: tuple[int, ...] = ()
     neighbours: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     stops: StopParams = field(default_factory=StopParams)
+    constraint: ConstraintParams = field(default_factory=ConstraintParams)
     asked: list[tuple[Request, Sequence]] = field(default_factory=list)
     steps: list[Event] = field(default_factory=list)
 
@@ -126,7 +136,7 @@ class Trial:
         """Add the company and the samples, whose rows come between the neighbours'."""
         run = RunParams(speculate="draft" if way.guesses in self.drafts else way.guesses)
         first, last = (
-            Request(p, replace(params, seed=50 + i), self.stops, replace(run, priority=2 * i))
+            self._request(p, replace(params, seed=50 + i), replace(run, priority=2 * i))
             for i, p in enumerate(self.neighbours)
         )
         if way.company == "late":
@@ -136,10 +146,13 @@ class Trial:
         if way.company == "beside":
             self.add(first)
         run = replace(run, priority=1)
-        samples = self.add_samples(Request(self.prompt, params, self.stops, run), way.n)
+        samples = self.add_samples(self._request(self.prompt, params, run), way.n)
         if way.company == "beside":
             self.add(last)
         return samples
+
+    def _request(self, prompt: tuple[int, ...], params: SamplingParams, run: RunParams) -> Request:
+        return Request(prompt, params, self.stops, run, constraint=self.constraint)
 
     def _send_away(self, leader: Sequence) -> None:
         """Once the first sample has begun to write, others take every block that is free."""
