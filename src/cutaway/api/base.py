@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     """One prompt of a request, read: what the engine is to be asked.
 
     text   the prompt, where it was a text
-    notes  what may be wrong with it: see ``Completion``
+    notes  what a reader should know: see ``Completion``
     """
 
     request: Request
@@ -109,10 +109,11 @@ class ModelUser:
         prompt = check_prompt(prompt)
         text = prompt if isinstance(prompt, str) else None
         ids = self.read_prompt(prompt, options)
+        notes = [*self.tokenizer.notes(ids, text if options.special else None)]
         if (grammar := options.constraint.source) is not None:
             self.model.grammars.compile(grammar)  # here, and not where the engine steps
-        notes = self.tokenizer.notes(ids, text if options.special else None)
-        return Asked(options.request(ids, tuple(self.tokenizer.end_ids)), text, notes)
+            notes += self.model.grammars.notes(grammar)
+        return Asked(options.request(ids, tuple(self.tokenizer.end_ids)), text, tuple(notes))
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
         """The token ids of a prompt; InputError where it is none."""

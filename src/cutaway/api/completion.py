@@ -28,7 +28,8 @@ class Completion:
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
     prompt_logprobs  of each prompt token after the first, where they were asked for
     speculation    draft tokens proposed, and accepted: each of those saved a step
-    notes          what may be wrong with the prompt: a BOS token given twice, or not at all
+    notes          what may be wrong with the prompt: a BOS token given twice, or not at all; and
+                   which keywords of a schema were checked token by token
     error          why it ended, where ``finish_reason`` is "error"
     logprobs       of each token, where they were asked for
     steps          the Steps, one per token

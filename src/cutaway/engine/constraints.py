@@ -12,9 +12,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from cutaway.checks import check_ids, check_int, shown
+from cutaway.engine.checked import Checked
 from cutaway.engine.vocabulary import Mask, Vocabulary, WordAutomaton
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import KINDS, Grammar, Matcher, source
+from cutaway.grammar import KINDS, Check, Grammar, Matcher, source
 
 
 class Constraint(Protocol):
@@ -59,7 +60,10 @@ def masks_along(
             break
         try:
             ahead.accept(token_id)
-            masks.append(ahead.mask())
+            mask = ahead.mask()
+            if mask is not None and not mask.any():  # a dead end, which is met when it comes
+                break
+            masks.append(mask)
         except CutawayError:  # which the sequence meets itself, should it come that far
             break
     return masks
@@ -158,9 +162,12 @@ class ConstraintParams:
             made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
         if self.bad_words:
             made.append(BadWords(vocabulary.words(self.bad_words)))
+        checks: list[Check] = []
         if (grammar := self.source) is not None:
             made.append(GrammarConstraint(vocabulary.grammars.matcher(grammar), ending))
-        return made[0] if len(made) == 1 else AllOf(made)
+            checks += vocabulary.grammars.checks(grammar)
+        inner = made[0] if len(made) == 1 else AllOf(made)
+        return Checked(inner, checks, vocabulary, ending) if checks else inner
 
 
 class _Free:

@@ -139,8 +139,9 @@ class Autoregressive:
                 sequence.error = outcome
                 break
             drafted_by = scheduled.drafted_by if outcome.token_id == draft else ""
-            events.append(sequence.append(outcome, drafted_by, computed.phases))
-            if sequence.finish_reason or outcome.token_id != draft:
+            step = sequence.append(outcome, drafted_by, computed.phases)
+            events += sequence.settle(step)
+            if sequence.finish_reason or sequence.rewound or outcome.token_id != draft:
                 break
             sequence.num_computed_tokens += 1  # the draft token was right, and is computed
         if computed.drawn and not sequence.request.run.kv_cache:

@@ -15,7 +15,7 @@ import numpy as np
 from cutaway.backends import Backend, Logits
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.decoders import Computed, Outcome
-from cutaway.engine.events import Event, FinishReason, Phases, Step
+from cutaway.engine.events import Event, FinishReason, Phases
 from cutaway.engine.limits import Limits
 from cutaway.engine.request import Request
 from cutaway.engine.scheduled import Scheduled, batch_of, logits_of
@@ -111,17 +111,26 @@ class Engine:
         if sequence.finish_reason:  # ended while the step was computed
             return
         computed = Computed(logits, drawn, self.backend.read, self.phases)
-        events = sequence.decoder.commit(scheduled, computed)
-        self._events += events
+        before = len(sequence.output_token_ids)
+        self._events += sequence.decoder.commit(scheduled, computed)
         if sequence.error:
             self.fail(sequence, sequence.error)
             return
+        if sequence.rewound:
+            self._compute_again(sequence)
+            return
         if scheduled.drafted_by == "draft":
-            steps = sum(isinstance(event, Step) for event in events)
+            steps = len(sequence.output_token_ids) - before
             self.speculator.learn(sequence, len(scheduled.draft_token_ids), max(steps - 1, 0))
         self.scheduler.publish(sequence)
         if sequence.finish_reason:
             self._release(sequence)
+
+    def _compute_again(self, sequence: Sequence) -> None:
+        """Tokens were taken back: forget what was computed for them."""
+        sequence.rewound = False
+        self.speculator.forget(sequence)
+        self.scheduler.preempt(sequence)
 
     # -- who comes and goes ------------------------------------------------------------------
 
@@ -184,7 +193,7 @@ class Engine:
     def _release(self, sequence: Sequence) -> None:
         self.scheduler.remove(sequence)
         self.speculator.forget(sequence)
-        self._events.append(sequence.ended())
+        self._events += sequence.left()
 
     def _check(self, request: Request) -> int:
         """How long the sequence can become; InputError where it fits neither model nor machine."""

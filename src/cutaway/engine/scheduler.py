@@ -113,7 +113,7 @@ class Scheduler:
             if wanted is None:
                 insort(self.running, self.waiting.pop(0), key=lambda s: s.key)
             elif self._can_preempt_for(first, wanted):
-                self._preempt(self.running[-1])
+                self.preempt(self.running[-1])
             else:
                 return
 
@@ -231,14 +231,14 @@ class Scheduler:
         wanted = self.blocks_for(positions) - len(sequence.blocks)
         while wanted > self.blocks.free:
             last = self.running[-1]
-            self._preempt(last)
+            self.preempt(last)
             if last is sequence:
                 return False
         if wanted > 0:
             sequence.blocks += self.blocks.allocate(wanted)
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence) -> None:
         """Back into the queue; its text is computed again, as far as the cache has lost it."""
         self.running.remove(sequence)
         self._release_blocks(sequence)

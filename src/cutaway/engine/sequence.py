@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
 
-from cutaway.engine.constraints import masks_along
+from cutaway.engine.checked import Checked
+from cutaway.engine.constraints import allows, masks_along
 from cutaway.engine.events import (
     Ended,
     Event,
@@ -24,6 +25,7 @@ from cutaway.engine.events import (
     chain_as_data,
 )
 from cutaway.engine.fingerprint import START, chain_hash
+from cutaway.engine.going_back import GoingBack
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
 from cutaway.engine.vocabulary import Mask, Vocabulary
@@ -53,6 +55,7 @@ class Sequence:
                        that is preempted and computed again emits each row once
     forced             token ids that come next, and are not drawn
     expected           token ids that the constraint leaves alone, drawn as draft tokens are
+    rewound            tokens were taken back, and what was computed does not fit any more
     """
 
     id: int
@@ -72,6 +75,7 @@ class Sequence:
     matched: str | int | None = None
     error: Exception | None = None
     speculation: Speculation = field(default_factory=Speculation)
+    rewound: bool = False
 
     def __post_init__(self) -> None:
         request, self._added = self.request, perf_counter()
@@ -82,10 +86,16 @@ class Sequence:
         self.forced = deque(request.run.forced)
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
-        self.constraint = request.constraint.make(self.vocabulary, self._ending)
-        self.expected: list[int] = []
+        self._begin()
         stages = build_chain(request.sampling, constrained=self.constraint is not None)
         self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
+        self.back = GoingBack() if isinstance(self.constraint, Checked) else None
+
+    def _begin(self) -> None:
+        """The state of a text of which nothing is written."""
+        request = self.request
+        self.constraint = request.constraint.make(self.vocabulary, self._ending)
+        self.expected: list[int] = []
         self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
         self._token_bytes: Callable[[int], bytes] = self.vocabulary.token_bytes
 
@@ -133,7 +143,12 @@ class Sequence:
         if self.constraint is None:
             return [None] * (len(drafts) + 1)
         try:
-            return masks_along(self.constraint, drafts, forced=forced)
+            masks = masks_along(self.constraint, drafts, forced=forced)
+            if self.back and not forced:
+                masks[0] = self.back.without_tried(len(self.output_token_ids), masks[0])
+                if drafts and not allows(masks[0], drafts[0]):
+                    del masks[1:]
+            return masks
         except CutawayError as error:  # nothing that this step draws is kept
             self.error = error
             return [None]
@@ -169,6 +184,31 @@ class Sequence:
             source, text, len(released), sampled.logprob, sampled.survivors, sampled.observed,
             phases, sampled.logits_hash, self.fingerprint,
         )  # fmt: skip
+
+    def settle(self, step: Step) -> list[Step]:
+        """The steps that are certain with this one, in order; see ``GoingBack``."""
+        return self.back.settle(self, step) if self.back else [step]
+
+    def masks_again(self, first: int) -> list[Mask | None]:
+        """What might have come in the places of the output from this one on."""
+        constraint = self.request.constraint.make(self.vocabulary, self._ending)
+        masks: list[Mask | None] = []
+        assert constraint is not None
+        for index, token_id in enumerate(self.output_token_ids):
+            if index >= first:
+                masks.append(constraint.mask())
+            constraint.accept(token_id)
+        return masks
+
+    def rewind(self, length: int, fingerprint: int) -> None:
+        """Take back all but so many tokens of the output; the engine recomputes the sequence."""
+        kept, self.output_token_ids = self.output_token_ids[:length], []
+        self._begin()
+        for token_id in kept:
+            self.output_token_ids.append(token_id)
+            self._stream.push(self._release(token_id))
+            self._constrain(token_id)
+        self.fingerprint, self.rewound = fingerprint, True
 
     def _constrain(self, token_id: int) -> None:
         if self.constraint is None:
@@ -223,8 +263,11 @@ class Sequence:
             events.append(Scored(self.id, 1, tuple(self.prompt_scores)))
         return events
 
-    def ended(self) -> Ended:
+    def left(self) -> list[Event]:
         """It has ended, whatever the reason."""
+        return [*(self.back.flush() if self.back else ()), self._ended()]
+
+    def _ended(self) -> Ended:
         assert self.finish_reason is not None
         written, cached = len(self.output_token_ids), self.num_cached_tokens or 0
         held = self._stream.push(self._matcher.flush()) + self._stream.flush()

@@ -3,6 +3,7 @@
 A mask has a bit for each token, set where the token may come.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,13 @@ def packed(allowed: Allowed) -> Mask:
     return np.packbits(words, bitorder="little").view("<u4").astype(np.uint32)
 
 
+def unpacked(mask: Mask, size: int) -> Allowed:
+    """The truth value of each token, (size,)."""
+    return np.unpackbits(mask.astype("<u4").view(np.uint8), count=size, bitorder="little").view(
+        np.bool_
+    )
+
+
 @dataclass
 class Vocabulary:
     """The tokens of a model as a constraint needs them; made once, shared by all sequences."""
@@ -36,6 +44,7 @@ class Vocabulary:
     token_bytes: Callable[[int], bytes]
     grammars: Compiler
     _automata: dict[tuple[str, ...], "WordAutomaton"] = field(default_factory=dict)
+    _holding: dict[re.Pattern[bytes] | None, Allowed] = field(default_factory=dict)
 
     def mask_of(self, token_ids: Iterable[int]) -> Mask:
         """These tokens and no others."""
@@ -58,9 +67,37 @@ class Vocabulary:
         return self._automata[words]
 
     @cached_property
+    def data(self) -> list[bytes]:
+        """What each token adds to a text."""
+        return [self.token_bytes(i) for i in range(self.limits.vocab_size)]
+
+    @cached_property
+    def alike(self) -> dict[bytes, list[int]]:
+        """The tokens that differ in the white space around them alone, by what they share."""
+        found: dict[bytes, list[int]] = {}
+        for i, data in enumerate(self.data):
+            if data:
+                found.setdefault(data.strip(), []).append(i)
+        return found
+
+    @cached_property
+    def first_bytes(self) -> NDArray[np.int64]:
+        """The first byte of each token; -1 where it has none."""
+        return np.array([data[0] if data else -1 for data in self.data], np.int64)
+
+    def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
+        """Which tokens have bytes in which a pattern is found; None: any bytes."""
+        if pattern not in self._holding:
+            while len(self._holding) >= _MOST_AUTOMATA:
+                del self._holding[next(iter(self._holding))]
+            found = [bool(d and (pattern is None or pattern.search(d))) for d in self.data]
+            self._holding[pattern] = np.array(found, np.bool_)
+        return self._holding[pattern]
+
+    @cached_property
     def columns(self) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
         """For j = 0, 1, …: the tokens that have a j-th byte, and that byte of each."""
-        data = [self.token_bytes(i) for i in range(self.limits.vocab_size)]
+        data = self.data
         order = sorted(range(len(data)), key=lambda i: -len(data[i]))
         columns, longest = [], len(data[order[0]])
         for j in range(longest):

@@ -4,7 +4,8 @@ Knows these languages, and which tokens may follow a text that is begun. Refuses
 sequences and HTTP. The engine of it is llguidance, which is imported when the first grammar is.
 """
 
+from cutaway.grammar.checks import Check
 from cutaway.grammar.compiler import Compiler, Matcher, Words
 from cutaway.grammar.source import KINDS, Grammar
 
-__all__ = ["KINDS", "Compiler", "Grammar", "Matcher", "Words"]
+__all__ = ["KINDS", "Check", "Compiler", "Grammar", "Matcher", "Words"]

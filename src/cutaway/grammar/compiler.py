@@ -7,14 +7,17 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
+from cutaway.grammar.checks import Check
+from cutaway.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.grammar.source import Grammar
 
 if TYPE_CHECKING:
@@ -90,7 +93,7 @@ class Compiler:
     def __init__(self, words: Words) -> None:
         self._words = words
         self._lock = Lock()
-        self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[Grammar, _Compiled] = OrderedDict()
 
     @cached_property
     def tokenizer(self) -> "LLTokenizer":
@@ -110,34 +113,77 @@ class Compiler:
 
     def matcher(self, grammar: Grammar) -> "Matcher":
         """Of a text that is not begun."""
-        return Matcher(self._compiled(grammar).deep_copy(), self.words_of_a_mask)
+        return Matcher(self._compiled(grammar).matcher.deep_copy(), self.words_of_a_mask)
+
+    def checks(self, grammar: Grammar) -> list[Check]:
+        """What the masks leave out of it, to be asked about each token."""
+        check = self._compiled(grammar).check
+        return [] if check is None else [check]
+
+    def notes(self, grammar: Grammar) -> list[str]:
+        """What a reader should know of how it is kept to."""
+        check = self._compiled(grammar).check
+        if check is None:
+            return []
+        names = ", ".join(check.keywords)
+        return [f"json_schema: checked token by token, since no grammar can say it: {names}"]
 
     @property
     def words_of_a_mask(self) -> int:
         """Of 32 bits each."""
         return -(-self._words.vocab_size // 32)
 
-    def _compiled(self, grammar: Grammar) -> "LLMatcher":
+    def _compiled(self, grammar: Grammar) -> "_Compiled":
         with self._lock:
             if grammar in self._kept:
                 self._kept.move_to_end(grammar)
                 return self._kept[grammar]
             tokenizer = self.tokenizer
-        import llguidance
-
-        limits = llguidance.LLParserLimits(
-            step_lexer_fuel=_FUEL, step_max_items=_ITEMS, verbose_errors=False
-        )
-        source = _source(grammar)
-        failed = llguidance.LLMatcher.validate_grammar(source, tokenizer, limits=limits)
-        made = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
-        if failed or made.is_error():
-            raise InputError(f"{grammar.kind}: {_sentence(failed or made.get_error())}")
+        try:
+            made = _Compiled(_matcher(grammar, tokenizer))
+        except InputError as refused:
+            made = _checked(grammar, tokenizer, refused)
         with self._lock:
             self._kept[grammar] = made
             while len(self._kept) > _MOST:
                 self._kept.popitem(last=False)
         return made
+
+
+class _Compiled(NamedTuple):
+    """A grammar that is ready; check: what its masks leave out."""
+
+    matcher: "LLMatcher"
+    check: SchemaCheck | None = None
+
+
+def _matcher(grammar: Grammar, tokenizer: "LLTokenizer") -> "LLMatcher":
+    import llguidance
+
+    limits = llguidance.LLParserLimits(
+        step_lexer_fuel=_FUEL, step_max_items=_ITEMS, verbose_errors=False
+    )
+    source = _source(grammar)
+    failed = llguidance.LLMatcher.validate_grammar(source, tokenizer, limits=limits)
+    made = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
+    if failed or made.is_error():
+        raise InputError(f"{grammar.kind}: {_sentence(failed or made.get_error())}")
+    return made
+
+
+def _checked(grammar: Grammar, tokenizer: "LLTokenizer", refused: InputError) -> _Compiled:
+    """A schema that masks alone cannot hold a text to; ``refused`` where checks do not help."""
+    if grammar.kind != "json_schema":
+        raise refused
+    check = SchemaCheck(json.loads(grammar.text))
+    if not check.keywords:
+        raise refused
+    try:
+        guided = json.dumps(relaxed(check.schema, guided=True))
+        return _Compiled(_matcher(replace(grammar, text=guided), tokenizer), check)
+    except InputError:
+        plain = json.dumps(relaxed(check.schema, guided=False))
+        return _Compiled(_matcher(replace(grammar, text=plain), tokenizer), check)
 
 
 class Matcher:

@@ -84,7 +84,9 @@ class Ending(TypedDict):
             description="equal fingerprints mean equal logits of all steps, bit for bit",
         ),
     ]
-    notes: Annotated[list[str], Field(description="warnings about the prompt")]
+    notes: Annotated[
+        list[str], Field(description="warnings about the prompt, and what was checked")
+    ]
     timing: TextTiming
     trace: NotRequired[list[Record]]
 

@@ -1,0 +1,100 @@
+"""Checks: what no grammar can say, judged token by token.
+
+Knows tokens' bytes and masks. Refuses to know what a check is about, and sequences.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from cutaway.engine.vocabulary import Allowed, Mask, Vocabulary, packed, unpacked
+from cutaway.grammar import Check
+
+if TYPE_CHECKING:
+    from cutaway.engine.constraints import Constraint
+
+_FEW = 64
+"""Tokens that are tried one by one; of more, their first bytes are tried before."""
+
+
+class Checked:
+    """Another constraint, less the tokens that checks refuse.
+
+    The checks are asked only about tokens that the other allows. ``spoke``: the names of those
+    that refused any, at the last mask.
+    """
+
+    def __init__(
+        self, inner: "Constraint | None", checks: Sequence[Check], vocabulary: Vocabulary,
+        ending: frozenset[int], text: bytes = b"",
+    ) -> None:  # fmt: skip
+        self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
+        self._ending, self._text = ending, text
+        self._mask: Mask | None = None
+        self.spoke: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Of its checks."""
+        return [check.name for check in self._checks]
+
+    def mask(self) -> Mask | None:
+        """Which tokens both allow."""
+        if self._mask is None:
+            self._mask = self._ask()
+        return self._mask
+
+    def accept(self, token_id: int) -> None:
+        """It is text now."""
+        if self._inner:
+            self._inner.accept(token_id)
+        if token_id not in self._ending:
+            self._text += self._vocabulary.token_bytes(token_id)
+        self._mask = None
+
+    def fork(self) -> Self:
+        """As far as this one has come."""
+        inner = self._inner and self._inner.fork()
+        made = type(self)(inner, self._checks, self._vocabulary, self._ending, self._text)
+        made._mask, made.spoke = self._mask, self.spoke
+        return made
+
+    def forced(self) -> Sequence[int]:
+        """What the other forces; the masks stop at a token that is refused."""
+        return self._inner.forced() if self._inner else ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the text is whole for both; where it is for the other alone, all is refused."""
+        over = self._inner is not None and self._inner.is_over
+        return over and all(check.allows(self._text, b"") for check in self._checks)
+
+    def _ask(self) -> Mask:
+        given = self._inner.mask() if self._inner else None
+        size = self._vocabulary.limits.vocab_size
+        allowed = np.ones(size, np.bool_) if given is None else unpacked(given, size)
+        spoke = []
+        for check in self._checks:
+            before = np.count_nonzero(allowed)
+            self._refuse(check, allowed)
+            if np.count_nonzero(allowed) < before:
+                spoke.append(check.name)
+        self.spoke = tuple(spoke)
+        return packed(allowed)
+
+    def _refuse(self, check: Check, allowed: Allowed) -> None:
+        ends = [i for i in self._ending if allowed[i]]
+        if ends and not check.allows(self._text, b""):
+            allowed[ends] = False
+        pattern, text, data = check.suspects(self._text), self._text, self._vocabulary.data
+        asked = allowed & self._vocabulary.holding(pattern)
+        asked[list(self._ending)] = False
+        ids = np.flatnonzero(asked)
+        if len(ids) > _FEW:
+            first = self._vocabulary.first_bytes[ids]
+            bad = [byte for byte in np.unique(first) if not check.allows(text, bytes([byte]))]
+            refused = np.isin(first, bad)
+            allowed[ids[refused]] = False
+            ids = ids[~refused]
+        allowed[[i for i in ids if not check.allows(text, data[i])]] = False

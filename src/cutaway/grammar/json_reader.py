@@ -1,0 +1,201 @@
+"""JSON that is still being written: what its value is so far, byte by byte.
+
+Knows JSON. Refuses to know schemas and tokens. A text that is no JSON raises CutawayError.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from cutaway.errors import CutawayError
+
+_SPACE = frozenset(b" \t\n\r")
+_KINDS = {ord('"'): "string", ord("t"): "boolean", ord("f"): "boolean", ord("n"): "null"}
+_LITERALS = (b"true", b"false", b"null")
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A string, number or literal that is not whole; its kind is known by its first byte."""
+
+    kind: str
+
+
+@dataclass
+class Open:
+    """An object or array that is not whole.
+
+    value  what is whole of it
+    key    of the child that comes next, or is begun
+    child  the value that is begun; None between two
+    """
+
+    value: dict[str, Any] | list[Any]
+    key: str | None = None
+    child: "Open | Begun | None" = None
+
+    def put(self, child: Any) -> None:
+        """A child is whole."""
+        if isinstance(self.value, list):
+            self.value.append(child)
+        elif self.key is None:
+            raise CutawayError("the text is no JSON")
+        else:
+            self.value[self.key] = child
+        self.key, self.child = None, None
+
+    def fork(self) -> "Open":
+        """A copy of what may still change."""
+        child = self.child.fork() if isinstance(self.child, Open) else self.child
+        return Open(self.value.copy(), self.key, child)
+
+
+NOT_BEGUN = Begun("")
+"""In the place of a member whose key alone is known."""
+
+
+def members(value: Any) -> list[tuple[str, Any]]:
+    """Keys of an object with what is known of their values."""
+    if not isinstance(value, Open):
+        return [*value.items()]
+    assert isinstance(value.value, dict)
+    known = [*value.value.items()]
+    if value.key is not None:
+        known.append((value.key, NOT_BEGUN if value.child is None else value.child))
+    return known
+
+
+def entries(value: Any) -> list[Any]:
+    """Items of an array with what is known of the last."""
+    if not isinstance(value, Open):
+        return list(value)
+    return [*value.value, *([] if value.child is None else [value.child])]
+
+
+@dataclass
+class Reader:
+    """One value, read as far as it has come.
+
+    value       the whole value, ``Open`` or ``Begun``; absent: None, with ``begun`` false
+    repeated    whether a key was given twice in one object
+    """
+
+    value: Any = None
+    begun: bool = False
+    repeated: bool = False
+    _stack: list[Open] = field(default_factory=list)
+    _raw: bytearray | None = None  # of the string, number or literal that is begun
+
+    def fork(self) -> Self:
+        """Another that goes its own way."""
+        value = self.value.fork() if isinstance(self.value, Open) else self.value
+        stack, one = [], value
+        while isinstance(one, Open):
+            stack.append(one)
+            one = one.child
+        raw = None if self._raw is None else bytearray(self._raw)
+        return type(self)(value, self.begun, self.repeated, stack, raw)
+
+    @property
+    def in_string(self) -> bool:
+        """Whether a string or a key is begun."""
+        return self._raw is not None and self._raw[0] == ord('"')
+
+    @property
+    def in_key(self) -> bool:
+        """Whether the string that is begun is a key."""
+        return self.in_string and self._wants_key
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is open."""
+        return self.begun and not isinstance(self.value, (Open, Begun))
+
+    def read(self, data: bytes) -> Iterator[None]:
+        """Take bytes; stops wherever more of the value is known than before."""
+        for byte in data:
+            if self.in_string:
+                yield from self._in_string(byte)
+            elif self._raw is not None and byte not in b",]} \t\n\r":
+                self._raw.append(byte)
+                if self._raw in _LITERALS:
+                    yield from self.finish()
+            else:
+                yield from self.finish()
+                yield from self._between(byte)
+
+    def finish(self) -> Iterator[None]:
+        """End the number or literal that is begun: the text ends here, or something follows."""
+        if self._raw is not None and not self.in_string:
+            yield from self._close(_parsed(bytes(self._raw)))
+
+    @property
+    def _wants_key(self) -> bool:
+        top = self._stack[-1] if self._stack else None
+        return top is not None and isinstance(top.value, dict) and top.key is None
+
+    def _in_string(self, byte: int) -> Iterator[None]:
+        raw = self._raw
+        assert raw is not None
+        raw.append(byte)
+        if byte != ord('"') or _escaped(raw):
+            return
+        said = _parsed(bytes(raw))
+        if not self._wants_key:
+            yield from self._close(said)
+            return
+        self._raw, top = None, self._stack[-1]
+        self.repeated = self.repeated or said in top.value
+        top.key = said
+        yield
+
+    def _between(self, byte: int) -> Iterator[None]:
+        if byte in _SPACE or byte in b",:":
+            return
+        if byte in b"}]":
+            if not self._stack:
+                raise CutawayError("the text is no JSON")
+            closed = self._stack.pop().value
+            yield from self._close(closed)
+        elif byte in b"{[":
+            if len(self._stack) >= MAX_DEPTH:
+                raise CutawayError(f"the text is nested deeper than {MAX_DEPTH}")
+            opened = Open({} if byte == ord("{") else [])
+            self._begin(opened)
+            self._stack.append(opened)
+            yield
+        elif self._wants_key:
+            self._raw = bytearray([byte])
+        else:
+            self._raw = bytearray([byte])
+            self._begin(Begun(_KINDS.get(byte, "number")))
+            yield
+
+    def _begin(self, value: Open | Begun) -> None:
+        if self._stack:
+            self._stack[-1].child = value
+        else:
+            self.value, self.begun = value, True
+
+    def _close(self, value: Any) -> Iterator[None]:
+        self._raw = None
+        if self._stack:
+            self._stack[-1].put(value)
+        else:
+            self.value = value
+        yield
+
+
+def _escaped(raw: bytearray) -> bool:
+    """Whether the last byte is one that a backslash stands before, or the quote that begins."""
+    before = raw[1:-1]
+    return len(raw) == 1 or (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise CutawayError("the text is no JSON") from None

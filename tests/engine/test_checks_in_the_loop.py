@@ -1,0 +1,140 @@
+"""Checked schemas in the loop: nothing invalid ends well, and every way writes the same text."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from cutaway.engine import ConstraintParams, FinishReason, RunParams, Step, StopParams
+from cutaway.engine.going_back import HELD
+from cutaway.errors import InputError
+from cutaway.sampling import SamplingParams
+from support.engine_mock import Request, end_of, make_engine, narrow, noise, run_to_end, steps_of
+from support.schemas import schemas
+
+SHAPES = [
+    {"type": "array", "items": {"enum": ["a", "b", "ab", 1, 2]}, "maxItems": 4},
+    {
+        "type": "object",
+        "properties": {k: {"enum": [1, "b", [], {"a": 1}, None]} for k in "abc"},
+        "additionalProperties": False,
+    },
+    {"enum": [1, 12, "a", "ab", True, False, None, [1, 1], {"a": 1}, 0.5]},
+    {"type": ["string", "integer"], "maxLength": 3, "minimum": -20, "maximum": 20},
+]
+WAYS = {
+    "n-gram": ({"speculate": "ngram"}, {}),
+    "draft model": ({"speculate": "draft"}, {"draft": narrow}),
+    "no KV cache": ({"kv_cache": False}, {}),
+    "no prefix cache": ({}, {"prefix_cache": False}),
+    "a row at a time": ({}, {"rows": 1}),
+    "few blocks": ({}, {"kv_blocks": 6}),
+    "small blocks": ({}, {"kv_blocks": 40, "block": 4}),
+}
+
+
+@st.composite
+def checked(draw):
+    """A schema of few texts that masks alone cannot hold them to."""
+    rule = draw(schemas())
+    return {**draw(st.sampled_from(SHAPES)), "allOf": [rule, {"not": {"const": "a"}}]}
+
+
+def write(schema, seed, run=None, company=0, stops=None, prompt=(1, 2, 3), **policy):
+    """A text as (tokens, fingerprints, text, reason, error); the company writes others."""
+    engine = make_engine(noise, context=128, **policy)
+    constraint = ConstraintParams(json_schema=schema, json_compact=True)
+    sequences = [
+        Request(
+            prompt, SamplingParams(seed=seed + i, temperature=0.7),
+            stops or StopParams(max_tokens=60), RunParams(**(run or {})), constraint=constraint,
+        ).add_to(engine)
+        for i in range(1 + company)
+    ]  # fmt: skip
+    events = run_to_end(engine)
+    mine, ended = steps_of(events, sequences[0]), end_of(events, sequences[0])
+    text = "".join(step.text for step in mine) + ended.held_text
+    assert [s.index for s in mine] == [*range(ended.usage.completion_tokens)]
+    assert mine == [] or ended.fingerprint == mine[-1].fingerprint
+    return (
+        [s.token_id for s in mine], [s.fingerprint for s in mine], text, ended.reason,
+        str(ended.error or ""),
+    )  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(schema=checked(), seed=st.integers(0, 1000))
+def test_what_ends_well_is_valid(schema, seed):
+    try:
+        _, _, text, reason, error = write(schema, seed)
+    except InputError:  # the masks alone show that nothing is allowed, or it is not supported
+        return
+    if reason == FinishReason.ERROR:
+        assert "nothing that may follow passes the check" in error or "no token at" in error
+    elif reason != FinishReason.MAX_TOKENS:
+        assert Draft202012Validator(schema).is_valid(json.loads(text)), text
+
+
+UNIQUE = {
+    "type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 2, "maxItems": 9,
+    "uniqueItems": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), company=st.integers(0, 2))
+def test_a_text_that_goes_back_is_the_same_in_every_way(way, seed, company):
+    run, policy = WAYS[way]
+    expected = write(UNIQUE, seed, prompt=(1, 2, seed % 20))
+    assert write(UNIQUE, seed, run, company, prompt=(1, 2, seed % 20), **policy) == expected
+    assert len({*json.loads(expected[2])}) >= 2
+
+
+def test_a_text_goes_back_and_says_nothing_of_what_it_took_back():
+    went_back = 0
+    for seed in range(20):
+        engine = make_engine(noise)
+        constraint = ConstraintParams(json_schema=UNIQUE, json_compact=True)
+        params, stops = SamplingParams(seed=seed, temperature=2), StopParams(max_tokens=40)
+        sequence = Request((1, 2, seed), params, stops, constraint=constraint).add_to(engine)
+        steps = steps_of(run_to_end(engine))
+        items = json.loads("".join(step.text for step in steps) or "[]")
+        assert len({*items}) == len(items)
+        assert [step.token_id for step in steps] == sequence.output_token_ids
+        went_back += sequence.back.count
+    assert went_back > 5
+
+
+def test_a_dead_end_that_nothing_leads_out_of_is_an_error():
+    schema = {"type": "array", "items": {"const": "a"}, "minItems": 2, "uniqueItems": True}
+    _, _, _, reason, error = write(schema, 1)
+    assert reason == FinishReason.ERROR
+    assert error.startswith("json_schema: nothing that may follow passes the check")
+
+
+def test_steps_are_heard_as_soon_as_they_cannot_be_taken_back():
+    engine = make_engine(noise, context=256)
+    schema = {"type": "string", "minLength": 100, "maxLength": 110, "not": {"const": ""}}
+    stops, constraint = StopParams(max_tokens=120), ConstraintParams(json_schema=schema)
+    Request((1,), SamplingParams(seed=3), stops, constraint=constraint).add_to(engine)
+    heard, drawn = 0, 0
+    while not engine.is_idle:
+        events = engine.step()
+        drawn += 1
+        heard += sum(isinstance(event, Step) for event in events)
+        assert engine.is_idle or heard == max(drawn - HELD, 0)
+    assert heard == drawn
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_stop_strings_are_found_in_what_remains(seed):
+    tokens, _, text, reason, _ = write(UNIQUE, seed, stops=StopParams(max_tokens=60, stop='"b'))
+    if reason == FinishReason.STOP_STRING:
+        assert '"b' not in text
+        assert bytes(tokens) == text.encode() + b'"b'
+    else:
+        assert "b" not in text
