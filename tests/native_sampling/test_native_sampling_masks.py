@@ -66,6 +66,36 @@ def test_the_draw_is_that_of_a_row_where_the_others_are_out_of_reach(given, tier
 
 
 @pytest.mark.parametrize("tier", [*TIERS, TWIN])
+@settings(max_examples=100)
+@given(ROWS, SETTINGS, st.data())
+def test_what_was_wanted_is_what_the_same_luck_draws_without_the_mask(tier, row, given, data):
+    ids = st.integers(0, len(row) - 1)
+    draw = masked(len(row), data.draw(st.sets(ids, min_size=1, max_size=20)), **given)
+    forced = draw._replace(forced=data.draw(ids))
+    unseen = draw._replace(observe=Observe(top=5))
+    free = draw._replace(mask=None)
+    rows = np.stack([row] * 4)
+    drawn = sample_rows(rows, [draw, forced, unseen, free], tier=tier)
+    assert [one.wanted for one in drawn] == [drawn[3].token_id] * 2 + [None, None]
+
+
+@pytest.mark.parametrize("tier", ["", TWIN])
+@pytest.mark.parametrize("first", ["processors", "constraint"])
+def test_a_processor_is_called_once_a_row(first, tier):
+    calls = []
+
+    def processor(tokens, logits):
+        calls.append(len(tokens))
+        return logits
+
+    params = SamplingParams(processors=(processor,), temperature=0)
+    chain = sorted(build_chain(params, constrained=True), key=lambda stage: stage.name != first)
+    draw = masked(9, range(9))._replace(compiled=CompiledChain(tuple(chain), params, ()))
+    (drawn,) = sample_rows(np.eye(9, dtype=np.float32)[3:4], [draw], tier=tier)
+    assert (drawn.wanted, len(calls)) == (3 if first == "processors" else None, 1)
+
+
+@pytest.mark.parametrize("tier", [*TIERS, TWIN])
 def test_the_ledger_shows_what_the_constraint_removed(tier):
     row = np.log(np.array([0.1, 0.4, 0.3, 0.2], np.float32))
     (drawn,) = sample_rows(row[None], [masked(4, [0, 2], temperature=0)], tier=tier)

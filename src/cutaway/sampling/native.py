@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError
-from cutaway.sampling.candidates import Context, History, LogitsRow, NothingAllowedError
+from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow, NothingAllowedError
 from cutaway.sampling.chain import Stage, StageReport, choose, logprob, states
 from cutaway.sampling.observe import Candidate, Observation, Observe, check_vocabulary, observe
 from cutaway.sampling.params import SamplingParams
@@ -47,6 +47,8 @@ class Sampled(NamedTuple):
     logprob      of the token, natural, under the model's own logits
     logits_hash  of the row: equal hashes mean equal bits
     observed     where the draw asked for it
+    wanted       what the same luck draws without the mask, where the draw asked for the ledger;
+                 None where there is no mask, or a processor comes after it
     """
 
     token_id: int
@@ -55,6 +57,7 @@ class Sampled(NamedTuple):
     logprob: float
     logits_hash: int
     observed: Observation | None = None
+    wanted: int | None = None
 
 
 class CompiledChain:
@@ -91,6 +94,15 @@ class RowDraw(NamedTuple):
     observe: Observe | None = None
     forced: int | None = None
     mask: NDArray[np.uint32] | None = None
+
+    @property
+    def asks_wanted(self) -> bool:
+        """Whether the row is to be drawn without the mask, too."""
+        return self.mask is not None and self.observe is not None and self.observe.stages
+
+    def unmasked(self) -> "RowDraw":
+        """The same luck and chain, with nothing forbidden and nothing noted."""
+        return self._replace(observe=None, forced=None, mask=None)
 
 
 def _add(native: Any, stage: Stage) -> None:
@@ -131,14 +143,18 @@ def sample(
         and draw.compiled.native
         and not check_vocabulary(draw.observe, draw.forced, vocab)
     ]
+    again = [i for i in native if draws[i].asks_wanted]
     drawn: dict[int, Any] = {}
+    wanted: dict[int, Any] = {}
     if native:
-        rows = logits if len(native) == len(draws) else logits[native]
-        wanted = [native_row(draws[i]) for i in native]
+        rows = logits if len(native) == len(draws) and not again else logits[native + again]
+        asked = [draws[i] for i in native] + [draws[i].unmasked() for i in again]
         rows = np.ascontiguousarray(rows, np.float32)
-        drawn = dict(zip(native, _sample_rows(rows, wanted, tier, pool), strict=True))
+        found = _sample_rows(rows, [native_row(draw) for draw in asked], tier, pool)
+        drawn = dict(zip(native, found, strict=False))
+        wanted = dict(zip(again, found[len(native) :], strict=True))
     return [
-        _finish(draw, row, drawn.get(i))
+        _finish(draw, row, drawn.get(i), wanted.get(i))
         for i, (draw, row) in enumerate(zip(draws, logits, strict=True))
     ]
 
@@ -158,7 +174,8 @@ def native_row(draw: RowDraw) -> tuple[Any, ...]:
     return native, draw.seed, draw.position, output, observed, draw.forced, draw.mask
 
 
-def _finish(draw: RowDraw, row: LogitsRow, native: Any) -> Sampled | Exception:
+def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | Exception:
+    """native, free: what the native sampler made of the row, and of it without its mask."""
     if native is None:
         return _by_twin(draw, row)
     status, token_id, sampled_id, survivors, log_p, bits, observed = native
@@ -169,7 +186,12 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any) -> Sampled | Exception:
     if status != _DRAWN:
         return _by_twin(draw, row)
     seen = observed and _observation(draw.compiled.chain, *observed)
-    return Sampled(token_id, sampled_id, survivors, log_p, bits, seen)
+    wanted = None
+    if free is not None:
+        without = _finish(draw.unmasked(), row, free, None)
+        assert isinstance(without, Sampled)  # since the row is finite
+        wanted = without.token_id
+    return Sampled(token_id, sampled_id, survivors, log_p, bits, seen, wanted)
 
 
 def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
@@ -187,8 +209,10 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     if (refused := check_vocabulary(draw.observe, draw.forced, len(row))) is not None:
         return refused
     chain, params = draw.compiled.chain, draw.compiled.params
+    context = Context(draw.history, draw.mask, draw.seed, draw.position)
     try:
-        passed = states(chain, row, Context(draw.history, draw.mask, draw.seed, draw.position))
+        passed = states(chain, row, context)
+        wanted = _wanted(draw, passed, context) if draw.asks_wanted else None
     except NothingAllowedError:
         return _nothing_allowed(draw)
     except Exception as error:  # whatever a user's processor may raise
@@ -204,7 +228,21 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
         logprob(row, token_id),
         row_hash(row),
         observe(draw.observe, chain, passed, token_id, luck) if draw.observe else None,
+        wanted,
     )
+
+
+def _wanted(draw: RowDraw, passed: Sequence[Candidates], context: Context) -> int | None:
+    """The draw of those that were in before the mask, which no processor sees again."""
+    chain = draw.compiled.chain
+    at = next(i for i, stage in enumerate(chain) if stage.name == "constraint")
+    after = chain[at + 1 :]
+    if any(stage.name == "processors" for stage in after):
+        return None
+    free = passed[at]
+    for stage in after:
+        free = STAGES[stage.name].apply(free, stage.rule, context)
+    return choose(free, draw.compiled.params, draw.seed, draw.position)
 
 
 def _not_finite(draw: RowDraw) -> CutawayError:
