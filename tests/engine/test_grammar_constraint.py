@@ -2,15 +2,18 @@
 
 import json
 import re
+from math import fsum
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
+from cutaway.engine.events import neg_log_z
 from cutaway.errors import InputError
-from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, make_engine, narrow, noise, run_to_end
+from cutaway.sampling import Observe, SamplingParams
+from support.engine_mock import Request, make_engine, narrow, noise, run_to_end, steps_of
 
 SCHEMA = {
     "type": "object",
@@ -89,3 +92,81 @@ def test_a_grammar_with_ignore_eos_is_refused():
 def test_two_grammars_exclude_each_other():
     with pytest.raises(InputError, match="json_schema and regex exclude each other"):
         ConstraintParams(json_schema=True, regex="a")
+
+
+def steps_under(params, constraint, way="plain", **observe_and_run):
+    run, policy = WAYS[way]
+    engine = make_engine(noise, **policy)
+    forced = observe_and_run.pop("forced", ())
+    request = Request(
+        (1, 2, 3), params, StopParams(max_tokens=20), RunParams(**run, forced=forced),
+        Observe(stages=True), constraint,
+    )  # fmt: skip
+    sequence = request.add_to(engine)
+    events = run_to_end(engine)
+    return sequence, steps_of(events)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1000), temperature=st.sampled_from([0, 0.7, 1]))
+def test_what_was_wanted_is_what_is_drawn_after_the_same_tokens_without_a_grammar(
+    way, seed, temperature
+):
+    params = SamplingParams(seed=seed, temperature=temperature, top_k=30)
+    constraint = ConstraintParams(regex="[a-f]{2}xyz[0-9]{1,6}")
+    _, steps = steps_under(params, constraint, way)
+    ids = tuple(step.token_id for step in steps)
+    _, free = steps_under(params, ConstraintParams(), forced=ids)
+    assert [step.wanted for step in steps] == [step.sampled_id for step in free[: len(ids)]]
+    assert {step.wanted for step in free} == {None}
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1000))
+def test_neg_log_z_is_that_of_the_mass_that_the_grammar_leaves(seed):
+    allowed = [*b"abc"]
+    constraint = ConstraintParams(regex="[abc]{5}")
+    _, steps = steps_under(SamplingParams(seed=seed), constraint)
+    tokens = (1, 2, 3)
+    for step in steps:
+        row = noise(tokens).astype(np.float64)
+        left = np.exp(row[allowed]).sum() / np.exp(row).sum()
+        assert step.neg_log_z == pytest.approx(-np.log(left), rel=1e-12)
+        tokens = (*tokens, step.token_id)
+    assert neg_log_z(steps) == fsum(step.neg_log_z for step in steps)
+
+
+def test_neg_log_z_is_exact_where_almost_all_was_removed():
+    """1 - removed_mass has no digit left there."""
+
+    def model(tokens):
+        logits = np.full(257, -100, np.float32)
+        logits[ord("a")], logits[ord("z")] = -50, 30
+        return logits
+
+    engine = make_engine(model)
+    Request(
+        (1,), SamplingParams(seed=0), observe=Observe(stages=True),
+        constraint=ConstraintParams(regex="a"),
+    ).add_to(engine)  # fmt: skip
+    [step] = steps_of(run_to_end(engine))
+    assert step.observed.stages[0].removed_mass == 1.0
+    assert step.neg_log_z == pytest.approx(80, rel=1e-12)
+
+
+def test_a_forced_token_has_no_weight():
+    constraint = ConstraintParams(regex="[abc]{5}")
+    _, steps = steps_under(SamplingParams(seed=1), constraint, forced=(*b"ab",))
+    assert [step.neg_log_z is None for step in steps] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(("forced", "name"), [(b"ax", "120 'x' at step 1"), (b"a", None)])
+def test_a_forced_token_that_the_grammar_forbids_is_refused(forced, name):
+    constraint = ConstraintParams(regex="[abc]{5}")
+    ids = (*forced, *(() if name else (256,)))
+    sequence, _ = steps_under(SamplingParams(seed=1), constraint, forced=ids)
+    name = name or "256 '<end>' at step 1"
+    assert str(sequence.error) == (
+        f"forced: the grammar does not allow token {name}: give another, or leave out the grammar"
+    )

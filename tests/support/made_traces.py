@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cutaway.engine import Phases, Step
+from cutaway.grammar import KINDS, Grammar
 from cutaway.sampling import Candidate, Observation, Stage, StageReport
 from cutaway.trace import End, Head, Parent, Token, Trace, TraceWriter
-from cutaway.trace.record import REASONS
+from cutaway.trace.record import REASONS, GrammarRecord
 from cutaway.trace.steps import SOURCES
 
 VOCAB = 60
@@ -30,6 +31,11 @@ RULES = st.sampled_from(
         {"stage": "logit_bias", "bias": {5: -1.5, 17: 100.0}},
     ]
 )
+GRAMMARS = st.builds(
+    lambda g, engine: GrammarRecord(g.kind, g.text, g.sha256, engine, g.compact),
+    st.builds(Grammar, st.sampled_from(KINDS), TEXTS, st.booleans()),
+    TEXTS,
+)
 HEADS = st.builds(
     Head, cutaway=TEXTS, model=TEXTS, weights=HASHES, tokenizer=HASHES, backend=TEXTS, tier=TEXTS,
     threads=NATURALS, vocab_size=st.just(VOCAB), prompt=st.none() | TEXTS,
@@ -37,6 +43,7 @@ HEADS = st.builds(
     params=st.fixed_dictionaries({"logit_bias": st.dictionaries(IDS, NUMBERS, max_size=2)}),
     seed=WORDS, candidates=NATURALS, watch=SEVERAL, end_ids=SEVERAL, kv_bytes=NATURALS,
     parent=st.none() | st.builds(Parent, trace=HASHES, step=NATURALS, token_id=IDS),
+    grammar=st.none() | GRAMMARS,
 )  # fmt: skip
 ENDS = st.builds(
     End, reason=st.sampled_from(REASONS), matched=st.none() | TEXTS | NATURALS,
@@ -84,7 +91,7 @@ def runs(draw, steps=4):
                 0, index, len(head.prompt_token_ids) + index, token_id, draw(IDS),
                 draw(st.sampled_from(SOURCES)), draw(TEXTS), 1, draw(NUMBERS), 3,
                 draw(observed(head, token_id)), Phases(0.25, 0.0, 0.5, 0.125), draw(WORDS),
-                draw(WORDS),
+                draw(WORDS), draw(st.none() | IDS),
             )
         )  # fmt: skip
     return head, made, draw(st.none() | ENDS)

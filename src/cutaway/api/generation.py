@@ -224,6 +224,7 @@ class Generation:
     def _head(self, prompt: str | None, parent: "Parent | None") -> "Head":
         from cutaway._version import __version__
         from cutaway.trace import Head
+        from cutaway.trace.record import GrammarRecord
 
         model, backend, observe = self._model, self._model.backend, self.request.observe
         params = self.options.settings(self.seed)
@@ -247,4 +248,5 @@ class Generation:
             end_ids=tuple(model.tokenizer.end_ids),
             kv_bytes=backend.kv.bytes_per_token,
             parent=parent,
+            grammar=GrammarRecord.of(self.request.constraint.source),
         )

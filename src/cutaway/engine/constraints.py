@@ -29,7 +29,7 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token_id: int) -> None:
-        """A token came; a forced one need not have been allowed."""
+        """A token came; a forced one need not have been allowed, but for a grammar."""
         ...
 
     def fork(self) -> Self:
@@ -108,6 +108,8 @@ class ConstraintParams:
 
     def __post_init__(self) -> None:
         self._check_words()
+        if isinstance(self.choice, list) and not self.choice:  # as a trace has it
+            object.__setattr__(self, "choice", ())
         given = [name for name in KINDS if getattr(self, name) not in (None, ())]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} exclude each other: give one")
@@ -253,6 +255,8 @@ class GrammarConstraint:
         """It is text now; nothing follows a token that ends the sequence."""
         if token_id not in self._ending:
             self._matcher.accept(token_id)
+        elif not allows(self._matcher.mask(), token_id):
+            raise CutawayError("the grammar does not allow the text to end here")
 
     def fork(self) -> Self:
         """As far as this one has come."""

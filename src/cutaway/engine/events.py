@@ -4,9 +4,10 @@ A file, a server, a page, a process elsewhere and a ``Completion`` are made of t
 be pickled; none of them refers to the engine. They are tuples: every token makes one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import fsum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,6 +105,8 @@ class Step(NamedTuple):
     phases          how long the engine's step took; the tokens of one step share it
     logits_hash     of the bits of this row's logits
     fingerprint     of the bits of the logits of all steps up to this one
+    wanted          what the same luck would have drawn here without the constraint, where the
+                    ledger was asked for; None where the constraint forbade nothing
     """
 
     id: int
@@ -120,6 +123,12 @@ class Step(NamedTuple):
     phases: Phases
     logits_hash: int
     fingerprint: int
+    wanted: int | None = None
+
+    @property
+    def neg_log_z(self) -> float | None:
+        """As of its ``Observation``; None where the token was not drawn, or nothing observed."""
+        return self.observed.neg_log_z if self.observed and self.source != "forced" else None
 
 
 class Ended(NamedTuple):
@@ -144,6 +153,15 @@ class Ended(NamedTuple):
 
 
 Event = Started | Scored | Step | Ended
+
+
+def neg_log_z(steps: Iterable[Step]) -> float | None:
+    """The sum of a text's -ln Z, in nats: minus the logarithm of its importance weight.
+
+    None where no step has one.
+    """
+    each = [value for step in steps if (value := step.neg_log_z) is not None]
+    return fsum(each) if each else None
 
 
 _NO_DATA = ("processors", "breakers")

@@ -29,7 +29,7 @@ from cutaway.engine.going_back import GoingBack
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
 from cutaway.engine.vocabulary import Mask, Vocabulary
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import (
     CompiledChain,
     History,
@@ -172,8 +172,9 @@ class Sequence:
         if self.forced:
             self.forced.popleft()
         released = self._release(token_id)
-        self._constrain(token_id)
-        self._check_end(token_id)
+        self._constrain(token_id, forced=source == "forced")
+        if not self.error:  # which ends it, whatever else might
+            self._check_end(token_id)
         text = self._stream.push(released)
         if self.finish_reason:
             rest = self._matcher.flush()
@@ -182,7 +183,7 @@ class Sequence:
         return Step(
             self.id, len(self.output_token_ids) - 1, position, token_id, sampled.sampled_id,
             source, text, len(released), sampled.logprob, sampled.survivors, sampled.observed,
-            phases, sampled.logits_hash, self.fingerprint,
+            phases, sampled.logits_hash, self.fingerprint, sampled.wanted,
         )  # fmt: skip
 
     def settle(self, step: Step) -> list[Step]:
@@ -210,14 +211,21 @@ class Sequence:
             self._constrain(token_id)
         self.fingerprint, self.rewound = fingerprint, True
 
-    def _constrain(self, token_id: int) -> None:
+    def _constrain(self, token_id: int, *, forced: bool = False) -> None:
         if self.constraint is None:
             return
         try:
             self.constraint.accept(token_id)
             self.expected = [] if self.forced else [*self.constraint.forced()]
         except CutawayError as error:
-            self.error, self.expected = error, []
+            self.error, self.expected = self._forbidden(token_id) if forced else error, []
+
+    def _forbidden(self, token_id: int) -> InputError:
+        name, at = self._token_bytes(token_id).decode("utf-8", "replace"), self.output_token_ids
+        return InputError(
+            f"forced: the grammar does not allow token {token_id} {name!r} at step {len(at) - 1}: "
+            "give another, or leave out the grammar"
+        )
 
     def _source(self, drafted_by: str) -> str:
         if self.forced:

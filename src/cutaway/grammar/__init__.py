@@ -5,7 +5,7 @@ sequences and HTTP. The engine of it is llguidance, which is imported when the f
 """
 
 from cutaway.grammar.checks import Check
-from cutaway.grammar.compiler import Compiler, Matcher, Words
+from cutaway.grammar.compiler import Compiler, Matcher, Words, engine
 from cutaway.grammar.source import KINDS, Grammar
 
-__all__ = ["KINDS", "Check", "Compiler", "Grammar", "Matcher", "Words"]
+__all__ = ["KINDS", "Check", "Compiler", "Grammar", "Matcher", "Words", "engine"]

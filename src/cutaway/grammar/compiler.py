@@ -35,6 +35,13 @@ on the steps before it, and a limit that is met ends the text with an error, nev
 mask."""
 
 
+def engine() -> str:
+    """What compiles grammars here, with its version: another may allow other tokens."""
+    import llguidance
+
+    return f"llguidance {llguidance.__version__}"
+
+
 class Words(Protocol):
     """What a compiler wants of a tokenizer; see ``text.Tokenizer``."""
 

@@ -57,7 +57,8 @@ def open_branch(
 
     The tokens before the fork are given, not drawn; the model reads them again, since the
     fingerprint is of every step's logits. Forks of one prompt share its keys and values.
-    Raises InputError for a step or a token that does not exist, or another vocabulary.
+    Raises InputError for a step or a token that does not exist, or another vocabulary; the text's
+    reader gets one where the grammar forbids the token.
     """
     head, prompt = recorded.head, list(recorded.head.prompt_token_ids)
     check_vocabulary(llm, recorded)

@@ -75,9 +75,11 @@ def replay(
     tokens. Threads, instruction set, other sequences in the batch, ``speculate`` and ``kv_cache``
     change none of them. ``progress`` is called with ("replaying", tokens done, of how many).
 
-    Raises InputError where the weights, the tokenizer, the backend or the chain are not those
-    on record, unless ``anyway``; where the vocabulary is another, or the context too small;
-    where the trace has no steps; where the run had processors.
+    The grammar is compiled again; another version of what compiles it is told as a disagreement.
+
+    Raises InputError where the weights, the tokenizer, the backend, the chain or the grammar are
+    not those on record, unless ``anyway``; where the vocabulary is another, or the context too
+    small; where the trace has no steps; where the run had processors.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to replay")

@@ -15,17 +15,18 @@ from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from cutaway.trace import Head, Trace
 from cutaway.trace.figures import chain_label
+from cutaway.trace.record import GrammarRecord
 
 _SETTINGS = tuple(
     f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
 )
 UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
-"""Settings under which a text goes on to max_tokens, whatever is in it."""
+"""Settings under which a text goes on to max_tokens, whatever is in it; a grammar may end it."""
 
 Progress = Callable[[str, int, int], object]
 """Called with what is being done, how much of it is done, and of how much."""
 
-_DECISIVE = ("weights", "tokenizer", "backend", "chain")
+_DECISIVE = ("weights", "tokenizer", "backend", "chain", "grammar")
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -61,17 +62,27 @@ def settings_of(head: Head) -> dict[str, Any]:
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
     """What differs in this run of the recorded request; decisive fields first."""
     identity, backend = llm.model.identity, llm.backend
+    grammar = GrammarRecord.of(stream.request.constraint.source)
     now = {
         "weights": identity.weights,
         "tokenizer": identity.tokenizer,
         "backend": backend.name,
         "chain": stream.chain,
+        "grammar": grammar and grammar.sha256,
         "cutaway": __version__,
         "model": llm.name,
         "tier": backend.tier,
         "threads": backend.threads,
+        "grammar engine": grammar and grammar.engine,
     }
-    every = (Disagreement(name, getattr(recorded, name), value) for name, value in now.items())
+    was = {
+        "grammar": recorded.grammar and recorded.grammar.sha256,
+        "grammar engine": recorded.grammar and recorded.grammar.engine,
+    }
+    every = (
+        Disagreement(name, was[name] if name in was else getattr(recorded, name), value)
+        for name, value in now.items()
+    )
     return tuple(d for d in every if _plain(d.recorded) != _plain(d.now))
 
 

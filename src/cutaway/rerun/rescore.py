@@ -8,6 +8,7 @@ from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
 from cutaway.engine import Step
 from cutaway.errors import InputError
+from cutaway.grammar import KINDS
 from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
 from cutaway.trace import Trace
 from cutaway.trace.figures import bits
@@ -72,7 +73,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
              trace=PATH writes the new reading as a trace, with as many candidates as the old one
 
     No stop condition ends the text early. Raises InputError where the model has another
-    vocabulary or too small a context, or the trace has no steps.
+    vocabulary or too small a context, the trace has no steps, or a grammar forbids a token of it.
     """
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
@@ -82,6 +83,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     observe = {"candidates": head.candidates, "track": head.watch}
     options: dict[str, Any] = settings_of(head) | observe | changes
     options |= {"forced": ids, "max_tokens": len(ids), **UNSTOPPED}
+    options["ignore_eos"] = not any(options.get(kind) for kind in KINDS)  # they have an end
     done = llm.stream(list(trace.head.prompt_token_ids), **options).finish()
     return Rescored(ids, tuple(map(_reading, trace.steps)), tuple(map(_reading, done.steps)), done)
 

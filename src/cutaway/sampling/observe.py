@@ -106,6 +106,20 @@ class Observation(NamedTuple):
     logit_histogram: tuple[int, ...]
     after_chain: Likeliest
 
+    @property
+    def neg_log_z(self) -> float | None:
+        """-ln Z, where Z is the mass that the constraint left of what reached it, in nats.
+
+        A difference of two normalisers, so that it is exact also where almost all was removed.
+        None where the ledger has no constraint.
+        """
+        before = self.log_sum_exp
+        for report in self.stages:
+            if report.stage.name == "constraint":
+                return max(before - report.log_sum_exp, 0.0)
+            before = report.log_sum_exp
+        return None
+
     def logprobs(self, top: int) -> Logprobs:
         """The ``top`` likeliest tokens before and after the chain; at most as many as observed."""
         model = ((c.id, c.logit - self.log_sum_exp) for c in self.candidates[:top])

@@ -124,9 +124,9 @@ STAGES: Mapping[str, StageSpec] = {
         native=None,
     ),
     "constraint": StageSpec(
-        letter="C",
+        letter="G",
         label="constraint",
-        help="Keeps the tokens that the request's constraints allow.",
+        help="Keeps the tokens that the request's grammar and its other constraints allow.",
         source="—",
         rule=lambda _: None,  # it is the request that says so, not a setting
         apply=definitions.constraint,

@@ -53,6 +53,13 @@ def single(value: Any) -> float:
     return float(nearest)
 
 
+def boolean(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
 def text(value: Any) -> str:
     """Characters, none of them half a pair."""
     if not isinstance(value, str):
@@ -118,7 +125,7 @@ def anything(value: Any) -> Any:
     return value
 
 
-def of(kind: type, **special: Check) -> Mapping[str, Check]:
+def of(kind: type, /, **special: Check) -> Mapping[str, Check]:
     """The checks of a class's fields, by their types but where another is given."""
     types = get_type_hints(kind)
     return {name: special.get(name) or _BY_TYPE[types[name]] for name in types}
@@ -142,6 +149,7 @@ _BY_TYPE: Mapping[Any, Check] = {
     int: integer,
     float: number,
     str: text,
+    bool: boolean,
     int | None: optional(integer),
     float | None: optional(number),
     str | None: optional(text),

@@ -136,7 +136,9 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 def _flat(head: Head) -> dict[str, Any]:
     """The fields and the settings by name; a setting that is also a field has the same value."""
-    own = {f.name: getattr(head, f.name) for f in fields(head) if f.name != "params"}
+    apart = ("params", "grammar")  # whose text is the setting of its kind
+    own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
+    own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
     return own | {name: value for name, value in head.params.items() if name not in own}
 
 

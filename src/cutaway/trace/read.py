@@ -165,7 +165,8 @@ class _Records:
             by = candidate.removed_by
             _require(by is None or by < len(seen.stages), f"removed_by: there is no stage {by}")
         removed = {i for report in seen.stages for i in report.top_removed}
-        self._require_tokens(found | removed | {step.sampled_id})
+        drawn = {step.sampled_id} if step.wanted is None else {step.sampled_id, step.wanted}
+        self._require_tokens(found | removed | drawn)
         if not self.steps:
             self._require_tokens({*head.prompt_token_ids, *head.end_ids})
         self.steps.append(step)

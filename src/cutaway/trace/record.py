@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
+from cutaway.grammar import KINDS, Grammar, engine
 from cutaway.trace import check
 
 VERSION = 1
@@ -34,6 +35,28 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarRecord:
+    """The grammar of a run: what ``cutaway.grammar.Grammar`` has, and what compiled it.
+
+    sha256  of its kind, text and compact, in hex
+    engine  the library and its version
+    """
+
+    kind: str
+    text: str
+    sha256: str
+    engine: str
+    compact: bool
+
+    @classmethod
+    def of(cls, grammar: Grammar | None) -> Self | None:
+        """Of a request, compiled here."""
+        if grammar is None:
+            return None
+        return cls(grammar.kind, grammar.text, grammar.sha256, engine(), grammar.compact)
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """How the run was set up: all that a replay needs, and all that it must agree with.
 
@@ -44,6 +67,7 @@ class Head:
     candidates          how many of the likeliest tokens each step keeps
     watch               token ids that every step reports, by default the end tokens
     kv_bytes            bytes of keys and values that one token takes
+    grammar             what the text was held to; None where it was free
     """
 
     cutaway: str
@@ -64,17 +88,20 @@ class Head:
     end_ids: tuple[int, ...]
     kv_bytes: int
     parent: Parent | None = None
+    grammar: GrammarRecord | None = None
 
     def to_json(self) -> Json:
         """The first line of a trace."""
-        return {"kind": "head", "format": FORMAT, "version": VERSION, **asdict(self)}
+        line = {"kind": "head", "format": FORMAT, "version": VERSION, **asdict(self)}
+        return line if self.grammar else without(line, "grammar")
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
         """The inverse."""
         if line.get("format") != FORMAT or line.get("version") != VERSION:
             raise ValueError(f"is not of format {FORMAT!r}, version {VERSION}")
-        known = check.fields(without(line, "kind", "format", "version"), _HEAD)
+        own = {"grammar": None} | without(line, "kind", "format", "version")
+        known = check.fields(own, _HEAD)
         return cls(**known)
 
 
@@ -177,8 +204,16 @@ def _parent(value: Any) -> Parent:
     return Parent(**check.fields(value, _PARENT))
 
 
+def _grammar(value: Any) -> GrammarRecord:
+    found = GrammarRecord(**check.fields(value, _GRAMMAR))
+    if found.sha256 != Grammar(found.kind, found.text, found.compact).sha256:
+        raise ValueError("sha256 is not that of its text")
+    return found
+
+
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
+_GRAMMAR = check.of(GrammarRecord, kind=check.one_of(*KINDS), sha256=_HASH)
 _HEAD = check.of(
     Head,
     weights=_HASH,
@@ -186,5 +221,6 @@ _HEAD = check.of(
     chain=check.items(_stage),
     params=_settings,
     parent=check.optional(_parent),
+    grammar=check.optional(_grammar),
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

@@ -32,7 +32,7 @@ def observed(step: Step) -> Observation:
 def step_to_json(step: Step) -> Json:
     """A line of columns: the candidates' fields side by side, to be short."""
     seen = observed(step)
-    return {
+    line = {
         "kind": "step",
         "index": step.index,
         "position": step.position,
@@ -50,11 +50,12 @@ def step_to_json(step: Step) -> Json:
         "row": f"{step.logits_hash:016x}",
         "fingerprint": f"{step.fingerprint:016x}",
     }
+    return line if step.wanted is None else line | {"wanted": step.wanted}
 
 
 def step_from_json(line: Json, head: Head) -> Step:
     """The inverse. ValueError, with a sentence, where the line is no step of such a run."""
-    known = check.fields(without(line, "kind"), _STEP)
+    known = check.fields({"wanted": None} | without(line, "kind"), _STEP)
     if len(known["stages"]) != len(head.chain):
         raise ValueError("the stages are not those of the chain")
     if known["kv_tokens"] != known["position"]:
@@ -83,6 +84,7 @@ def step_from_json(line: Json, head: Head) -> Step:
         phases=known["ms"],
         logits_hash=known["row"],
         fingerprint=known["fingerprint"],
+        wanted=known["wanted"],
     )
 
 
@@ -179,4 +181,5 @@ _STEP = {
     "ms": _phases,
     "row": _hash,
     "fingerprint": _hash,
+    "wanted": check.optional(check.integer),
 }

@@ -55,11 +55,16 @@ function changes(a, b) {
     .map((name) => ({ name, a: left[name] ?? null, b: right[name] ?? null }));
 }
 
-/** @param {Head} head @returns {Record<string, any>} its params beside its own fields; where both have a name, the values agree */
+/**
+ * @param {Head} head
+ * @returns {Record<string, any>} its params beside its own fields; where both have a name, the values agree.
+ *   The grammar's text is the setting of its kind.
+ */
 function flat(head) {
-  const { kind: _, format: _format, version: _version, params, ...own } = /** @type {any} */ (head);
+  const { kind: _, format: _format, version: _version, params, grammar, ...own } = /** @type {any} */ (head);
   const more = Object.entries(params).filter(([name]) => !(name in own));
-  return { ...own, ...Object.fromEntries(more) };
+  const engine = grammar ? { "grammar engine": grammar.engine } : {};
+  return { ...own, ...engine, ...Object.fromEntries(more) };
 }
 
 /** @param {any} a @param {any} b @returns {boolean} whether JSON means the same by them */

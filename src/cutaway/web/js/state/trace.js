@@ -14,12 +14,14 @@
  *   tier: string, threads: number, vocab_size: number, prompt: string | null,
  *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
  *   seed: string, candidates: number, watch: number[], end_ids: number[], kv_bytes: number,
- *   parent: {trace: string, step: number, token_id: number} | null}} Head
+ *   parent: {trace: string, step: number, token_id: number} | null,
+ *   grammar?: {kind: string, text: string, sha256: string, engine: string, compact: boolean}}} Head
  * @typedef {{index: number, position: number, token_id: number, own: number, source: string,
  *   text: string, candidates: Candidate[], maximum: number, log_sum_exp: number, entropy: number,
  *   rank: number, logprob: number, final_rank: number | null, final_logprob: number | null,
  *   final_log_sum_exp: number, stages: StageRecord[], sketch: number[], kv_tokens: number,
- *   ms: Record<string, number>, row: string, fingerprint: string}} Step
+ *   ms: Record<string, number>, row: string, fingerprint: string,
+ *   wanted?: number}} Step
  * @typedef {{reason: string, matched: string | number | null, usage: Record<string, number>,
  *   fingerprint: string, text: string, error: string | null,
  *   speculation: Record<string, number>}} End
