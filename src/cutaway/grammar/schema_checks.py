@@ -120,8 +120,11 @@ class SchemaCheck:
         self.keywords = tuple(name for name in CHECKED if name in found)
         self._rules = Rules(schema)
         self._readers: dict[bytes, Reader] = {}
-        for value in (Begun("string"), Begun("number"), Open({}), Open([])):
-            self._rules.holds(schema, value)  # $ref that lead nowhere, or in circles
+        kinds = [Begun(kind) for kind in ("string", "number", "boolean", "null")]
+        # This also meets a $ref that leads in a circle.
+        possible = [self._rules.holds(schema, v) for v in (*kinds, Open({}), Open([]))]
+        if self.keywords and not any(truth is not False for truth in possible):
+            raise InputError("json_schema: the schema allows no text")
 
     def allows(self, text: bytes, token: bytes) -> bool:
         """Whether the token may follow; the end of the text where it is empty."""
