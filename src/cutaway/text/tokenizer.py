@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from cutaway.checks import shown
 from cutaway.errors import FormatError, InputError
 from cutaway.text import pretokenizers
+from cutaway.text.printable import printable_bytes
 from cutaway.text.specials import Specials
 from cutaway.text.vocabulary import (
     MERGES,
@@ -195,9 +196,9 @@ class Tokenizer:
     def token_name(self, token_id: int) -> str:
         """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""
         if self._kind(token_id) == Kind.NORMAL:
-            name = _printable(self._pieces.to_bytes(token_id))
+            name = printable_bytes(self._pieces.to_bytes(token_id))
         else:
-            name = _printable(stored_bytes(self._vocabulary.tokens[token_id]))
+            name = printable_bytes(stored_bytes(self._vocabulary.tokens[token_id]))
         return name or f"[empty token {token_id}]"
 
     @cached_property
@@ -289,13 +290,3 @@ def _check_text(text: str) -> None:
             f"the text holds a lone surrogate, U+{ord(text[error.start]):04X}, at character "
             f"{error.start}: it is no Unicode text, decode the input as UTF-8"
         ) from error
-
-
-def _printable(data: bytes) -> str:
-    """``data`` as text, with <0xXX> for each byte of what is no character or cannot be seen."""
-    text = data.decode("utf-8", "surrogateescape")
-    return "".join(char if char.isprintable() else _hex(char) for char in text)
-
-
-def _hex(char: str) -> str:
-    return "".join(f"<0x{byte:02X}>" for byte in char.encode("utf-8", "surrogateescape"))
