@@ -1,0 +1,240 @@
+"""What a client may offer as a tool, and which of the tools it lets the model choose.
+
+Knows OpenAI's forms, of chat (nested) and of responses (flat), and the limits on size and depth.
+Refuses to know how a model writes a call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.checks import check_choice, shown
+from cutaway.errors import InputError
+
+MAX_TOOLS = 128
+MAX_DEPTH = 64
+MAX_BYTES = 256_000  # of all tools, as JSON
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FUNCTION = ("name", "description", "parameters", "strict")
+_CUSTOM = ("name", "description", "format")
+INPUT = "input"  # the one argument by which a custom tool is described to a model
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool: a function that takes a JSON object, or a custom one that takes a text.
+
+    parameters: a JSON schema of the arguments; None for a function without any
+    strict:     False lets any JSON object pass as arguments; None does as True
+    format:     None for a function, else what the text must be: "text", "regex" or "lark"
+    definition: the regular expression or the grammar
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    strict: bool | None = None
+    format: str | None = None
+    definition: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """As chat templates take it; a custom tool is a function of one string."""
+        parameters = {"type": "object", "properties": {}, **(self.parameters or {})}
+        if self.format is not None:
+            text = {"type": "string", "description": self._expected()}
+            properties = {"properties": {INPUT: text}, "required": [INPUT]}
+            parameters = {"type": "object", **properties}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema that the arguments of a call must meet."""
+        if self.strict is False:
+            return {"type": "object"}
+        if self.parameters is None:
+            return {"type": "object", "properties": {}, "additionalProperties": False}
+        return {"type": "object", **self.parameters}
+
+    def _expected(self) -> str:
+        if self.format == "text":
+            return "any text"
+        language = "regular expression" if self.format == "regex" else "Lark grammar"
+        return f"text that matches this {language}: {self.definition}"
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """Which tools may be called, and whether one must be.
+
+    mode:  "none", "auto" or "required"
+    names: the tools that may be called; None for all
+    named: whether the client named the one function, which makes the finish reason "stop"
+    """
+
+    mode: str = "auto"
+    names: frozenset[str] | None = None
+    named: bool = False
+
+    def allowed(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Those of ``tools`` that may be called, in their order."""
+        if self.mode == "none":
+            return ()
+        return tuple(tool for tool in tools if self.names is None or tool.name in self.names)
+
+
+def parse_tools(value: Any, field: str = "tools") -> tuple[Tool, ...]:
+    """The tools that a client's JSON offers; InputError names the field of what cannot be."""
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"{field} must be a list of tools, not {shown(value)}")
+    if len(value) > MAX_TOOLS:
+        raise InputError(f"{field} holds {len(value)} tools; give at most {MAX_TOOLS}")
+    _check_size(value, field)
+    tools = tuple(_tool(item, f"{field}[{index}]") for index, item in enumerate(value))
+    check_names(tools, field)
+    return tools
+
+
+def check_names(tools: Sequence[Tool], field: str = "tools") -> None:
+    """InputError where two tools have one name."""
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        if tool.name in names:
+            raise InputError(f'{field}[{index}] is a second tool named "{tool.name}"; rename one')
+        names.add(tool.name)
+
+
+def parse_choice(value: Any, tools: Sequence[Tool], field: str = "tool_choice") -> ToolChoice:
+    """The choice that a client's JSON makes among ``tools``; None is "auto"."""
+    if value is None:
+        return ToolChoice("auto" if tools else "none")
+    if isinstance(value, str):
+        mode = check_choice(field, value, ("none", "auto", "required"))
+        return _among(ToolChoice(mode), tools, field)
+    if not isinstance(value, Mapping):
+        raise InputError(f"{field} must be a string or an object, not {shown(value)}")
+    kind = check_choice(f"{field}.type", value.get("type"), ("function", "custom", "allowed_tools"))
+    if kind != "allowed_tools":
+        return _among(ToolChoice("required", frozenset([_named(value, field)]), True), tools, field)
+    inner, place = _inner(value, kind, field)
+    mode = check_choice(f"{place}.mode", inner.get("mode"), ("auto", "required"))
+    listed = inner.get("tools")
+    if not isinstance(listed, (list, tuple)) or not listed:
+        raise InputError(f"{place}.tools must be a list of at least one tool")
+    names = [_named(item, f"{place}.tools[{index}]") for index, item in enumerate(listed)]
+    return _among(ToolChoice(mode, frozenset(names)), tools, field)
+
+
+def _among(choice: ToolChoice, tools: Sequence[Tool], field: str) -> ToolChoice:
+    missing = (choice.names or frozenset()) - {tool.name for tool in tools}
+    if missing:
+        raise InputError(f'{field} names "{min(missing)}", which is not among the tools')
+    if choice.mode == "required" and not tools:
+        raise InputError(f"{field} requires a call, but no tools are given; give tools")
+    return choice
+
+
+def _named(value: Any, field: str) -> str:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{field} must be an object with a type and a name")
+    kind = check_choice(f"{field}.type", value.get("type"), ("function", "custom"))
+    inner, place = _inner(value, kind, field)
+    return _name(inner.get("name"), place)
+
+
+def _tool(value: Any, field: str) -> Tool:
+    if not isinstance(value, Mapping):
+        raise InputError(f'{field} must be an object with "type": "function" or "custom"')
+    kind = check_choice(f"{field}.type", value.get("type"), ("function", "custom"))
+    inner, place = _inner(value, kind, field)
+    _check_fields(inner, _FUNCTION if kind == "function" else _CUSTOM, place)
+    name, description = _name(inner.get("name"), place), inner.get("description") or ""
+    if not isinstance(description, str):
+        raise InputError(f"{place}.description must be a string, not {shown(description)}")
+    if kind == "custom":
+        return Tool(name, description, None, None, *_format(inner.get("format"), place))
+    strict = inner.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise InputError(f"{place}.strict must be true or false, not {shown(strict)}")
+    return Tool(name, description, _parameters(inner.get("parameters"), place), strict)
+
+
+def _inner(value: Mapping[str, Any], kind: str, field: str) -> tuple[Mapping[str, Any], str]:
+    """What the type says, and where it stands: chat nests it, responses does not."""
+    if kind not in value:
+        return {key: item for key, item in value.items() if key != "type"}, field
+    inner = value[kind]
+    if not isinstance(inner, Mapping):
+        raise InputError(f"{field}.{kind} must be an object, not {shown(inner)}")
+    _check_fields(value, ("type", kind), field)
+    return inner, f"{field}.{kind}"
+
+
+def _check_fields(value: Mapping[str, Any], known: Iterable[str], field: str) -> None:
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        raise InputError(f"{field}.{unknown[0]} is not known; leave it out")
+
+
+def _name(value: Any, field: str) -> str:
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return value
+    raise InputError(
+        f"{field}.name must be 1 to 64 letters, digits, underscores or hyphens, not {shown(value)}"
+    )
+
+
+def _parameters(value: Any, field: str) -> Mapping[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InputError(f"{field}.parameters must be a JSON schema, an object, not {shown(value)}")
+    if value.get("type", "object") != "object":
+        raise InputError(f'{field}.parameters must describe an object: give "type": "object"')
+    return value
+
+
+def _format(value: Any, field: str) -> tuple[str, str]:
+    """(format, definition) of a custom tool."""
+    place = f"{field}.format"
+    if value is None:
+        return "text", ""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{place} must be an object, not {shown(value)}")
+    if check_choice(f"{place}.type", value.get("type"), ("text", "grammar")) == "text":
+        return "text", ""
+    nested = "grammar" in value
+    grammar = value["grammar"] if nested else value
+    place = f"{place}.grammar" if nested else place
+    if not isinstance(grammar, Mapping):
+        raise InputError(f"{place} must be an object, not {shown(grammar)}")
+    syntax = check_choice(f"{place}.syntax", grammar.get("syntax"), ("lark", "regex"))
+    definition = grammar.get("definition")
+    if not isinstance(definition, str) or not definition:
+        raise InputError(f"{place}.definition must be the grammar's text, a string")
+    return syntax, definition
+
+
+def _check_size(value: Any, field: str) -> None:
+    """InputError for what is no JSON, too deep or too large."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for parent in level for child in _children(parent)]
+    if level:
+        raise InputError(f"{field} must not nest deeper than {MAX_DEPTH} levels")
+    try:
+        size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{field} must be JSON: {error}") from None
+    if size > MAX_BYTES:
+        raise InputError(f"{field} is {size} bytes of JSON; give at most {MAX_BYTES}")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
