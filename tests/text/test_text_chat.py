@@ -48,7 +48,7 @@ def test_text_is_not_escaped_for_html() -> None:
 
 
 def test_variables_reach_the_template() -> None:
-    assert render("{{ tools | length }}{{ enable_thinking }}", tools=[1], enable_thinking=False) == "1False"  # fmt: skip # noqa: E501
+    assert render("{{ depth }}{{ enable_thinking }}", depth=1, enable_thinking=False) == "1False"
 
 
 def test_strftime_now() -> None:

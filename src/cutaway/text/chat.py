@@ -1,17 +1,22 @@
 """A conversation, written the way the model was trained to read it.
 
-Knows the model's own template, what a message must have, and that only the template
-opens and closes turns: what looks like a special token in a message stays text. Refuses
-to know models. Jinja2 is imported at the first rendering, because completion never needs it.
+Knows the model's own template, and that only the template opens and closes turns: what looks
+like a special token in a message or a tool stays text. Refuses to know models. Jinja2 is imported
+at the first rendering, because completion never needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import FormatError, InputError
+from cutaway.text.messages import for_template
+from cutaway.text.tools.dialect import Dialect
+from cutaway.text.tools.form import Form
+from cutaway.text.tools.tool import Tool
 from cutaway.text.vocabulary import special_id
 
 if TYPE_CHECKING:
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from cutaway.text.tokenizer import Tokenizer
 
 FIELD = "tokenizer.chat_template"
-_MAX_DEPTH = 64  # of lists and objects in each other
+_MAX_DEPTH = 68  # of lists and objects in each other: a schema's 64, and those around it
 ORIGIN = "cutaway.chat_template_origin"  # the file that has it, where that was not a GGUF file
 
 
@@ -51,44 +56,85 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         tokenizer: Tokenizer,
         check: Callable[[str], object] = str,
+        tools: Sequence[Tool] = (),
+        **variables: Any,
     ) -> list[int]:
         """Token ids of the conversation, ready to be answered; raises as ``render`` does.
 
         check: may refuse the text before it is read, by raising
         """
-        _check(messages)
-        mark = _unused_character([self.source, *_strings([*messages])])
+        said, offered = self._prepared(messages, tools)
+        mark = _unused_character([self.source, *_strings(said), *_strings(offered)])
         escape = partial(tokenizer.escape_special_tokens, mark=mark)
-        text = self.render(_map_strings([*messages], escape))
+        text = self._written(_map_strings(said, escape), _map_strings(offered, escape), variables)
         check(text.replace(mark, ""))
         return tokenizer.encode(text, special=True, mark=mark)
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Tool] = (),
         *,
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> str:
-        """The prompt for ``messages``, each with the strings "role" and "content".
+        """The prompt for ``messages``, as OpenAI's chat takes them.
 
+        tools: what the model may call
         add_generation_prompt: end with the opening of the assistant's turn
-        variables: more of what the template may ask for (tools, enable_thinking, ...)
-        InputError: a malformed message, or one that the template refuses.
+        variables: more of what the template may ask for (enable_thinking, ...)
+        InputError: a malformed message, or one that the template refuses; tools whose calls
+        this model writes in a form that is not supported.
         FormatError: a template that cannot be compiled or fails.
         """
-        _check(messages)
-        known = {
+        variables["add_generation_prompt"] = add_generation_prompt
+        return self._written(*self._prepared(messages, tools), variables)
+
+    def dialect(self, tokenizer: Tokenizer) -> Dialect:
+        """How the model writes calls of tools; InputError where that is not supported."""
+        form = self._form
+        if form.dialect is None:
+            raise InputError(form.refusal)
+        texts = [part for part in form.dialect.all_parts if isinstance(part, str)]
+        return replace(form.dialect, control=tokenizer.control_tokens("".join(texts)))
+
+    def _prepared(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+        """(messages, tools) as the template takes them."""
+        read = for_template(messages)
+        if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
+            return read, None
+        if tools and self._form.dialect is None:
+            raise InputError(self._form.refusal)
+        return self._form.prepare(read, tools)
+
+    def _written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> str:
+        known: dict[str, Any] = {
             **self._tokens,
-            "messages": [dict(message) for message in messages],
-            "add_generation_prompt": add_generation_prompt,
+            "messages": messages,
+            "add_generation_prompt": True,
         }
+        if tools is not None:
+            known["tools"] = tools
         try:
-            return self._template.render(**(known | variables))
+            return self._template.render(**(known | {**variables}))
         except InputError:
             raise  # the template's own raise_exception, or a FormatError of compiling
         except Exception as error:  # a template is a program and may fail in any way
             raise _broken(error) from error
+
+    @cached_property
+    def _form(self) -> Form:
+        def render(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+            return self._written(messages, tools, {"add_generation_prompt": False})
+
+        return Form.of(self.source, render)
 
     @cached_property
     def _template(self) -> Template:
@@ -149,14 +195,3 @@ def _broken(error: Exception) -> FormatError:
         f"{FIELD} fails{place} ({type(error).__name__}: {said}): "
         "check the messages, or give another template"
     )
-
-
-def _check(messages: Sequence[Mapping[str, Any]]) -> None:
-    if not messages:
-        raise InputError("messages is empty: give at least one message")
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise InputError(f'messages[{index}] must be an object with "role" and "content"')
-        for field in ("role", "content"):
-            if not isinstance(message.get(field), str):
-                raise InputError(f'messages[{index}] needs a "{field}" that is a string')

@@ -169,6 +169,11 @@ class Tokenizer:
         """
         return self._control_tokens.escape(text, mark)
 
+    def control_tokens(self, text: str) -> dict[str, int]:
+        """name -> id of the control tokens that ``text`` holds."""
+        ids = self._control_tokens.split(text)
+        return {self._vocabulary.tokens[i]: i for i in ids if isinstance(i, int)}
+
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The whole text that ``ids`` stand for; special=True shows control tokens by name.
 

@@ -1,0 +1,94 @@
+"""The messages of a conversation: what a client sends, and what a chat template takes.
+
+Knows the roles' fields, calls of tools and their results, and where they must refer to each
+other. Refuses to know templates and how a call is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cutaway.checks import shown
+from cutaway.errors import InputError
+from cutaway.text.tools.tool import INPUT
+
+Message = Mapping[str, Any]
+
+
+def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Copies of the messages, with every call's arguments as an object.
+
+    InputError, with the message's index: a role or content that is missing, arguments that
+    are no JSON object, a result of a call that no message made.
+    """
+    if not messages:
+        raise InputError("messages is empty: give at least one message")
+    made: list[dict[str, Any]] = []
+    names: dict[str, str] = {}  # call id -> tool
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, Mapping):
+            raise InputError(f'{where} must be an object with "role" and "content"')
+        copy = dict(message)
+        if copy.get("role") == "assistant" and "tool_calls" in copy:
+            _read_calls(copy, names, where)
+        for field in ("role", "content"):
+            if not isinstance(copy.get(field), str):
+                raise InputError(f'{where} needs a "{field}" that is a string')
+        if copy["role"] == "tool":
+            _name_result(copy, names, where)
+        made.append(copy)
+    return made
+
+
+def _read_calls(message: dict[str, Any], names: dict[str, str], where: str) -> None:
+    calls = message.pop("tool_calls")
+    if calls is None or calls == []:
+        return
+    if not isinstance(calls, (list, tuple)):
+        raise InputError(f"{where}.tool_calls must be a list of calls, not {shown(calls)}")
+    if message.get("content") is None:
+        message["content"] = ""
+    read = [_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(calls)]
+    names.update((call["id"], call["function"]["name"]) for call in read)
+    message["tool_calls"] = read
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    kind = call.get("type", "function") if isinstance(call, Mapping) else None
+    inner = call.get(kind) if isinstance(call, Mapping) and isinstance(kind, str) else None
+    if kind not in ("function", "custom") or not isinstance(inner, Mapping):
+        raise InputError(f'{where} must be an object with "id" and "function" (or "custom")')
+    for field, value in (("id", call.get("id")), (f"{kind}.name", inner.get("name"))):
+        if not isinstance(value, str) or not value:
+            raise InputError(f"{where}.{field} must be a string that is not empty")
+    arguments = _arguments(inner, where) if kind == "function" else {INPUT: inner.get("input")}
+    function = {"name": inner["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _arguments(function: Message, where: str) -> dict[str, Any]:
+    """OpenAI's clients send a string of JSON; an object is taken as it is."""
+    value = function.get("arguments")
+    try:
+        read = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        read = None
+    if not isinstance(read, Mapping):
+        raise InputError(
+            f"{where}.function.arguments must be a JSON object (as a string), not {shown(value)}"
+        )
+    return dict(read)
+
+
+def _name_result(message: dict[str, Any], names: Mapping[str, str], where: str) -> None:
+    """Puts the tool's name beside a result, which some templates want."""
+    call_id = message.get("tool_call_id")
+    if not isinstance(call_id, str) or call_id not in names:
+        raise InputError(
+            f"{where}.tool_call_id must be the id of a call in an earlier assistant message, "
+            f"not {shown(call_id)}"
+        )
+    message["name"] = message.get("name") or names[call_id]

@@ -1,0 +1,38 @@
+"""The test templates, and a vocabulary of bytes with the control tokens of their families."""
+
+from functools import cache
+from pathlib import Path
+
+from cutaway.text import ChatTemplate, Tokenizer
+from cutaway.text.tools import Dialect
+from support.text_vocabularies import CONTROL, byte_level
+
+FOLDER = Path(__file__).parent.parent / "data" / "chat_templates"
+CONTROLS = [
+    "<|im_end|>", "<s>", "</s>", "<|eot_id|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]",
+    "<|tool_call|>", "<|/tool_call|>", "<|tool_calls_begin|>", "<|tool_call_begin|>",
+    "<|tool_sep|>", "<|tool_call_end|>", "<|tool_calls_end|>",
+]  # fmt: skip
+END = 256
+NAMES = sorted(
+    path.stem
+    for path in FOLDER.glob("*.jinja")
+    if path.stem not in ("qwen3-coder", "functiongemma")
+)
+
+
+def template(name: str) -> ChatTemplate:
+    return ChatTemplate((FOLDER / f"{name}.jinja").read_text(), "<s>", "</s>")
+
+
+@cache
+def byte_tokenizer(control: bool = True) -> Tokenizer:
+    """A token for each byte, and the families' control tokens."""
+    extra = [(text, CONTROL) for text in (CONTROLS if control else CONTROLS[:4])]
+    return Tokenizer.from_gguf(byte_level(extra=extra))
+
+
+@cache
+def dialect(name: str, control: bool = True) -> Dialect:
+    """control: whether the family's tags are control tokens, or ordinary text"""
+    return template(name).dialect(byte_tokenizer(control))
