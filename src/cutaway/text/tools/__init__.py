@@ -1,10 +1,34 @@
-"""Tools that a model may call: what a client offers, and how models write calls.
+"""Tools that a model may call: offered, forced and found in its text.
 
-Knows OpenAI's forms of tools and choices, and the dialects of calls in chat templates. Refuses to
-know models, sampling and HTTP.
+Knows OpenAI's forms of tools and choices, the dialects in which models write calls, and from one
+description of a dialect both the grammar that forces a call and the splitter that finds it.
+Refuses to know models, sampling and HTTP.
 """
 
 from cutaway.text.tools.dialect import Dialect, call_id
+from cutaway.text.tools.grammar import grammar
+from cutaway.text.tools.splitter import (
+    Arguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Delta,
+    Splitter,
+)
 from cutaway.text.tools.tool import Tool, ToolChoice, parse_choice, parse_tools
 
-__all__ = ["Dialect", "Tool", "ToolChoice", "call_id", "parse_choice", "parse_tools"]
+__all__ = [
+    "Arguments",
+    "CallEnd",
+    "CallStart",
+    "Content",
+    "Delta",
+    "Dialect",
+    "Splitter",
+    "Tool",
+    "ToolChoice",
+    "call_id",
+    "grammar",
+    "parse_choice",
+    "parse_tools",
+]

@@ -1,0 +1,145 @@
+"""The grammar that lets a model write calls of tools in its own dialect, and no broken ones.
+
+Knows llguidance's Lark: literals, control tokens by id, ``%json`` for arguments. Refuses to know
+what a mask is. What a grammar lets through, the splitter of the same dialect reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from cutaway.errors import InputError
+from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
+from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
+
+_WHITE_SPACE = r" |\n[ \t]{0,20}"  # bounded: a model cannot write spaces for ever
+
+RAW = "lark"  # the format whose text stands in a call as it is, and which ends the answer
+
+
+def grammar(
+    dialect: Dialect, tools: Sequence[Tool], choice: ToolChoice, parallel: bool = True
+) -> str:
+    """Lark for llguidance: the answers that ``choice`` allows.
+
+    parallel: whether one answer may hold several calls
+    InputError: no tool may be called; a custom tool's grammar that does not fit in.
+    """
+    allowed = choice.allowed(tools)
+    if not allowed:
+        raise InputError("tool_choice allows no tool; give tools, or generate without")
+    rules = _Rules(dialect, allowed, parallel and dialect.many)
+    return "\n".join(["%llguidance {}", *rules.start(choice.mode == "required"), *rules.lines, ""])
+
+
+class _Rules:
+    """Collects rules; each method returns an expression that refers to them."""
+
+    def __init__(self, dialect: Dialect, tools: Sequence[Tool], several: bool) -> None:
+        self._dialect, self._several = dialect, several
+        self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/"]
+        self._tools = list(enumerate(tools))
+        for index, tool in self._tools:
+            self._arguments(index, tool)
+
+    def start(self, required: bool) -> list[str]:
+        """The rules that say where calls may begin."""
+        trigger = self._dialect.trigger
+        if required:
+            return [f"start: {self._calls()}"]
+        if not trigger:
+            first = self._literal([self._dialect.opening[0]])
+            return [
+                f"start: TEXT | {self._calls()}",
+                f"CALL_BEGINS: {first} ANY",
+                "TEXT: ANY & ~CALL_BEGINS",
+            ]
+        if trigger in self._dialect.control:
+            return [
+                f"start: TEXT | TEXT {self._calls()}",
+                f"SPELLED: ANY {json.dumps(trigger, ensure_ascii=False)} ANY",
+                "TEXT: ANY & ~SPELLED",
+            ]
+        return [
+            f"start: ANY | opened {self._calls(skip=len(trigger))}",
+            f"opened[lazy]: ANY {json.dumps(trigger, ensure_ascii=False)}",
+        ]
+
+    def _calls(self, skip: int = 0) -> str:
+        """One call or several, without the first ``skip`` characters."""
+        dialect = self._dialect
+        heads = joined([dialect.begin, *dialect.head])
+        first = (heads[0][skip:], *heads[1:]) if isinstance(heads[0], str) else heads
+        ways = []
+        plain = [pair for pair in self._tools if pair[1].format != RAW]
+        raw = [pair for pair in self._tools if pair[1].format == RAW]
+        again = ""
+        if plain:
+            end = self._literal([dialect.end])
+            if self._several:
+                again = f"({self._any_of((dialect.between, *dialect.head), plain)})*"
+                blank = dialect.between if not dialect.between.strip() else ""
+                end = end or (f"{self._literal([blank])}?" if blank else "")
+            ways.append(f"{self._any_of(first, plain)} {again} {end}")
+        if raw:
+            ways.append(self._any_of(first, raw))
+            if again:
+                last = self._any_of((dialect.between, *dialect.head), raw)
+                ways.append(f"{self._any_of(first, plain)} {again} {last}")
+        return f"({' | '.join(ways)})"
+
+    def _any_of(self, head: Parts, tools: Sequence[tuple[int, Tool]]) -> str:
+        """A call of one of the tools; what precedes the name is written once."""
+        parts = joined(head)
+        at = parts.index(Slot.NAME)
+        calls = []
+        for index, tool in tools:
+            before, after = around(self._dialect, tool)
+            middle = self._literal([tool.name, *parts[at + 1 :], before])
+            calls.append(f"{middle} arguments_{index} {self._literal(after)}")
+        return f"{self._literal(parts[:at])} ({' | '.join(calls)})"
+
+    def _literal(self, parts: Sequence[str | Slot]) -> str:
+        """Texts as strings, control tokens by id, ids as a pattern."""
+        control = self._dialect.control
+        names = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
+        found = []
+        for part in joined(parts):
+            if isinstance(part, Slot):
+                found.append(part.name)
+                continue
+            for piece in re.split(f"({names})", part) if names else [part]:
+                if piece in control:
+                    found.append(f"<[{control[piece]}]>")
+                elif piece:
+                    found.append(json.dumps(piece, ensure_ascii=False))
+        return " ".join(found)
+
+    def _arguments(self, index: int, tool: Tool) -> None:
+        if tool.format == RAW:
+            nested = tool.definition.strip()
+            self.lines.append(f"arguments_{index}: %lark {{\n{nested}\n}}")
+            return
+        schema = tool.schema()
+        if tool.format is not None:
+            schema = {"type": "string"}
+            if tool.format == "regex":
+                schema["pattern"] = f"^(?:{tool.definition})$"
+        options = {"whitespace_pattern": _WHITE_SPACE, "lenient": False}
+        text = json.dumps(schema | {"x-guidance": options}, ensure_ascii=False)
+        self.lines.append(f"arguments_{index}: %json {text}")
+
+
+def around(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
+    """What stands directly before and behind what a call of ``tool`` is about.
+
+    A function's arguments stand there themselves. A custom tool's text is the one argument
+    of an object: a JSON string, or the text as it is between the quotes.
+    """
+    if tool.format is None:
+        return "", dialect.tail
+    if tool.format == RAW:
+        return f'{{"{INPUT}": "', joined(['"}', *dialect.tail, dialect.end])
+    return f'{{"{INPUT}": ', joined(["}", *dialect.tail])

@@ -1,0 +1,162 @@
+"""What a grammar of tools lets through: the model's own calls, and no broken ones."""
+
+import json
+import random
+import re
+
+import jsonschema
+import pytest
+
+from cutaway.errors import InputError
+from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
+from support.chat_templates import NAMES, dialect
+from support.tool_grammars import accepts, walk
+from support.tool_texts import put_together, read_tokens
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CLOSED = CITY | {"additionalProperties": False}
+WEATHER, TIME = Tool("get_weather", "", CLOSED), Tool("get_weather_time")
+FREE = Tool("anything", "", CITY, strict=False)
+TOOLS = (WEATHER, TIME, FREE)
+AUTO, REQUIRED = ToolChoice("auto"), ToolChoice("required")
+TIME_ONLY = ToolChoice("required", frozenset(["get_weather_time"]), named=True)
+
+ROME = ("get_weather", '{"city": "Rom\\n<tool_call> [TOOL_CALLS]"}', "abcdefgh1")
+NOW = ("get_weather_time", "{}", "abcdefgh2")
+
+both = pytest.mark.parametrize("control", [True, False], ids=["control", "text"])
+families = pytest.mark.parametrize("name", NAMES)
+
+
+def ids(text: str, form: Dialect) -> list[int]:
+    """Tokens as a model writes them: its dialect's tags as tokens, all else as bytes."""
+    found: list[int] = []
+    in_string = False
+    while text:
+        tag = next((tag for tag in form.control if text.startswith(tag)), None)
+        if tag and not in_string:
+            found.append(form.control[tag])
+            text = text[len(tag) :]
+        else:
+            found += text[0].encode()
+            in_string ^= text[0] == '"' and form.control != {}
+            text = text[1:]
+    return found
+
+
+def can_write(form: Dialect, text: str, choice: ToolChoice = AUTO, parallel: bool = True) -> bool:
+    return accepts(grammar(form, TOOLS, choice, parallel), ids(text, form))
+
+
+@both
+@families
+def test_the_templates_own_calls_pass(name: str, control: bool) -> None:
+    form = dialect(name, control)
+    text = form.write([ROME])
+    assert can_write(form, text)
+    assert can_write(form, text, REQUIRED)
+    assert can_write(form, text, REQUIRED, parallel=False)
+    assert can_write(form, form.write([NOW]), TIME_ONLY)
+    assert can_write(form, "Just words, {curly} and <angled>.")
+
+
+@both
+@families
+def test_two_calls_pass_where_the_dialect_and_the_client_want_them(
+    name: str, control: bool
+) -> None:
+    form = dialect(name, control)
+    text = form.write([ROME, NOW])
+    assert can_write(form, text) is form.many
+    assert can_write(form, text, REQUIRED) is form.many
+    assert not can_write(form, text, AUTO, parallel=False)
+    assert not can_write(form, text, REQUIRED, parallel=False)
+
+
+@both
+@families
+def test_what_is_no_call_does_not_pass(name: str, control: bool) -> None:
+    form = dialect(name, control)
+    assert not can_write(form, "Just words", REQUIRED)
+    assert not can_write(form, form.write([ROME]), TIME_ONLY)
+    for wrong in ('{"town": "Rom"}', '{"city": 1}', "{}", '{"city": "Rom", "x": 1}', "[]"):
+        assert not can_write(form, form.write([("get_weather", wrong, "abcdefgh1")])), wrong
+    assert not can_write(form, form.write([("nobody", "{}", "abcdefgh1")]))
+    assert not can_write(form, form.write([ROME])[:-1])
+
+
+@both
+@families
+def test_content_may_precede_calls_where_they_begin_with_a_tag(name: str, control: bool) -> None:
+    form = dialect(name, control)
+    text = "Let me see.\n" + form.write([ROME])
+    if form.trigger:
+        assert can_write(form, text)
+        assert not can_write(form, text, REQUIRED)
+        assert not can_write(form, f"A broken one: {form.trigger}x")
+        assert not can_write(form, form.write([ROME]) + " and so on")
+
+
+def test_a_tool_that_is_not_strict_takes_any_object() -> None:
+    form = dialect("qwen2.5")
+    for arguments in ("{}", '{"a": [1, {"b": null}]}'):
+        assert can_write(form, form.write([("anything", arguments, "")]))
+    assert not can_write(form, form.write([("anything", "[]", "")]))
+
+
+def test_no_tool_is_an_error() -> None:
+    with pytest.raises(InputError, match="allows no tool"):
+        grammar(dialect("qwen2.5"), TOOLS, ToolChoice("none"))
+
+
+# -- the splitter reads whatever a grammar lets through -------------------------------------------
+
+CODE = Tool("code", format="text")
+DIGITS = Tool("digits", format="regex", definition=r'[0-9]{2,4}"?')
+SUM = Tool("sum", format="lark", definition='start: N ("+" N)*\nN: /[0-9]{1,3}/')
+
+
+@both
+@families
+@pytest.mark.parametrize("choice", [AUTO, REQUIRED, TIME_ONLY], ids=["auto", "required", "named"])
+def test_what_a_grammar_lets_through_is_read(name: str, control: bool, choice: ToolChoice) -> None:
+    form, rng = dialect(name, control), random.Random(f"{name} {control} {choice}")
+    schemas = {tool.name: tool.schema() for tool in TOOLS}
+    text = grammar(form, TOOLS, choice)
+    ended = 0
+    for _ in range(12):
+        tokens, whole = walk(text, rng)
+        content, calls = put_together(read_tokens(form, TOOLS, tokens))
+        if choice != AUTO:
+            assert content == ""
+        if not whole:
+            continue
+        ended += 1
+        assert choice == AUTO or calls
+        written = bytes(token for token in tokens if token < 256).decode()
+        assert written.startswith(content)
+        assert calls or content == written
+        for called, _, arguments, complete in calls:
+            assert complete
+            jsonschema.validate(json.loads(arguments), schemas[called])
+    assert ended
+
+
+@both
+@families
+def test_custom_tools_are_forced_and_read(name: str, control: bool) -> None:
+    form, rng = dialect(name, control), random.Random(name)
+    patterns = {"code": r"(?s:.*)", "digits": DIGITS.definition, "sum": r"\d{1,3}(\+\d{1,3})*"}
+    tools = (CODE, DIGITS, SUM)
+    text = grammar(form, tools, REQUIRED)
+    seen = set()
+    for _ in range(40):
+        tokens, whole = walk(text, rng)
+        content, calls = put_together(read_tokens(form, tools, tokens))
+        assert content == ""
+        if whole:
+            for called, _, said, complete in calls:
+                assert complete
+                assert re.fullmatch(patterns[called], said)
+                seen.add(called)
+    assert seen == {"code", "digits", "sum"}
