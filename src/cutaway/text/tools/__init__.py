@@ -7,6 +7,7 @@ Refuses to know models, sampling and HTTP.
 
 from cutaway.text.tools.dialect import Dialect, call_id
 from cutaway.text.tools.grammar import grammar
+from cutaway.text.tools.signature import tool_of
 from cutaway.text.tools.splitter import (
     Arguments,
     CallEnd,
@@ -31,4 +32,5 @@ __all__ = [
     "grammar",
     "parse_choice",
     "parse_tools",
+    "tool_of",
 ]
