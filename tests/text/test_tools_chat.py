@@ -13,6 +13,7 @@ from support.chat_templates import CONTROLS, NAMES, byte_tokenizer, dialect, tem
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER = Tool("get_weather", "Says how warm it is", CITY)
+EVIL = "".join(CONTROLS)
 USER = {"role": "user", "content": "How warm is it in Rome?"}
 
 
@@ -131,10 +132,15 @@ def test_custom_calls_come_back_as_their_input() -> None:
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        ([asked(call("{"))], r"messages\[0\]\.tool_calls\[0\]\.function\.arguments must be a JSON"),
+        ([asked(call("{"))], r"messages\[0\]\.tool_calls\[0\]\.function\.arguments is not JSON"),
+        ([asked(call('{"a": ' + "[" * 64 + "]" * 64 + "}"))], "arguments is nested deeper than 64"),
+        ([asked(call('{"a": 1, "a": 2}'))], "'a' is given twice"),
+        ([asked(call({"a": float("nan")}))], "NaN is not JSON"),
+        ([asked(call({"a": EVIL.encode()}))], "arguments must be a JSON object"),
         ([asked(call("[]"))], "arguments must be a JSON object"),
         ([asked(call(None))], "arguments must be a JSON object"),
-        ([asked(call("[" * 100_000))], "arguments must be a JSON object"),
+        ([asked(call("[" * 100_000))], "arguments is"),
+        ([asked({"id": "x", "type": "custom", "custom": {"name": "c"}})], "input must be a string"),
         ([asked("f")], r"tool_calls\[0\] must be an object"),
         ([asked({"id": "x", "type": "function"})], r"tool_calls\[0\] must be an object"),
         ([asked(call(identity=""))], r"tool_calls\[0\]\.id must be a string that is not empty"),
@@ -153,8 +159,6 @@ def test_malformed_calls_and_results_are_named(messages: Any, said: str) -> None
 
 
 # -- nothing in a tool, a call or a result opens a turn -------------------------------------------
-
-EVIL = "".join(CONTROLS)
 
 
 @families

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cutaway import strict_json
 from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.text.tools.tool import INPUT
@@ -64,23 +65,31 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     for field, value in (("id", call.get("id")), (f"{kind}.name", inner.get("name"))):
         if not isinstance(value, str) or not value:
             raise InputError(f"{where}.{field} must be a string that is not empty")
-    arguments = _arguments(inner, where) if kind == "function" else {INPUT: inner.get("input")}
+    arguments = _arguments(inner, where) if kind == "function" else _input(inner, where)
     function = {"name": inner["name"], "arguments": arguments}
     return {"id": call["id"], "type": "function", "function": function}
 
 
 def _arguments(function: Message, where: str) -> dict[str, Any]:
-    """OpenAI's clients send a string of JSON; an object is taken as it is."""
+    """OpenAI's clients send a string of JSON; an object does as well."""
     value = function.get("arguments")
+    where = f"{where}.function.arguments"
     try:
-        read = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        read = None
-    if not isinstance(read, Mapping):
-        raise InputError(
-            f"{where}.function.arguments must be a JSON object (as a string), not {shown(value)}"
-        )
-    return dict(read)
+        data = (value if isinstance(value, str) else json.dumps(value)).encode()
+    except (TypeError, ValueError, RecursionError):
+        data = b"null"
+    read = strict_json.parse(data, where)
+    if not isinstance(read, dict):
+        raise InputError(f"{where} must be a JSON object (as a string), not {shown(value)}")
+    return read
+
+
+def _input(custom: Message, where: str) -> dict[str, Any]:
+    """A custom tool's text, as the argument that it is described by."""
+    value = custom.get("input")
+    if not isinstance(value, str):
+        raise InputError(f"{where}.custom.input must be a string, not {shown(value)}")
+    return {INPUT: value}
 
 
 def _name_result(message: dict[str, Any], names: Mapping[str, str], where: str) -> None:
