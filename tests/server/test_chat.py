@@ -164,14 +164,18 @@ COMPLETIONS = [
     ("logprobs", {"logprobs": -1}, openai.BadRequestError),
     ("logprobs", {"logprobs": 1001}, openai.BadRequestError),
 ]
-TOOL = {"type": "function", "function": {"name": "f"}}
+BAD_TOOL = {"type": "function", "function": {"name": "a b"}}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:"}}
 CHAT = [
     ("messages", {"messages": [{"role": "user", "content": TOO_LONG}]}, openai.BadRequestError),
     ("messages", {"messages": []}, openai.BadRequestError),
     ("messages[0].role", {"messages": [{"role": "x", "content": ""}]}, openai.BadRequestError),
     ("messages", {"messages": [{"role": "user", "content": [PICTURE]}]}, openai.BadRequestError),
-    ("tools", {"tools": [TOOL]}, openai.BadRequestError),
+    (
+        "tools",
+        {"tools": [BAD_TOOL]},
+        openai.BadRequestError,
+    ),
     ("tool_choice", {"tool_choice": "required"}, openai.BadRequestError),
     ("top_logprobs", {"top_logprobs": 2}, openai.BadRequestError),
     ("top_logprobs", {"logprobs": True, "top_logprobs": 1001}, openai.BadRequestError),

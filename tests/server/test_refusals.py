@@ -100,7 +100,8 @@ def test_what_is_right_passes(app, path, body):
         ((CHAT, {"messages": ["hi"]}), "messages[0]",
          "messages[0] must be an object, not a string"),
         (message(role="User"), "messages[0].role",
-         "messages[0].role must be 'system', 'developer', 'user' or 'assistant', not 'User'"),
+         "messages[0].role must be 'system', 'developer', 'user', 'assistant' or 'tool', "
+         "not 'User'"),
         (message(content=5), "messages[0].content",
          "messages[0].content must be a string or a list, not 5"),
         (message(content=[{"type": "text"}]), "messages[0].content[0].text",

@@ -68,7 +68,24 @@ def _add(choice: dict[str, Any], part: dict[str, Any]) -> None:
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     assert delta.get("role") in (None, "assistant")
-    message["content"] += delta.get("content") or ""
+    message["content"] = (message["content"] or "") + (delta.get("content") or "")
+    for piece in delta.get("tool_calls") or []:
+        _add_call(message.setdefault("tool_calls", []), piece)
+    if message.get("tool_calls") and not message["content"]:
+        message["content"] = None
+
+
+def _add_call(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+    """The first piece of a call says who is called, the others have more of its arguments."""
+    if piece.get("id"):
+        assert piece["index"] == len(calls)
+        calls.append({name: value for name, value in piece.items() if name != "index"})
+        return
+    call = calls[piece["index"]]
+    kind, field = {"function": ("function", "arguments"), "custom": ("custom", "input")}[
+        call["type"]
+    ]
+    call[kind][field] += piece[kind][field]
 
 
 def trace_of(choice: Any) -> Trace:

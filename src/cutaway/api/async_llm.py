@@ -17,6 +17,7 @@ from cutaway.api.base import (
     common_options,
     load_draft,
     make_engine,
+    read_messages,
 )
 from cutaway.api.completion import Completion
 from cutaway.api.generation import Generation
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
+    from cutaway.api.tools import Tools
+    from cutaway.text.tools import Tool
 
 
 class Generations:
@@ -137,13 +140,28 @@ class AsyncLLM(ModelUser):
                     if isinstance(event, Step):
                         yield event
 
-    async def chat(self, messages: Iterable[Message], **options: "Unpack[RequestOptions]") -> Any:
-        """Answer a conversation, as ``LLM.chat``."""
-        return await self.generate(await self.chat_prompt(messages), **options)
+    async def chat(
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: "Tools" = (),
+        tool_choice: Any = None,
+        parallel_tool_calls: bool = True,
+        **options: "Unpack[RequestOptions]",
+    ) -> Any:
+        """Answer a conversation, as ``LLM.chat``; calls of tools are for the caller to run."""
+        from cutaway.api.tools import ToolUse
 
-    async def chat_prompt(self, messages: Iterable[Message]) -> list[int]:
+        said = read_messages(messages)
+        use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
+        prompt = await self.chat_prompt(said, use.tools)
+        return use.read(await self.generate(prompt, **use.options(options)), f"{len(said)}")
+
+    async def chat_prompt(
+        self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()
+    ) -> list[int]:
         """As ``LLM.chat_prompt``; others are served while a long one is read."""
-        return await asyncio.to_thread(self.chat_ids, messages)
+        return await asyncio.to_thread(self.chat_ids, messages, tools)
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """The options of a request with those of all. InputError for one that cannot be.

@@ -19,6 +19,7 @@ from cutaway.errors import InputError
 from cutaway.loading.model import LoadedModel
 from cutaway.model import Graph, ModelConfig
 from cutaway.text import ChatTemplate, Tokenizer
+from cutaway.text.tools import Tool
 
 Message = Mapping[str, Any]
 
@@ -125,17 +126,13 @@ class ModelUser:
             raise InputError("special says how to read a text, and the prompt is token ids")
         return list(prompt)
 
-    def chat_ids(self, messages: Iterable[Message]) -> list[int]:
+    def chat_ids(self, messages: Iterable[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered."""
         if self.template is None:
             raise InputError("this model has no chat template; use generate with a plain prompt")
-        try:
-            each = iter(messages)
-        except TypeError:
-            raise InputError(
-                f"messages must be a list of messages, not {shown(messages)}"
-            ) from None
-        return self.template.encode(list(each), self.tokenizer, self.check_length)
+        return self.template.encode(
+            read_messages(messages), self.tokenizer, self.check_length, tools
+        )
 
     def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Token ids of a text. Special tokens are parsed only with special=True."""
@@ -150,6 +147,14 @@ class ModelUser:
         least, limits = self.tokenizer.min_tokens(text), limits_of(self.model)
         if least > limits.longest_prompt:
             raise limits.too_long(f"at least {least}")
+
+
+def read_messages(messages: Iterable[Message]) -> list[Message]:
+    """The messages of a conversation; InputError where they are no list."""
+    try:
+        return [*messages]
+    except TypeError:
+        raise InputError(f"messages must be a list of messages, not {shown(messages)}") from None
 
 
 def common_options(options: Mapping[str, Any]) -> Options:

@@ -1,11 +1,13 @@
 """Completion: the finished text of one sequence, and all that can be said about it."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from cutaway.engine import Speculation, Step, Usage
+from cutaway.errors import InputError
 from cutaway.sampling import Logprobs, ReadRow
 
 
@@ -16,6 +18,24 @@ class Timing(NamedTuple):
     ttft_s: float | None
     prefill_tokens_per_s: float | None
     decode_tokens_per_s: float | None
+
+
+class ToolCall(NamedTuple):
+    """A call that an answer makes. arguments: JSON, or a custom tool's text."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def values(self) -> dict[str, Any]:
+        """The arguments by name; InputError where the answer was cut within them."""
+        try:
+            values = json.loads(self.arguments)
+        except ValueError:
+            values = None
+        if not isinstance(values, dict):
+            raise InputError(f"the call of {self.name} has no whole arguments: raise max_tokens")
+        return values
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,7 @@ class Completion:
     error          why it ended, where ``finish_reason`` is "error"
     logprobs       of each token, where they were asked for
     steps          the Steps, one per token
+    new_messages   of a chat: what to append to its messages; the last of them is the answer
     """
 
     model: str
@@ -54,6 +75,17 @@ class Completion:
     error: str | None
     logprobs: tuple[Logprobs, ...]
     steps: tuple[Step, ...]
+    new_messages: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that the answer of a chat makes."""
+        calls = self.new_messages[-1].get("tool_calls", ()) if self.new_messages else ()
+        inner = ((call["id"], call[call["type"]]) for call in calls)
+        return tuple(
+            ToolCall(call_id, said["name"], said.get("arguments", said.get("input", "")))
+            for call_id, said in inner
+        )
 
     def __repr__(self) -> str:
         """What one looks for first: all of the fields would fill pages."""

@@ -5,6 +5,7 @@ Knows how the rooms fit together. Refuses to know HTTP.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -18,6 +19,7 @@ from cutaway.api.base import (
     common_options,
     load_draft,
     make_engine,
+    read_messages,
 )
 from cutaway.api.bulk import Results
 from cutaway.api.completion import Completion
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.api.keywords import RequestOptions
+    from cutaway.api.tools import Tools
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
@@ -189,16 +192,54 @@ class LLM(ModelUser):
         """A Stream for each of n samples, which run in one batch whichever is read."""
         return self._start(prompt, self.parse_options(options))
 
-    def chat(self, messages: Iterable[Message], **options: "Unpack[RequestOptions]") -> Completion:
-        """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate."""
-        return self.generate(self.chat_prompt(messages), **options)
+    def chat(
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: "Tools" = (),
+        tool_choice: Any = None,
+        parallel_tool_calls: bool = True,
+        run_tools: bool = False,
+        max_rounds: int = 8,
+        **options: "Unpack[RequestOptions]",
+    ) -> Any:
+        """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
 
-    def chat_prompt(self, messages: Iterable[Message]) -> list[int]:
+        tools: what the answer may call: Python functions with types, or tools as OpenAI's chat
+        has them; tool_choice and parallel_tool_calls as there
+        run_tools: call the functions and answer their results, for ``max_rounds`` answers at most;
+        the last may be a call that nobody ran. What a function raises is raised.
+        ``Completion.new_messages`` go on with the conversation, ``tool_calls`` are those of the
+        last. With n > 1 a list.
+        """
+        from cutaway.api.tools import ToolUse, check_functions, check_rounds
+
+        rounds, said = check_rounds(run_tools, max_rounds, options), read_messages(messages)
+        use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
+        new: list[Message] = []
+        if run_tools:
+            check_functions(use)
+        while True:
+            prompt = self.chat_prompt([*said, *new], tools=use.tools)
+            answer = self.generate(prompt, **use.options(options))
+            done = use.read(answer, f"{len(said) + len(new)}")
+            if options.get("n", 1) != 1:
+                return done
+            new += done.new_messages
+            rounds -= 1
+            if rounds < 1 or not done.tool_calls:
+                return replace(done, new_messages=tuple(new))
+            new += use.run(done.tool_calls)
+            use.free()
+
+    def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered.
 
         Special tokens come from the template alone; in a message they are ordinary text.
         """
-        return self.chat_ids(messages)
+        from cutaway.api.tools import ToolUse
+
+        return self.chat_ids(messages, ToolUse(self.model, tools).tools)
 
     def _start(
         self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None

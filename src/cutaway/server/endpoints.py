@@ -24,6 +24,9 @@ from cutaway.server.openai.responses import ResponsesAnswer, ResponsesRequest
 from cutaway.server.openai.schemas import ChatChunk, ChatCompletion, Completion, CompletionChunk
 from cutaway.server.service import AccessRecord, Job, Service, unless_gone
 
+Read = tuple[Sequence[Prompt], dict[str, Any]]
+"""The prompts of a request, and the keywords with which they are continued."""
+
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 
@@ -31,8 +34,8 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
 
-    async def prompts(_: Service) -> Sequence[Prompt]:
-        return body.prompt
+    async def prompts(_: Service) -> Read:
+        return body.prompt, body.options()
 
     return await _answer(request, body, prompts, CompletionChoices)
 
@@ -41,9 +44,10 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
 
-    async def prompts(service: Service) -> Sequence[Prompt]:
-        messages = [message.plain() for message in body.messages]
-        return [await service.llm.chat_prompt(messages)]
+    async def prompts(service: Service) -> Read:
+        messages, use = [message.plain() for message in body.messages], body.use(service)
+        options = await asyncio.to_thread(use.options, body.options())
+        return [await service.llm.chat_prompt(messages, use.tools)], options
 
     return await _answer(request, body, prompts, ChatChoices)
 
@@ -54,8 +58,8 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 async def responses(body: ResponsesRequest, request: Request) -> Response:
     """Answer a text or a conversation; nothing is stored."""
 
-    async def prompts(service: Service) -> Sequence[Prompt]:
-        return [await service.llm.chat_prompt(body.messages())]
+    async def prompts(service: Service) -> Read:
+        return [await service.llm.chat_prompt(body.messages())], body.options()
 
     return await _answer(request, body, prompts, ResponsesAnswer)
 
@@ -63,18 +67,17 @@ async def responses(body: ResponsesRequest, request: Request) -> Response:
 async def _answer(
     request: Request,
     body: TextFields,
-    prompts: Callable[[Service], Awaitable[Sequence[Prompt]]],
+    prompts: Callable[[Service], Awaitable[Read]],
     make: Callable[[Service, Any, Job, str], Events],
 ) -> Response:
     """Run a request and answer it; when the client disconnects, its sequences are aborted."""
     service: Service = request.app.state.service
     access = request.state.access = AccessRecord(service.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
-    options = body.options()
 
     async def start() -> Job:
         try:
-            read = await prompts(service)
+            read, options = await prompts(service)
             return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
         except InputError as error:
             raise _about(error, body) from error

@@ -1,10 +1,12 @@
 """``/v1/chat/completions``: the fields of its requests, and its answers, whole and streamed."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from cutaway.api.tools import ToolUse
+from cutaway.engine import Ended, Step
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices
 from cutaway.server.openai.formats import ChatFormat, constraint
@@ -12,9 +14,10 @@ from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
 from cutaway.server.openai.schemas import ChatDelta, ChatLogprobs, ChatMessage
+from cutaway.server.openai.tools import Choice, Tools, finish_reason, piece, use_of
 from cutaway.server.service import Job, Service
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Delta
 
-_NO_TOOLS = "tools cannot be called here; leave it out"
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
 
@@ -32,22 +35,31 @@ class TextPart(Body):
 class Message(BaseMessage):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Annotated[TextPart, text_parts("messages", *_TEXT_TYPES)]]
+    tool_calls: Tools | None = Field(None, description="of an assistant: the calls that it made")
+    tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
     unsupported: ClassVar[Unsupported] = {
         "refusal": ((), ONLY_TEXT),
         "audio": ((), ONLY_TEXT),
         "annotations": (([],), ONLY_TEXT),
-        "tool_calls": (([],), _NO_TOOLS),
-        "function_call": ((), _NO_TOOLS),
+        "function_call": ((), "the older form of tool_calls; give those"),
         "name": ((), "templates have no place for it; write it into the content"),
     }
 
+    @model_validator(mode="before")
+    @classmethod
+    def _only_calls(cls, data: Any) -> Any:
+        """Who calls need not say anything."""
+        if isinstance(data, dict) and data.get("tool_calls") and data.get("content") is None:
+            return {**data, "content": ""}
+        return data
 
-TOOLS: Unsupported = {
-    "tools": (([],), _NO_TOOLS),
-    "tool_choice": (("none", "auto"), _NO_TOOLS),
-    "parallel_tool_calls": ((True, False), _NO_TOOLS),
-}
+    def plain(self) -> dict[str, Any]:
+        """The message as chat templates take it."""
+        said: dict[str, Any] = super().plain()
+        more = {"tool_calls": self.tool_calls, "tool_call_id": self.tool_call_id}
+        return said | {name: value for name, value in more.items() if value is not None}
 
 
 class ChatRequest(SampledFields):
@@ -85,10 +97,16 @@ class ChatRequest(SampledFields):
     response_format: ChatFormat | None = Field(
         None, description="text, any JSON object, or JSON that a schema describes"
     )
+    tools: Tools | None = Field(None, description="what the answer may call")
+    tool_choice: Choice | None = Field(
+        None, description="none, auto, required, a tool, or allowed_tools; default auto"
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="whether an answer may have several calls; default true"
+    )
     unsupported: ClassVar[Unsupported] = {
-        **TOOLS,
-        "functions": (([],), _NO_TOOLS),
-        "function_call": (("none", "auto"), _NO_TOOLS),
+        "functions": (([],), "the older form of tools; give those"),
+        "function_call": (("none", "auto"), "the older form of tool_choice; give that"),
         "modalities": ((["text"],), ONLY_TEXT),
         "audio": ((), ONLY_TEXT),
         "prediction": ((), 'draft tokens come from "speculate"; leave it out'),
@@ -117,6 +135,10 @@ class ChatRequest(SampledFields):
         renamed = {"json_schema": "response_format"} if self.response_format else {}
         return {**super().called(), **renamed}
 
+    def use(self, service: Service) -> ToolUse:
+        """Its tools; InputError for those that cannot be."""
+        return use_of(service, self.tools, self.tool_choice, self.parallel_tool_calls)
+
 
 class ChatChoices(Choices):
     """An answer, in the form that has messages."""
@@ -126,15 +148,47 @@ class ChatChoices(Choices):
     def __init__(self, service: Service, body: ChatRequest, job: Job, id: str) -> None:
         top = (body.top_logprobs or 0) if body.logprobs else None
         super().__init__(service, body, job, id=id, top=top)
+        self._use = body.use(service)
+        self._readers = [self._use.reader(f"{id}/{i}") for i in range(len(job.texts))]
+        self._deltas: list[list[Delta]] = [[] for _ in job.texts]
+
+    def shown(self, index: int, step: Step, ended: Ended | None) -> tuple[str, list[Entry]]:
+        """What a step adds, read for calls."""
+        self._deltas[index] = self._readers[index].push(step)
+        if ended:
+            self._deltas[index] += self._readers[index].finish()
+        return super().shown(index, step, ended)
+
+    def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
+        """Text that is said, and pieces of calls; log-probabilities go with the first."""
+        deltas, self._deltas[index] = self._deltas[index], []
+        if not self._use.tools:
+            yield from super().pieces(index, text, entries)
+            return
+        said = [self._delta(index, d) for d in deltas if not isinstance(d, CallEnd)]
+        for delta in said or ([ChatDelta()] if entries else []):
+            yield {"delta": delta, "logprobs": self._logprobs(entries)}
+            entries = []
+
+    def _delta(self, index: int, delta: Content | CallStart | Arguments) -> ChatDelta:
+        if isinstance(delta, Content):
+            return {"content": delta.text}
+        return {"tool_calls": [piece(delta, self._readers[index])]}
+
+    def finish_reason(self, index: int, ended: Ended) -> str:
+        """A call has a word of its own."""
+        return finish_reason(self._use, self._readers[index], ended)
 
     def part(self, text: str, entries: list[Entry]) -> dict[str, Any]:
         """What is added to the message."""
         delta: ChatDelta = {"content": text} if text else {}
         return {"delta": delta, "logprobs": self._logprobs(entries)}
 
-    def message(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+    def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
         """The message."""
         said: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
+        if self._use.tools:
+            said |= cast(ChatMessage, self._readers[index].message)
         return {"message": said, "logprobs": self._logprobs(entries)}
 
     def first(self) -> dict[str, Any]:

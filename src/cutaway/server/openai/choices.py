@@ -52,13 +52,26 @@ class Choices(Events):
         """A choice's fields for a piece of text in an event."""
         raise NotImplementedError
 
-    def message(self, text: str, entries: list[Entry]) -> dict[str, Any]:
+    def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
         """A choice's fields for its whole text."""
         raise NotImplementedError
 
     def first(self) -> dict[str, Any]:
         """A choice's fields in its first event, which is sent before any token is there."""
         raise NotImplementedError
+
+    def pieces(
+        self,
+        index: int,  # noqa: ARG002 - others need it
+        text: str,
+        entries: list[Entry],
+    ) -> Iterable[dict[str, Any]]:
+        """The fields of the events that show a piece of text: one, or none where it is empty."""
+        return [self.part(text, entries)] if text or entries else []
+
+    def finish_reason(self, index: int, ended: Ended) -> str:  # noqa: ARG002 - others need it
+        """OpenAI's word for how a choice ended."""
+        return answers.finish_reason(ended)
 
     def opening(self, index: int) -> Delta:  # noqa: ARG002 - others need it
         """What is shown before the first token, when that is there."""
@@ -90,7 +103,11 @@ class Choices(Events):
         parts = [self.opening(index), *[self.shown(index, *pair) for pair in pairs]]
         text = "".join(shown for shown, _ in parts)
         entries = [entry for _, more in parts for entry in more]
-        choice = {"index": index, **self.message(text, entries), **self._ending(index, ended)}
+        choice = {
+            "index": index,
+            **self.message(index, text, entries),
+            **self._ending(index, ended),
+        }
         if self._body.return_token_ids:
             choice["token_ids"] = [step.token_id for step in steps]
         return choice
@@ -115,8 +132,9 @@ class Choices(Events):
             extra["token_ids"] = [step.token_id] if step else []
         if self._body.trace and (records := answers.trace(self.job, index)):
             extra["cutaway"] = {"trace": records}
-        if text or entries or extra:
-            yield self._event({"index": index, **self.part(text, entries), **extra})
+        for piece in [*self.pieces(index, text, entries)] or ([self.part("", [])] if extra else []):
+            yield self._event({"index": index, **piece, **extra})
+            extra = {}
         if ended:
             yield self._event({"index": index, **self.part("", []), **self._ending(index, ended)})
 
@@ -148,7 +166,10 @@ class Choices(Events):
         ours = answers.ending(self.job, index)
         if self._body.trace:
             ours["trace"] = answers.trace(self.job, index)
-        ending: dict[str, Any] = {"finish_reason": answers.finish_reason(ended), "cutaway": ours}
+        ending: dict[str, Any] = {
+            "finish_reason": self.finish_reason(index, ended),
+            "cutaway": ours,
+        }
         if self._body.return_token_ids:
             ids = self.job.texts[index].prompt_token_ids
             ending["prompt_token_ids"] = list(ids)

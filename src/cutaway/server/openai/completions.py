@@ -92,7 +92,9 @@ class CompletionChoices(Choices):
         logprobs = None if self.top is None else completion_form(self.tokenizer, entries)
         return {"text": text, "logprobs": logprobs}
 
-    message = part
+    def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:  # noqa: ARG002
+        """As a piece of it."""
+        return self.part(text, entries)
 
     def first(self) -> dict[str, Any]:
         """No text yet."""

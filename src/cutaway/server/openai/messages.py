@@ -1,6 +1,6 @@
 """What the messages of ``/v1/chat/completions`` and ``/v1/responses`` share."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BeforeValidator
 
@@ -13,15 +13,16 @@ ONLY_TEXT = "only text is read and written here; leave it out"
 class BaseMessage(Body):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: str
     content: str | list[Any]
 
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> dict[str, Any]:
         """The message as chat templates take it."""
         role = "system" if self.role == "developer" else self.role
         content = self.content
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return {"role": role, "content": text}
+        if isinstance(content, list):
+            content = "".join(part.text for part in content)
+        return {"role": role, "content": content}
 
 
 def text_parts(param: str, *types: str) -> BeforeValidator:

@@ -188,7 +188,7 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
 
     def said(self) -> Any:
         """The prompt as it was sent, for the log."""
-        return self.model_dump(include={self.PROMPT}).get(self.PROMPT)
+        return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
     def called(self) -> Mapping[str, str]:
         """The engine's word for a field -> the name that it has in this request."""

@@ -17,7 +17,6 @@ from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common as answers
-from cutaway.server.openai.chat import TOOLS
 from cutaway.server.openai.formats import TextSettings, answered, constraint
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.request_models import TextFields, Unsupported
@@ -81,7 +80,9 @@ class ResponsesRequest(TextFields):
         None, description="is answered as it is, and needless: texts themselves are compared"
     )
     unsupported: ClassVar[Unsupported] = {
-        **TOOLS,
+        "tools": (([],), _NO_TOOLS),
+        "tool_choice": (("none", "auto"), _NO_TOOLS),
+        "parallel_tool_calls": ((True, False), _NO_TOOLS),
         "max_tool_calls": ((), _NO_TOOLS),
         "store": ((False,), "nothing is stored here; leave it out"),
         "previous_response_id": ((), _NOT_STORED),

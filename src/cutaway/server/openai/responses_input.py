@@ -38,6 +38,7 @@ class InputMessage(BaseMessage):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
     type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Part]
     id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
     status: Literal["in_progress", "completed", "incomplete"] | None = Field(

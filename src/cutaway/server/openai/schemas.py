@@ -12,6 +12,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 # -- common -----------------------------------------------------------------------
 
 Reason = Literal["stop", "length"]
+ChatReason = Literal["stop", "length", "tool_calls"]
 OwnReason = Literal[
     "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint", "scored",
 ]  # fmt: skip
@@ -190,12 +191,43 @@ class ChatLogprobs(TypedDict):
     refusal: None
 
 
+class CalledFunction(TypedDict):
+    """A function and its arguments."""
+
+    name: str
+    arguments: Annotated[str, Field(description="JSON")]
+
+
+class CalledCustom(TypedDict):
+    """A custom tool and its text."""
+
+    name: str
+    input: str
+
+
+class FunctionCall(TypedDict):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class CustomCall(TypedDict):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustom
+
+
 class ChatMessage(TypedDict):
     """The answer."""
 
     role: Literal["assistant"]
-    content: str
+    content: Annotated[str | None, Field(description="null where there are only calls")]
     refusal: None
+    tool_calls: NotRequired[list[FunctionCall | CustomCall]]
 
 
 class ChatChoice(TypedDict):
@@ -204,7 +236,7 @@ class ChatChoice(TypedDict):
     index: Choice
     message: ChatMessage
     logprobs: ChatLogprobs | None
-    finish_reason: Reason
+    finish_reason: ChatReason
     cutaway: Ending
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]
@@ -219,11 +251,22 @@ class ChatCompletion(_Frame):
     cutaway: InForce
 
 
+class CallPiece(TypedDict):
+    """What is added to a call: in its first piece who is called, then more of its arguments."""
+
+    index: int
+    id: NotRequired[str]
+    type: NotRequired[Literal["function", "custom"]]
+    function: NotRequired[dict[str, str]]
+    custom: NotRequired[dict[str, str]]
+
+
 class ChatDelta(TypedDict):
     """What is added to a message."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]
+    tool_calls: NotRequired[list[CallPiece]]
 
 
 class ChatPiece(TypedDict):
@@ -232,7 +275,7 @@ class ChatPiece(TypedDict):
     index: Choice
     delta: ChatDelta
     logprobs: ChatLogprobs | None
-    finish_reason: Reason | None
+    finish_reason: ChatReason | None
     cutaway: NotRequired[Ending | Traced]
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]

@@ -1,0 +1,220 @@
+"""Tools in a chat: what the prompt offers, what the text is held to, and the calls that it makes.
+
+Knows how tools, grammar and splitter belong together for one request. Refuses to know who steps the
+engine, and HTTP.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from cutaway.api.completion import Completion, ToolCall
+from cutaway.checks import check_int, shown
+from cutaway.engine import Step
+from cutaway.errors import InputError
+from cutaway.grammar import Grammar
+from cutaway.loading.model import LoadedModel
+from cutaway.text.tools import (
+    Arguments,
+    CallStart,
+    Content,
+    Delta,
+    Dialect,
+    Splitter,
+    Tool,
+    ToolChoice,
+    call_id,
+    grammar,
+    parse_choice,
+    parse_tools,
+    tool_of,
+)
+
+Function = Callable[..., Any]
+Tools = Iterable[Function | Tool | Mapping[str, Any]]
+
+
+class ToolUse:
+    """The tools of one request, checked.
+
+    tools      what the prompt offers; none where the choice is "none"
+    choice     which of them may or must be called
+    functions  by name, those of them that are Python's
+    """
+
+    def __init__(
+        self, model: LoadedModel, tools: Tools = (), choice: Any = None, parallel: bool = True
+    ) -> None:
+        """choice: as OpenAI's ``tool_choice``; InputError for what cannot be."""
+        self.functions: dict[str, Function] = {}
+        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+            raise InputError(f"tools must be a list of tools, not {shown(tools)}")
+        offered = parse_tools([self._as_data(tool) for tool in tools])
+        self.choice: ToolChoice = parse_choice(choice, offered)
+        if not isinstance(parallel, bool):
+            raise InputError(f"parallel_tool_calls must be true or false, not {shown(parallel)}")
+        self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
+        self._parallel, self._model = parallel, model
+        self._dialect: Dialect | None = None
+        if self.tools:
+            if model.template is None:
+                raise InputError("tools: this model has no chat template, which has to offer them")
+            self._dialect = model.template.dialect(model.tokenizer)
+
+    def _as_data(self, tool: Function | Tool | Mapping[str, Any]) -> Any:
+        if isinstance(tool, Tool):
+            return tool.described()
+        if not callable(tool):
+            return tool
+        made = tool_of(tool)
+        self.functions[made.name] = tool
+        return made.described()
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of a request with the grammar of the calls, which is compiled.
+
+        InputError where they have another grammar, or a tool's schema cannot be had.
+        """
+        if self._dialect is None:
+            return dict(given)
+        for name in ("json_schema", "regex", "grammar", "choice"):
+            if given.get(name) is not None:
+                raise InputError(f"tools and {name} exclude each other: give one")
+        text = grammar(self._dialect, self.tools, self.choice, self._parallel)
+        try:
+            self._model.grammars.compile(Grammar("grammar", text))
+        except InputError as error:
+            self._check_each()
+            raise InputError(f"tools: {error}") from None
+        return {**given, "grammar": text}
+
+    def _check_each(self) -> None:
+        """InputError for the first whose arguments cannot be described."""
+        for i, tool in enumerate(self.tools):
+            try:
+                self._model.grammars.compile(Grammar("json_schema", json.dumps(tool.schema())))
+            except InputError as error:
+                said = str(error).removeprefix("json_schema: ")
+                raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
+
+    def reader(self, request: str) -> "AnswerReader":
+        """Of one answer; request: what the ids of its calls are made of."""
+        if self._dialect is None:
+            return AnswerReader(None, {})
+        allowed = self.choice.allowed(self.tools)
+        required = self.choice.mode == "required"
+        splitter = Splitter(self._dialect, allowed, partial(call_id, request), required)
+        return AnswerReader(splitter, self._dialect.token_bytes)
+
+    def free(self) -> None:
+        """From now on nothing has to be called: what was required has been."""
+        if self.choice.mode == "required":
+            self.choice = replace(self.choice, mode="auto")
+
+    def read(self, done: Any, request: str) -> Any:
+        """A completion, or each of a list, with the message that it is."""
+        if isinstance(done, list):
+            return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
+        completion: Completion = done
+        reader = self.reader(request)
+        for step in completion.steps:
+            reader.push(step)
+        reader.finish()
+        return replace(completion, new_messages=(reader.message,))
+
+    def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
+        """Call Python's functions: a message with the result of each. What they raise is raised."""
+        return [self.result(call, self.functions[call.name](**call.values())) for call in calls]
+
+    @staticmethod
+    def result(call: ToolCall, value: Any) -> dict[str, Any]:
+        """The message that gives a call's result to the model."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+@dataclass
+class _Call:
+    """A call while it is written."""
+
+    start: CallStart
+    arguments: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        name = self.start.tool.name
+        if self.start.tool.format is None:
+            said = {"type": "function", "function": {"name": name, "arguments": self.arguments}}
+        else:
+            said = {"type": "custom", "custom": {"name": name, "input": self.arguments}}
+        return {"id": self.start.id, **said}
+
+
+class AnswerReader:
+    """One answer, split into what is said and what is called, while it is written.
+
+    splitter  None where the answer is only said
+    """
+
+    def __init__(self, splitter: Splitter | None, token_bytes: Mapping[int, bytes]) -> None:
+        self._splitter, self._token_bytes = splitter, token_bytes
+        self._content, self._calls = "", list[_Call]()
+
+    def push(self, step: Step) -> list[Delta]:
+        """What is certain after a step."""
+        if self._splitter is None:
+            return self._note([Content(step.text)] if step.text else [])
+        # A control token is no text, and may be what opens a call.
+        data = self._token_bytes.get(step.token_id, b"") + step.text.encode()
+        return self._note(self._splitter.push(data))
+
+    def finish(self) -> list[Delta]:
+        """What becomes certain by the end."""
+        return [] if self._splitter is None else self._note(self._splitter.finish())
+
+    def _note(self, deltas: Sequence[Delta]) -> list[Delta]:
+        for delta in deltas:
+            if isinstance(delta, Content):
+                self._content += delta.text
+            elif isinstance(delta, CallStart):
+                self._calls.append(_Call(delta))
+            elif isinstance(delta, Arguments):
+                self._calls[delta.index].arguments += delta.text
+        return [*deltas]
+
+    def tool(self, index: int) -> Tool:
+        """Who is called by a call that has begun."""
+        return self._calls[index].start.tool
+
+    @property
+    def has_called(self) -> bool:
+        """Whether a call has begun."""
+        return bool(self._calls)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message of a conversation, in OpenAI's form."""
+        calls = [call.to_dict() for call in self._calls]
+        content = self._content or (None if calls else "")
+        said: dict[str, Any] = {"role": "assistant", "content": content}
+        return said | ({"tool_calls": calls} if calls else {})
+
+
+def check_rounds(run_tools: Any, rounds: Any, options: Mapping[str, Any]) -> int:
+    """How often tools may be run; InputError where that cannot be."""
+    if not isinstance(run_tools, bool):
+        raise InputError(f"run_tools must be true or false, not {shown(run_tools)}")
+    if run_tools and options.get("n", 1) != 1:
+        raise InputError("n must be 1 where run_tools calls the functions")
+    return check_int("max_rounds", rounds, 1, 1000) if run_tools else 0
+
+
+def check_functions(use: ToolUse) -> None:
+    """InputError unless every tool is a Python function."""
+    for tool in use.tools:
+        if tool.name not in use.functions:
+            raise InputError(f"run_tools: {tool.name} is no Python function; run it yourself")
+
+
+__all__ = ["AnswerReader", "ToolCall", "ToolUse", "check_functions", "check_rounds"]
