@@ -82,6 +82,23 @@ def test_what_a_grammar_leaves_no_choice_in_takes_few_steps():
     assert steps < 6  # the prompt, the first token, and the others 15 at a time
 
 
+def test_a_grammar_that_fails_in_the_midst_ends_its_own_text_alone():
+    """After its first letter so much is forced that a step may not look at all of it."""
+    hopeless = ConstraintParams(grammar='start: ("a" | "b") many\nmany: "a"{100000}')
+    engine = make_engine(noise)
+    [failing, *others] = [
+        Request((1, 2), SamplingParams(seed=i), StopParams(max_tokens=20),
+                constraint=constraint).add_to(engine)
+        for i, constraint in enumerate([hopeless, ConstraintParams(regex="[ab]{9}"),
+                                        ConstraintParams()])
+    ]  # fmt: skip
+    run_to_end(engine)
+    assert failing.finish_reason == FinishReason.ERROR
+    assert "the grammar failed" in str(failing.error)
+    assert 0 < len(failing.output_token_ids) < 9
+    assert [s.finish_reason for s in others] == [FinishReason.CONSTRAINT, FinishReason.MAX_TOKENS]
+
+
 def test_a_grammar_with_ignore_eos_is_refused():
     engine = make_engine(noise)
     with pytest.raises(InputError, match="ignore_eos"):

@@ -5,6 +5,8 @@ Knows how a request becomes sequences of the engine that one thread steps. Refus
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os import PathLike
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +29,7 @@ from cutaway.api.request import Options
 from cutaway.engine import AsyncEngine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import InputError
+from cutaway.grammar import Compiled, Trial
 from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
@@ -113,6 +116,8 @@ class AsyncLLM(ModelUser):
         super().__init__(loaded, progress)
         self.options: Mapping[str, Any] = options
         self.engine = AsyncEngine(engine)
+        self._trial = Trial()
+        self._compiling = ThreadPoolExecutor(1, "grammars")
         self._returned = False
 
     # -- writing -----------------------------------------------------------------------------
@@ -188,7 +193,9 @@ class AsyncLLM(ModelUser):
         files. InputError for what cannot be, QueueFullError where there is no room.
         """
         asked_at = perf_counter()
+        held = await self._compiled(options)
         asked = [await asyncio.to_thread(self.read, prompt, options) for prompt in prompts]
+        del held  # each of them has it now
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
@@ -206,6 +213,13 @@ class AsyncLLM(ModelUser):
                         each[place].record(record(place), prompt=one.text)
 
         return Generations(await self.engine.submit(add), each)
+
+    async def _compiled(self, options: Options) -> Compiled | None:
+        """The grammar of a request; others are served while it is compiled, one at a time."""
+        if (grammar := options.constraint.source) is None:
+            return None
+        compile = partial(self.model.grammars.compile, grammar, self._trial.source_of)
+        return await asyncio.get_running_loop().run_in_executor(self._compiling, compile)
 
     def _generation(
         self, sequence: EngineSequence, asked: Asked, options: Options, asked_at: float
@@ -241,6 +255,8 @@ class AsyncLLM(ModelUser):
         """The thread has ended: the model is free, and goes back to the LLM that it came from."""
         if not self._returned:
             self._returned = True
+            self._compiling.shutdown(wait=False, cancel_futures=True)
+            self._trial.close()
             self.model.release()
             if self._lender:
                 self._lender.take_back(self.engine.engine)

@@ -16,6 +16,7 @@ from cutaway.backends import Backend
 from cutaway.checks import check_ids, shown
 from cutaway.engine import Engine, Limits, Policy, Request
 from cutaway.errors import InputError
+from cutaway.grammar import Compiled
 from cutaway.loading.model import LoadedModel
 from cutaway.model import Graph, ModelConfig
 from cutaway.text import ChatTemplate, Tokenizer
@@ -29,11 +30,13 @@ class Asked(NamedTuple):
 
     text   the prompt, where it was a text
     notes  what a reader should know: see ``Completion``
+    held   its grammar, which is compiled as long as this is here
     """
 
     request: Request
     text: str | None
     notes: tuple[str, ...]
+    held: Compiled | None = None
 
 
 class ModelUser:
@@ -110,11 +113,12 @@ class ModelUser:
         prompt = check_prompt(prompt)
         text = prompt if isinstance(prompt, str) else None
         ids = self.read_prompt(prompt, options)
-        notes = [*self.tokenizer.notes(ids, text if options.special else None)]
+        notes, held = [*self.tokenizer.notes(ids, text if options.special else None)], None
         if (grammar := options.constraint.source) is not None:
-            self.model.grammars.compile(grammar)  # here, and not where the engine steps
+            held = self.model.grammars.compile(grammar)  # here, and not where the engine steps
             notes += self.model.grammars.notes(grammar)
-        return Asked(options.request(ids, tuple(self.tokenizer.end_ids)), text, tuple(notes))
+        request = options.request(ids, tuple(self.tokenizer.end_ids))
+        return Asked(request, text, tuple(notes), held)
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
         """The token ids of a prompt; InputError where it is none."""

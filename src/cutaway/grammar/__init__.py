@@ -5,7 +5,10 @@ sequences and HTTP. The engine of it is llguidance, which is imported when the f
 """
 
 from cutaway.grammar.checks import Check
-from cutaway.grammar.compiler import Compiler, Matcher, Words, engine
+from cutaway.grammar.compiler import Compiled, Compiler, Matcher, Words, engine
 from cutaway.grammar.source import KINDS, Grammar
+from cutaway.grammar.trial import Trial
 
-__all__ = ["KINDS", "Check", "Compiler", "Grammar", "Matcher", "Words", "engine"]
+__all__ = [
+    "KINDS", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "Trial", "Words", "engine",
+]  # fmt: skip

@@ -4,35 +4,36 @@ Knows llguidance: its tables, limits and traps. Refuses to know sequences and sa
 """
 
 import json
-import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar.checks import Check
+from cutaway.grammar.notation import limits, sentence, source_of
 from cutaway.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.grammar.source import Grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
-    from llguidance._lib import JsonCompileOptions
 
 Mask = NDArray[np.uint32]
 
-_MOST = 64  # compiled grammars that are kept
-_SPACE = r" |\n[ \t]{0,20}"
-"""White space between the parts of JSON: bounded, so that no text goes on in it for ever."""
-_FUEL, _ITEMS = 2_000_000, 200_000
-"""Lazy work that one step may do, several times llguidance's own figures: what a step costs depends
-on the steps before it, and a limit that is met ends the text with an error, never with another
-mask."""
+Read = Callable[[Grammar], str]
+"""How the source of a grammar is made, as llguidance reads it; InputError where it cannot be."""
+
+_MOST, _MOST_BYTES = 64, 1 << 20
+"""Compiled grammars that are kept, and the bytes of their sources, each of which takes 200."""
+_AHEAD = 512
+"""Characters of forced text that are cut into tokens as the tokenizer does; what is forced may be
+long, and is cut anew at each step."""
 
 
 def engine() -> str:
@@ -76,7 +77,7 @@ class _Vocabulary:
         self.tokens = [data or words.token_name(i).encode() for i, data in enumerate(texts)]
         self.special_token_ids = [i for i, data in enumerate(texts) if not data]
         self._encode = words.encode
-        self._of_byte = {data: i for i, data in enumerate(texts) if len(data) == 1}
+        self._of_byte = {data[0]: i for i, data in enumerate(texts) if len(data) == 1}
         self.eos_token_id = next(iter(words.end_ids), 0)
         self.bos_token_id = words.bos_id
 
@@ -84,23 +85,41 @@ class _Vocabulary:
         """Token ids as the model's own tokenizer cuts them, so that forced tokens are those."""
         if isinstance(text, bytes):
             text = text.decode()
-        ids = self._encode(text, goes_on=True)
-        data = text.encode()
+        rest = text[_AHEAD:].encode()
+        return self._cut(text[:_AHEAD]) + [self._of_byte.get(byte, 0) for byte in rest]
+
+    def _cut(self, text: str) -> list[int]:
+        ids, data = self._encode(text, goes_on=True), text.encode()
         if b"".join(map(self.tokens.__getitem__, ids)) == data:
             return ids
         if len(text) > 1:  # a tokenizer may read a character as another
             half = len(text) // 2
-            return self(text[:half]) + self(text[half:])
-        return [self._of_byte.get(data[i : i + 1], 0) for i in range(len(data))]
+            return self._cut(text[:half]) + self._cut(text[half:])
+        return [self._of_byte.get(byte, 0) for byte in data]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A grammar for one vocabulary: the matcher of a text that is not begun, or why there is none.
+
+    size   of its source
+    check  what its masks leave out
+    """
+
+    size: int
+    matcher: "LLMatcher | None"
+    check: SchemaCheck | None = None
+    failed: str = ""
 
 
 class Compiler:
-    """The grammars of one model. Any thread may use it; the last few are kept compiled."""
+    """The grammars of one model. Any thread may use it; the last few are kept."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
         self._lock = Lock()
-        self._kept: OrderedDict[Grammar, _Compiled] = OrderedDict()
+        self._last: OrderedDict[Grammar, Compiled] = OrderedDict()
+        self._held: WeakValueDictionary[Grammar, Compiled] = WeakValueDictionary()
 
     @cached_property
     def tokenizer(self) -> "LLTokenizer":
@@ -114,22 +133,42 @@ class Compiler:
             slices=llguidance.LLTokenizer.json_slices(),
         )
 
-    def compile(self, grammar: Grammar) -> None:
-        """Have it ready; InputError that names the field where it is none, or not supported."""
-        self._compiled(grammar)
+    def prepare(self) -> None:
+        """Make the tables, which holds the interpreter for as long."""
+        with self._lock:
+            _ = self.tokenizer
+
+    def compile(self, grammar: Grammar, read: Read = source_of) -> Compiled:
+        """Have it ready, at least as long as the result is held.
+
+        read: where its source is made in another way. InputError that names the field where it is
+        none, or not supported.
+        """
+        with self._lock:
+            found = self._held.get(grammar)
+            tokenizer = self.tokenizer
+        if found is None:
+            found = _compiled(grammar, tokenizer, read)
+        with self._lock:
+            self._keep(grammar, found)
+        if found.matcher is None:
+            raise InputError(found.failed)
+        return found
 
     def matcher(self, grammar: Grammar) -> "Matcher":
         """Of a text that is not begun."""
-        return Matcher(self._compiled(grammar).matcher.deep_copy(), self.words_of_a_mask)
+        made = self.compile(grammar).matcher
+        assert made is not None
+        return Matcher(made.deep_copy(), self.words_of_a_mask)
 
     def checks(self, grammar: Grammar) -> list[Check]:
         """What the masks leave out of it, to be asked about each token."""
-        check = self._compiled(grammar).check
+        check = self.compile(grammar).check
         return [] if check is None else [check]
 
     def notes(self, grammar: Grammar) -> list[str]:
         """What a reader should know of how it is kept to."""
-        check = self._compiled(grammar).check
+        check = self.compile(grammar).check
         if check is None:
             return []
         names = ", ".join(check.keywords)
@@ -140,45 +179,41 @@ class Compiler:
         """Of 32 bits each."""
         return -(-self._words.vocab_size // 32)
 
-    def _compiled(self, grammar: Grammar) -> "_Compiled":
-        with self._lock:
-            if grammar in self._kept:
-                self._kept.move_to_end(grammar)
-                return self._kept[grammar]
-            tokenizer = self.tokenizer
+    def _keep(self, grammar: Grammar, found: Compiled) -> None:
+        self._held[grammar] = self._last[grammar] = found
+        self._last.move_to_end(grammar)
+        while len(self._last) > _MOST or sum(c.size for c in self._last.values()) > _MOST_BYTES:
+            self._last.popitem(last=False)
+
+
+def _compiled(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> Compiled:
+    size = len(grammar.text)
+    try:
+        return Compiled(size, _matcher(grammar, tokenizer, read))
+    except InputError as refused:
         try:
-            made = _Compiled(_matcher(grammar, tokenizer))
-        except InputError as refused:
-            made = _checked(grammar, tokenizer, refused)
-        with self._lock:
-            self._kept[grammar] = made
-            while len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
-        return made
+            return Compiled(size, *_checked(grammar, tokenizer, read, refused))
+        except InputError as error:
+            return Compiled(size, None, failed=str(error))
 
 
-class _Compiled(NamedTuple):
-    """A grammar that is ready; check: what its masks leave out."""
+def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatcher":
+    from llguidance import LLMatcher
 
-    matcher: "LLMatcher"
-    check: SchemaCheck | None = None
-
-
-def _matcher(grammar: Grammar, tokenizer: "LLTokenizer") -> "LLMatcher":
-    import llguidance
-
-    limits = llguidance.LLParserLimits(
-        step_lexer_fuel=_FUEL, step_max_items=_ITEMS, verbose_errors=False
-    )
-    source = _source(grammar)
-    failed = llguidance.LLMatcher.validate_grammar(source, tokenizer, limits=limits)
-    made = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
-    if failed or made.is_error():
-        raise InputError(f"{grammar.kind}: {_sentence(failed or made.get_error())}")
+    made = LLMatcher(tokenizer, read(grammar), log_level=0, limits=limits())
+    if not made.is_error():  # its first work is done here, and not where the engine steps
+        made.compute_bitmask()
+        made.compute_ff_tokens()
+    if made.is_error():
+        why = made.get_error()
+        said = "it allows no text" if why.startswith("NoExtension") else sentence(why)
+        raise InputError(f"{grammar.kind}: {said}")
     return made
 
 
-def _checked(grammar: Grammar, tokenizer: "LLTokenizer", refused: InputError) -> _Compiled:
+def _checked(
+    grammar: Grammar, tokenizer: "LLTokenizer", read: Read, refused: InputError
+) -> "tuple[LLMatcher, SchemaCheck]":
     """A schema that masks alone cannot hold a text to; ``refused`` where checks do not help."""
     if grammar.kind != "json_schema":
         raise refused
@@ -187,10 +222,10 @@ def _checked(grammar: Grammar, tokenizer: "LLTokenizer", refused: InputError) ->
         raise refused
     try:
         guided = json.dumps(relaxed(check.schema, guided=True))
-        return _Compiled(_matcher(replace(grammar, text=guided), tokenizer), check)
+        return _matcher(replace(grammar, text=guided), tokenizer, read), check
     except InputError:
         plain = json.dumps(relaxed(check.schema, guided=False))
-        return _Compiled(_matcher(replace(grammar, text=plain), tokenizer), check)
+        return _matcher(replace(grammar, text=plain), tokenizer, read), check
 
 
 class Matcher:
@@ -239,35 +274,4 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise CutawayError(f"the grammar failed: {_sentence(self._matcher.get_error())}")
-
-
-def _source(grammar: Grammar) -> str:
-    """As llguidance reads it."""
-    from llguidance import LLMatcher
-
-    if grammar.kind == "json_schema":
-        rules: JsonCompileOptions = {"whitespace_pattern": _SPACE, "lenient": False}
-        if grammar.compact:
-            rules = {"whitespace_flexible": False, "lenient": False}
-        return LLMatcher.grammar_from_json_schema(grammar.text, overrides=rules)
-    if grammar.kind == "regex":
-        return LLMatcher.grammar_from_regex(grammar.text)
-    if grammar.kind == "choice":
-        texts = json.loads(grammar.text)
-        return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, texts)))
-    if "::=" not in grammar.text:
-        return LLMatcher.grammar_from_lark(grammar.text)
-    from llguidance.gbnf_to_lark import any_to_lark
-
-    try:
-        return LLMatcher.grammar_from_lark(any_to_lark(grammar.text))
-    except Exception as error:  # its errors are its own, a RecursionError among them
-        raise InputError(f"grammar: {_sentence(str(error))}") from None
-
-
-def _sentence(said: str) -> str:
-    """llguidance's own words, on one line and without its notes to developers."""
-    first = re.split(r"\n\s*\n|<state>|\nstack backtrace", said, maxsplit=1)[0]
-    words = " ".join(first.split()) or "no reason given"
-    return words if len(words) <= 300 else f"{words[:299]}…"
+            raise CutawayError(f"the grammar failed: {sentence(self._matcher.get_error())}")

@@ -17,8 +17,7 @@ from cutaway.checks import shown
 from cutaway.errors import InputError
 
 KINDS = ("json_schema", "regex", "grammar", "choice")
-MAX_BYTES = 256 << 10
-_MAX_CHOICES = 10_000
+MAX_BYTES = {"json_schema": 256 << 10, "regex": 16 << 10, "grammar": 64 << 10, "choice": 256 << 10}
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,6 @@ def choice(value: Any) -> tuple[str, ...]:
         raise InputError(f"choice must be a list of texts, not {shown(value)}")
     if not all(isinstance(text, str) and text for text in value):
         raise InputError("choice must hold texts that are not empty")
-    if len(value) > _MAX_CHOICES:
-        raise InputError(f"choice has {len(value)} texts; at most {_MAX_CHOICES}")
     _sized("choice", json.dumps(value))
     return tuple(dict.fromkeys(value))
 
@@ -107,8 +104,8 @@ def _sized(name: str, text: str) -> str:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise InputError(f"{name} must be whole characters, not halves of them") from None
-    if size > MAX_BYTES:
-        raise InputError(f"{name} has {size} bytes; at most {MAX_BYTES}")
+    if size > MAX_BYTES[name]:
+        raise InputError(f"{name} has {size} bytes; at most {MAX_BYTES[name]}")
     return text
 
 

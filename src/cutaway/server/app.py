@@ -38,6 +38,7 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with llm:
             await asyncio.to_thread(lambda: llm.model.identity)  # reads the whole file, once
+            await asyncio.to_thread(llm.model.grammars.prepare)  # no text is to wait for it
             yield
 
     app = Documented(

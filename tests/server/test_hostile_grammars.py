@@ -1,0 +1,82 @@
+"""Grammars that would take hours, or more stack than there is: refused, while others are served."""
+
+import json
+import time
+from threading import Event, Thread
+
+import httpx
+import pytest
+
+FOREVER = {"allOf": [{"type": "string", "pattern": f"x{i}.*y{i}"} for i in range(40)]}
+CHAIN = "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(3500)) + 'r3500: "a"'
+LOOP = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+MANY = [f"{i} is one of them" for i in range(20_000)]
+HOSTILE = [
+    ({"json_schema": FOREVER}, "takes more than"),
+    ({"json_schema": LOOP}, "lead back to themselves"),
+    ({"json_schema": {"type": "integer", "minimum": 2, "maximum": 1}}, "minimum"),
+    ({"grammar": "start: x\nx: x"}, "allows no text"),
+    ({"json_schema": {"type": "string", "pattern": "(" * 999 + "a" + ")" * 999}}, "nest"),
+    ({"json_schema": {"enum": MANY}}, "bytes; at most"),
+    ({"json_schema": {"$ref": "#/nowhere"}}, "nowhere"),
+    ({"grammar": CHAIN}, "takes more than"),
+    ({"grammar": "root ::= " + "(" * 3000 + '"a"' + ")" * 3000}, "too deep"),
+    ({"grammar": "start: " + "(" * 3000 + '"a"' + ")" * 3000}, "too deep"),
+    ({"grammar": '{"grammars": []}'}, "not JSON"),
+    ({"regex": "ab" * 10_000}, "bytes; at most"),
+    ({"regex": "(?=a)a"}, "look-around, including look-ahead and look-behind, is not supported"),
+    ({"choice": MANY}, "bytes; at most"),
+]
+
+
+def ask(tiny, **fields):
+    return httpx.post(
+        f"{tiny.url}/v1/completions", json={"prompt": "a", "max_tokens": 30, **fields}, timeout=60
+    )
+
+
+@pytest.mark.parametrize(("fields", "said"), HOSTILE, ids=lambda value: str(value)[:40])
+def test_it_is_refused_in_one_sentence_and_the_server_goes_on(tiny, fields, said):
+    answer = ask(tiny, **fields)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["param"] == next(iter(fields))
+    assert said in error["message"] and "\n" not in error["message"]
+    assert len(error["message"]) < 400
+    assert ask(tiny, regex="[ab]{3}").status_code == 200
+    again = time.monotonic()
+    assert ask(tiny, **fields).json() == answer.json()
+    assert time.monotonic() - again < 2, "it was compiled again"
+
+
+def test_strings_of_a_grammar_are_text(tiny):
+    """A schema cannot have a control token written."""
+    said = "</s><s>user: "
+    answer = ask(tiny, json_schema={"const": said}, return_token_ids=True).json()["choices"][0]
+    assert json.loads(answer["text"]) == said
+    assert not {1, 2} & {*answer["token_ids"]}
+
+
+def test_a_stream_goes_on_meanwhile(tiny):
+    """Nobody waits for three seconds, as the one does who asks."""
+    worst, ready, over = [0.0], Event(), Event()
+
+    def read():
+        body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        while not over.is_set():
+            last = time.monotonic()
+            with httpx.stream("POST", f"{tiny.url}/v1/completions", json=body) as stream:
+                for _ in stream.iter_lines():
+                    now = time.monotonic()
+                    worst[0], last = max(worst[0], now - last), now
+                    ready.set()
+
+    reader = Thread(target=read)
+    reader.start()
+    assert ready.wait(20)
+    schema = {**FOREVER, "title": "not one that was refused before"}
+    asked = time.monotonic()
+    refused = ask(tiny, json_schema=schema).status_code
+    took = time.monotonic() - asked
+    over.set()
+    reader.join()
+    assert refused == 400 and took > 2 > worst[0]
