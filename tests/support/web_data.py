@@ -6,6 +6,13 @@
       --seed 18446744073709551615 --candidates 2 --trace first.jsonl
     cutaway trace branch first.jsonl --at 2 --token " six" --max-tokens 30 --trace six.jsonl
 
+``held.jsonl`` is a run under a grammar:
+
+    cutaway generate "Is the sky blue? Answer:" --json-schema \\
+      '{"type": "object", "properties": {"blue": {"type": "boolean"}}, "required": ["blue"],
+        "additionalProperties": false}' \\
+      --max-tokens 16 --seed 7 --candidates 2 --trace held.jsonl
+
 ``chains/`` has the first steps of runs with other chains. The JSON files are written anew by
 ``python tests/support/web_data.py``.
 """
@@ -17,6 +24,7 @@ from random import Random
 from typing import Any
 
 from cutaway.trace import Trace, diff_texts, why
+from cutaway.trace.constraint import constraint_sentences, wanted_sentence
 from cutaway.trace.differences import _common_runs
 from cutaway.trace.endings import status_sentence
 
@@ -43,6 +51,11 @@ def sentences() -> dict[str, Any]:
         answer = why(trace)
         moments = [status_sentence(trace, moment) for moment in answer.moments]
         cases[name] = {"why": answer.sentence, "moments": moments}
+    held = Trace.read(DATA / "held.jsonl")
+    cases["held"] = {
+        "text": [*constraint_sentences(held)],
+        "steps": [wanted_sentence(held, step) for step in held.steps],
+    }
     first = Trace.read(DATA / "first.jsonl")
     assert first.end is not None
     cases["ends"] = []

@@ -17,12 +17,14 @@ def catalogue() -> Json:
               which it is off, and how far a slider goes
     presets   name → names of stages, in the order in which they run
     styles    settings under one name
-    phrases   why a text ended, with places for figures
+    mask      name of the stage of constraints
+    phrases   why a text ended, and what a constraint did, with places for figures
     """
     return {
         "stages": [_stage(name, spec) for name, spec in STAGES.items()],
         "presets": {name: list(order) for name, order in PRESETS.items()},
         "styles": list(_STYLES),
+        "mask": "constraint",
         "phrases": phrases(),
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
+from cutaway.trace.constraint import ConstraintFigures, constraint_figures
 from cutaway.trace.figures import chosen, ordinal, percent, probability, stage_label
 from cutaway.trace.phrases import phrase
 from cutaway.trace.read import Trace
@@ -62,6 +63,7 @@ class Why:
     moments   one per step that has an end token on record
     closest   the likeliest of those at which the text went on, best first
     outcomes  how many of the moments had each outcome
+    constraint  what a constraint did to the text; None where there was none
     """
 
     reason: str
@@ -70,11 +72,13 @@ class Why:
     moments: tuple[EndTokenStatus, ...]
     closest: tuple[EndTokenStatus, ...]
     outcomes: Mapping[str, int]
+    constraint: ConstraintFigures | None
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         lists = {"moments": self.moments, "closest": self.closest}
-        return asdict(self) | {name: [m.to_dict() for m in each] for name, each in lists.items()}
+        plain = asdict(self) | {name: [m.to_dict() for m in each] for name, each in lists.items()}
+        return plain if self.constraint else {k: v for k, v in plain.items() if k != "constraint"}
 
 
 def why(trace: Trace, closest: int = CLOSEST) -> Why:
@@ -88,6 +92,7 @@ def why(trace: Trace, closest: int = CLOSEST) -> Why:
         moments=moments,
         closest=tuple(sorted(before, key=lambda m: -m.probability)[:closest]),
         outcomes=dict(Counter(m.outcome for m in moments).most_common()),
+        constraint=constraint_figures(trace),
     )
 
 

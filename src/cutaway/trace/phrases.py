@@ -1,4 +1,4 @@
-"""Why a text ended, in words with places for figures: the page fills in the same phrases."""
+"""What is said of a trace, with places for figures: the page fills in the same phrases."""
 
 _PHRASES = {
     # What became of the end token at a step: "the end token was drawn".
@@ -35,6 +35,13 @@ _PHRASES = {
     "one token": "1 token",
     "many tokens": "{count} tokens",
     "reached": "reached",
+    # What a constraint did: at one step, and to the whole text.
+    "grammar": "the grammar",
+    "no grammar": "the constraint",
+    "wanted": "the model wanted “{wanted}”; {rule} left “{left}”",
+    "bent": "The sum of −ln Z is {nats} nats; {rule} bent the text most at step {step}{at}.",
+    "bent nothing": "The sum of −ln Z is 0: {rule} bent nothing.",
+    "differed": "At {count} of {steps} steps the model wanted another token.",
     "drawn at": "drawn at step {step}",
     "given at": "given at step {step}",
 }

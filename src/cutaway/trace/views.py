@@ -10,6 +10,7 @@ from typing import Any
 
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
+from cutaway.trace.constraint import wanted_sentence
 from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, in_bits, probability, stage_label, stage_letter
 from cutaway.trace.read import Trace
@@ -52,12 +53,17 @@ class StageView:
     victims: tuple[str, ...]
 
 
+_OF_A_CONSTRAINT = ("neg_log_z", "wanted", "bent")
+
+
 @dataclass(frozen=True, slots=True)
 class StepView:
     """One step. ``bits``, its surprise, and ``entropy`` are in bits.
 
     end   how close it came to ending the text; None where no end token is on record
     ms    milliseconds of the engine's step, by phase
+    neg_log_z  as of ``Step``, in nats; wanted: the token's id; bent: what the constraint changed,
+               in words. None where it did nothing
     """
 
     index: int
@@ -76,10 +82,14 @@ class StepView:
     kv_tokens: int
     kv_bytes: int
     ms: Mapping[str, float]
+    neg_log_z: float | None
+    wanted: int | None
+    bent: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self) | {"end": self.end and self.end.to_dict()}
+        """Ready for JSON; what a constraint did, where there is one."""
+        plain = asdict(self) | {"end": self.end and self.end.to_dict()}
+        return {k: v for k, v in plain.items() if v is not None or k not in _OF_A_CONSTRAINT}
 
 
 def step_view(trace: Trace, step: Step) -> StepView:
@@ -102,6 +112,9 @@ def step_view(trace: Trace, step: Step) -> StepView:
         kv_tokens=step.position,
         kv_bytes=step.position * trace.head.kv_bytes,
         ms=milliseconds(step.phases),
+        neg_log_z=step.neg_log_z,
+        wanted=step.wanted,
+        bent=wanted_sentence(trace, step),
     )
 
 

@@ -120,7 +120,7 @@ def _fate(view: CandidateView) -> str:
 
 
 def stages(style: Style, view: StepView) -> list[Line]:
-    """The sampling chain: one line per stage, with the tokens it removed."""
+    """The sampling chain: one line per stage, with what it removed; what was wanted instead."""
     label = max((len(stage.label) for stage in view.stages), default=0)
     lines: list[Line] = []
     for stage in view.stages:
@@ -129,6 +129,8 @@ def stages(style: Style, view: StepView) -> list[Line]:
             names = " ".join(shown(style, name) for name in stage.victims)
             text += f", −{percent(stage.removed_mass)}: {names}"
         lines.append([(text, PLAIN)])
+    if view.bent:
+        lines.append([(f"    {style.text(view.bent)}", BOLD)])
     return lines
 
 

@@ -7,6 +7,7 @@ from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
 from cutaway.trace import Trace, why
+from cutaway.trace.constraint import constraint_sentences
 from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
 
 _EPILOG = """
@@ -43,7 +44,7 @@ def run(args: Namespace) -> int:
 
 
 def _lines(trace: Trace, answer: Why) -> list[str]:
-    lines = [answer.sentence, ""]
+    lines = [answer.sentence, *constraint_sentences(trace), ""]
     if not answer.moments:
         return [*lines, "No end token is on record at any step."]
     counts = (f"{outcome_phrase(name)} ({count})" for name, count in answer.outcomes.items())

@@ -1,6 +1,6 @@
 /**
- * What Python says once for the page: the stages of the chain and their settings, the presets'
- * orders, styles, and the words on why a text ended. The
+ * What Python says once for the page: the stages of the chain and their settings, which of them is
+ * the constraints' mask, the presets' orders, styles, and the words on why a text ended. The
  * document holds it as JSON (trace/catalogue.py), so a new stage needs no change here.
  */
 
@@ -16,7 +16,7 @@
  *
  * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
  * @typedef {{stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
- *   phrases: Record<string, string>}} Catalogue
+ *   mask: string, phrases: Record<string, string>}} Catalogue
  */
 
 /** @type {Catalogue} */
@@ -25,6 +25,7 @@ const catalogue = JSON.parse(document.querySelector("#catalogue")?.textContent ?
 export const stages = catalogue.stages;
 export const presets = catalogue.presets;
 export const styles = catalogue.styles;
+export const mask = catalogue.mask;
 
 /**
  * @param {string} name @param {Record<string, string | number>} [figures]

@@ -3,6 +3,7 @@
  * the record. Knows no document.
  */
 
+import { wantedSentence } from "./constraint.js";
 import { endMoment, score } from "./endings.js";
 import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
 /** @import { EndMoment } from "./endings.js" */
@@ -17,7 +18,7 @@ import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
  * @typedef {{index: number, position: number, id: number, token: string, source: string,
  *   rank: number, bits: number, entropy: number, probability: number, final: number | null,
  *   end: EndMoment | null, candidates: CandidateView[], stages: StageView[], kvTokens: number,
- *   kvBytes: number, ms: Record<string, number>, fingerprint: string}} StepView
+ *   kvBytes: number, ms: Record<string, number>, fingerprint: string, bent: string | null}} StepView
  */
 
 /** @param {Trace} trace @param {Step} step @returns {StepView} all figures of a step */
@@ -49,6 +50,7 @@ export function stepView(trace, step) {
     kvBytes: step.kv_tokens * trace.head.kv_bytes,
     ms: step.ms,
     fingerprint: step.fingerprint,
+    bent: wantedSentence(trace, step),
   };
 }
 

@@ -15,6 +15,7 @@ import { View } from "./view.js";
 
 export class StepWaterfall extends View {
   stages = el("ol", { class: "stages" });
+  bent = el("p");
   head = el("thead");
   body = el("tbody");
   said = el("output", { class: "faint" });
@@ -40,7 +41,7 @@ export class StepWaterfall extends View {
       el("caption", { class: "visually-hidden" }, "Candidates; arrows up and down choose one"),
       this.head, this.body);
     replace(this,
-      scrolling("The stages of the chain", this.stages), scrolling("Candidates", table), this.form);
+      scrolling("The stages of the chain", this.stages), this.bent, scrolling("Candidates", table), this.form);
   }
 
   draw() {
@@ -56,9 +57,11 @@ export class StepWaterfall extends View {
       this.rows = rows(view);
       this.marked = undefined;
       replace(this.stages, ...this.cards);
+      this.bent.textContent = view.bent;
       replace(this.head, heading(view));
       replace(this.body, ...this.rows);
     }
+    this.bent.hidden = !this.bent.textContent;
     this.form.hidden = !state.about;
     this.mark(step);
   }

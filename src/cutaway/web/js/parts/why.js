@@ -7,6 +7,7 @@ import { el, replace } from "./dom.js";
 import { percent, thousands } from "../figures/numbers.js";
 import { endRows, fateColour } from "./rows.js";
 import { seriesOf } from "../figures/series.js";
+import { constraintSentences } from "../figures/constraint.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
 import { View } from "./view.js";
 import { closest, momentSentence, outcomePhrase, whySentence } from "../figures/endings.js";
@@ -58,7 +59,8 @@ export class WhyPanel extends View {
     this.live = run.live;
     this.sentence.textContent = run.live ? "It is being written." : whySentence(run.trace);
     const words = whyItWentOn(series);
-    replace(this.words, ...(words.length ? words : ["No end token is on record."]).map((text) => el("p", {}, text)));
+    replace(this.words, ...[...constraintSentences(run.trace), ...(words.length ? words : ["No end token is on record."])]
+      .map((text) => el("p", {}, text)));
     replace(this.counts, ...countsOf(series));
     replace(this.moments, ...closest(run.trace, 5, series.moments).map((moment) =>
       el("li", {}, el("button", { onclick: () => this.here.goTo(moment.index) }, momentSentence(run.trace, moment)))));

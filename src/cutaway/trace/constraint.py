@@ -1,0 +1,67 @@
+"""What a constraint did to a text: how much probability it removed, and what was wanted instead.
+
+Knows the record alone. Refuses to know grammars.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutaway.engine.events import Step, neg_log_z
+from cutaway.trace.phrases import phrase
+from cutaway.trace.read import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintFigures:
+    """Of a whole text.
+
+    neg_log_z  the sum of -ln Z over the steps that were drawn, in nats
+    most       the step with the largest of them
+    differed   at how many steps the same luck wanted another token than the one drawn
+    """
+
+    neg_log_z: float
+    most: int
+    differed: int
+
+
+def constraint_figures(trace: Trace) -> ConstraintFigures | None:
+    """None where nothing constrained a token that was drawn."""
+    total = neg_log_z(trace.steps)
+    if total is None:
+        return None
+    most = max(trace.steps, key=lambda step: step.neg_log_z or 0.0)
+    return ConstraintFigures(total, most.index, sum(map(_differs, trace.steps)))
+
+
+def constraint_sentences(trace: Trace) -> Iterator[str]:
+    """The same for a person."""
+    figures = constraint_figures(trace)
+    if figures is None:
+        return
+    if not figures.neg_log_z:
+        yield phrase("bent nothing", rule=_rule(trace))
+        return
+    nats = f"{figures.neg_log_z:.2f}"
+    at = wanted_sentence(trace, trace.steps[figures.most])
+    yield phrase(
+        "bent", rule=_rule(trace), nats=nats, step=figures.most, at=f": {at}" if at else ""
+    )
+    yield phrase("differed", count=figures.differed, steps=len(trace.steps))
+
+
+def wanted_sentence(trace: Trace, step: Step) -> str | None:
+    """What the model wanted at a step, where the constraint made the draw another one."""
+    if not _differs(step):
+        return None
+    assert step.wanted is not None
+    wanted, left = trace.name_of(step.wanted), trace.name_of(step.sampled_id)
+    return phrase("wanted", wanted=wanted, rule=_rule(trace), left=left)
+
+
+def _differs(step: Step) -> bool:
+    return step.wanted not in (None, step.sampled_id)
+
+
+def _rule(trace: Trace) -> str:
+    return phrase("grammar" if trace.head.grammar else "no grammar")

@@ -1,0 +1,47 @@
+/**
+ * What a constraint did to a text, as trace/constraint.py has it, in the same words. Knows the record
+ * alone, and no document.
+ */
+
+import { mask, phrase } from "./catalogue.js";
+import { visible } from "./numbers.js";
+/** @import { Trace, Step } from "../state/trace.js" */
+
+/**
+ * @param {Trace} trace @param {Step} step
+ * @returns {number | null} −ln of the mass that the constraint left; null where nothing was drawn under one
+ */
+export function negLogZ(trace, step) {
+  const at = trace.head.chain.findIndex(({ stage }) => stage === mask);
+  const own = step.stages[at];
+  if (!own || step.source === "forced") return null;
+  return Math.max((step.stages[at - 1]?.log_sum_exp ?? step.log_sum_exp) - own.log_sum_exp, 0);
+}
+
+/** @param {Trace} trace @param {Step} step @returns {string | null} what the model wanted instead */
+export function wantedSentence(trace, step) {
+  if (!differs(step)) return null;
+  const wanted = visible(trace.nameOf(step.wanted ?? 0));
+  return phrase("wanted", { wanted, rule: rule(trace), left: visible(trace.nameOf(step.own)) });
+}
+
+/** @param {Trace} trace @returns {string[]} the same of the whole text; none where there was no constraint */
+export function constraintSentences(trace) {
+  const each = trace.steps.map((step) => negLogZ(trace, step));
+  if (each.every((nats) => nats === null)) return [];
+  const sum = each.reduce((/** @type {number} */ total, nats) => total + (nats ?? 0), 0);
+  if (!sum) return [phrase("bent nothing", { rule: rule(trace) })];
+  const step = each.reduce((/** @type {number} */ best, nats, i) => ((nats ?? 0) > (each[best] ?? 0) ? i : best), 0);
+  const most = trace.steps[step];
+  const wanted = most && wantedSentence(trace, most);
+  return [
+    phrase("bent", { rule: rule(trace), nats: sum.toFixed(2), step, at: wanted ? `: ${wanted}` : "" }),
+    phrase("differed", { count: trace.steps.filter(differs).length, steps: trace.steps.length }),
+  ];
+}
+
+/** @param {Step} step @returns {boolean} */
+const differs = (step) => step.wanted !== undefined && step.wanted !== step.own;
+
+/** @param {Trace} trace @returns {string} */
+const rule = (trace) => phrase(trace.head.grammar ? "grammar" : "no grammar");
