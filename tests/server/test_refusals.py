@@ -16,7 +16,7 @@ from cutaway.server.http.guard import Guard
 from cutaway.server.http.refusals import install
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatRequest
-from cutaway.server.openai.responses import ResponsesRequest
+from cutaway.server.openai.responses_request import ResponsesRequest
 from support.asgi_client import call, post, scope_of
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from cutaway import LLM
-from cutaway.server.openai.responses import ResponsesRequest
+from cutaway.server.openai.responses_request import ResponsesRequest
 from support.responses_client import DELTA, LONG, MULTI_LINE, WIDE, asked, client_of
 
 BEGINNING = [

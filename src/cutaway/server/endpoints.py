@@ -20,7 +20,8 @@ from cutaway.server.openai.document import TEXT, replies
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseEvent
-from cutaway.server.openai.responses import ResponsesAnswer, ResponsesRequest
+from cutaway.server.openai.responses import ResponsesAnswer
+from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.openai.schemas import ChatChunk, ChatCompletion, Completion, CompletionChunk
 from cutaway.server.service import AccessRecord, Job, Service, unless_gone
 
@@ -59,7 +60,9 @@ async def responses(body: ResponsesRequest, request: Request) -> Response:
     """Answer a text or a conversation; nothing is stored."""
 
     async def prompts(service: Service) -> Read:
-        return [await service.llm.chat_prompt(body.messages())], body.options()
+        use = body.use(service)
+        options = await asyncio.to_thread(use.options, body.options())
+        return [await service.llm.chat_prompt(body.messages(), use.tools)], options
 
     return await _answer(request, body, prompts, ResponsesAnswer)
 

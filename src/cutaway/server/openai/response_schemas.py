@@ -31,13 +31,39 @@ class OutputText(TypedDict):
 
 
 class OutputMessage(TypedDict):
-    """The one message of an answer."""
+    """What is said."""
 
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
     status: MessageStatus
     content: list[OutputText]
+
+
+class FunctionItem(TypedDict):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: Annotated[str, Field(description="JSON")]
+    status: MessageStatus
+
+
+class CustomItem(TypedDict):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    status: MessageStatus
+
+
+CallItem = FunctionItem | CustomItem
+OutputItem = OutputMessage | CallItem
 
 
 class InputDetails(TypedDict):
@@ -88,7 +114,7 @@ class ResponseSettings(InForce):
 
 
 class Response(TypedDict):
-    """An answer: one message, which has one part."""
+    """An answer: a message, which has one part, or calls, or both."""
 
     id: str
     object: Literal["response"]
@@ -100,7 +126,7 @@ class Response(TypedDict):
     error: Failure | None
     incomplete_details: Incomplete | None
     instructions: str | None
-    output: list[OutputMessage]
+    output: list[OutputItem]
     usage: ResponseUsage | None
     max_output_tokens: int | None
     temperature: float
@@ -112,14 +138,14 @@ class Response(TypedDict):
     prompt_cache_key: str | None
     background: Literal[False]
     max_tool_calls: None
-    parallel_tool_calls: Literal[False]
+    parallel_tool_calls: bool
     previous_response_id: None
     reasoning: None
     service_tier: Literal["default"]
     store: Literal[False]
     text: dict[str, Any]
-    tool_choice: Literal["none"]
-    tools: list[Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
     truncation: Literal["disabled"]
     cutaway: ResponseSettings
     prompt_token_ids: NotRequired[PromptIds]
@@ -137,6 +163,10 @@ class ResponseEvent(TypedDict):
         "response.output_text.delta",
         "response.output_text.done",
         "response.content_part.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
         "response.output_item.done",
         "response.completed",
         "response.incomplete",
@@ -148,10 +178,13 @@ class ResponseEvent(TypedDict):
     output_index: NotRequired[int]
     content_index: NotRequired[int]
     item_id: NotRequired[str]
-    item: NotRequired[OutputMessage]
+    item: NotRequired[OutputItem]
     part: NotRequired[OutputText]
     delta: NotRequired[str]
     text: NotRequired[str]
+    name: NotRequired[str]
+    arguments: NotRequired[str]
+    input: NotRequired[str]
     logprobs: NotRequired[list[ChatToken]]
     token_ids: NotRequired[TokenIds]
     cutaway: NotRequired[Traced]

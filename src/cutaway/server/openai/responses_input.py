@@ -1,5 +1,6 @@
 """The input of ``/v1/responses``: a string or messages, earlier answers among them."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -7,6 +8,8 @@ from pydantic import BeforeValidator, Field
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, Unsupported
+
+Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class InputText(Body):
@@ -41,7 +44,7 @@ class InputMessage(BaseMessage):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Part]
     id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
-    status: Literal["in_progress", "completed", "incomplete"] | None = Field(
+    status: Status | None = Field(
         None, description="as it was answered; an incomplete message is read as it is"
     )
     unsupported: ClassVar[Unsupported] = {
@@ -49,24 +52,96 @@ class InputMessage(BaseMessage):
     }
 
 
+class FunctionCall(Body):
+    """A call of a function in an earlier answer."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
+    status: Status | None = Field(None, description="as it was answered")
+
+    def call(self) -> dict[str, Any]:
+        """As chats have it."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.call_id, "type": "function", "function": function}
+
+
+class CustomCall(Body):
+    """A call of a custom tool in an earlier answer."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
+    status: Status | None = Field(None, description="as it was answered")
+
+    def call(self) -> dict[str, Any]:
+        """As chats have it."""
+        custom = {"name": self.name, "input": self.input}
+        return {"id": self.call_id, "type": "custom", "custom": custom}
+
+
+class CallResult(Body):
+    """What a call gave."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
+    call_id: str
+    output: str | list[Part]
+    id: str | None = Field(None, description="nothing is looked up by it")
+    status: Status | None = Field(None, description="is not looked at")
+
+    def plain(self) -> dict[str, Any]:
+        """The message as chat templates take it."""
+        output = self.output
+        if isinstance(output, list):
+            output = "".join(part.text for part in output)
+        return {"role": "tool", "tool_call_id": self.call_id, "content": output}
+
+
+_KINDS = (
+    "message", "function_call", "custom_tool_call", "function_call_output",
+    "custom_tool_call_output",
+)  # fmt: skip
+
+
 def _items(value: Any) -> Any:
-    """A string as a user's message; items other than messages are refused by name."""
+    """A string as a user's message; items of other kinds are refused by name."""
     if isinstance(value, str):
-        return [{"role": "user", "content": value}]
+        return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list):
         raise ApiError(400, "input must be a string or a list of messages", param="input")
-    for i, item in enumerate(value):
+    items = [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
+    for i, item in enumerate(items):
         kind = item.get("type") if isinstance(item, dict) else None
-        if kind not in (None, "message"):
+        if isinstance(item, dict) and kind not in _KINDS:
             raise ApiError(
-                400, f"input[{i}]: an item of type {kind!r:.40} cannot be read; only messages can",
+                400,
+                f"input[{i}]: an item of type {kind!r:.40} cannot be read; messages, calls and "
+                "their results can",
                 param="input", code="unsupported_item",
             )  # fmt: skip
-    return value
+    return items
 
 
+Item = Annotated[InputMessage | FunctionCall | CustomCall | CallResult, Field(discriminator="type")]
 Items = Annotated[
-    list[InputMessage],
+    list[Item],
     Field(min_length=1),
-    BeforeValidator(_items, json_schema_input_type=str | list[InputMessage]),
+    BeforeValidator(_items, json_schema_input_type=str | list[Item]),
 ]
+
+
+def conversation(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """As chats have it: calls belong to the assistant's message before them."""
+    said: list[dict[str, Any]] = []
+    for item in items:
+        if not isinstance(item, (FunctionCall, CustomCall)):
+            said.append(item.plain())
+            continue
+        if not said or said[-1]["role"] != "assistant":
+            said.append({"role": "assistant", "content": ""})
+        said[-1].setdefault("tool_calls", []).append(item.call())
+    return said

@@ -1,0 +1,131 @@
+"""The requests of ``/v1/responses``.
+
+Knows this endpoint's fields. Refuses to know how conversations are written down
+(``responses_input``), and anything that would have to be kept: nothing is.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from cutaway.api.tools import ToolUse
+from cutaway.sampling.observe import MAX_TOP
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.formats import TextSettings, constraint
+from cutaway.server.openai.request_models import TextFields, Unsupported
+from cutaway.server.openai.responses_input import Items, conversation
+from cutaway.server.openai.tools import Choice, Tools, use_of
+from cutaway.server.service import Service
+
+_NOT_STORED = "nothing is stored here; send the whole conversation as input"
+_ONE_CACHE = "what was read is kept while there is room; leave it out"
+
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(max_length=16),
+]
+
+
+class ResponsesRequest(TextFields):
+    """A text or a conversation to answer."""
+
+    PROMPT, FILL = "input", True
+    CALLED = {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}  # noqa: RUF012
+    input: Items = Field(description="a text, or messages from the first said to the last")
+    instructions: str | None = Field(None, description="what the system says before them")
+    max_output_tokens: int | None = Field(
+        None, ge=1, description="new tokens; left out: all there is room for"
+    )
+    text: TextSettings | None = Field(
+        None, description="its format: text, any JSON object, or JSON that a schema describes"
+    )
+    tools: Tools | None = Field(None, description="what the answer may call")
+    tool_choice: Choice | None = Field(
+        None, description="none, auto, required, a tool, or allowed_tools; default auto"
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="whether an answer may have several calls; default true"
+    )
+    include: list[Literal["message.output_text.logprobs"]] | None = Field(
+        None, description="include each token's log-probability"
+    )
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
+    )
+    metadata: Metadata | None = Field(None, description="is answered as it is")
+    safety_identifier: str | None = Field(None, description="the newer name of user")
+    prompt_cache_key: str | None = Field(
+        None, description="is answered as it is, and needless: texts themselves are compared"
+    )
+    unsupported: ClassVar[Unsupported] = {
+        "max_tool_calls": ((), "calls are not run here; leave it out"),
+        "store": ((False,), "nothing is stored here; leave it out"),
+        "previous_response_id": ((), _NOT_STORED),
+        "conversation": ((), _NOT_STORED),
+        "prompt": ((), "nothing is stored here; write it into input"),
+        "background": ((False,), "an answer is for whoever waits for it; leave it out"),
+        "reasoning": (
+            ({}, {"effort": "none"}), "this server cannot ask a model to think; leave it out",
+        ),
+        "truncation": (("disabled",), "nothing is cut here; shorten the input yourself"),
+        "context_management": (([],), "nothing is cut here; shorten the input yourself"),
+        "service_tier": (("auto", "default"), "there is one tier; leave it out"),
+        "stream_options": (
+            ({}, {"include_obfuscation": False}), "nothing is padded here; leave it out",
+        ),
+        "prompt_cache_retention": ((), _ONE_CACHE),
+        "prompt_cache_options": ((), _ONE_CACHE),
+        "moderation": ((), "nothing is moderated here; leave it out"),
+        "stop": (([],), "this endpoint has none; /v1/chat/completions has"),
+    }  # fmt: skip
+
+    @model_validator(mode="after")
+    def _one_user(self) -> "ResponsesRequest":
+        if self.safety_identifier is not None:
+            if self.user is not None:
+                raise ApiError(
+                    400, "safety_identifier is the newer name of user: give one",
+                    param="safety_identifier",
+                )  # fmt: skip
+            self.user = self.safety_identifier
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        options = super().options() | {"n": 1}  # there is one answer, whatever the server's default
+        if self.max_output_tokens is not None:
+            options["max_tokens"] = self.max_output_tokens
+        if self.include:
+            options["logprobs"] = self.top_logprobs or 0
+        elif self.top_logprobs:
+            raise ApiError(
+                400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
+                param="top_logprobs",
+            )  # fmt: skip
+        return options | constraint("text", self.text.format if self.text else None, options)
+
+    def called(self) -> Mapping[str, str]:
+        """A schema is the text's."""
+        return {**super().called(), "json_schema": "text"}
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation as templates know it."""
+        said = conversation(self.input)
+        if self.instructions is not None:
+            said.insert(0, {"role": "system", "content": self.instructions})
+        return said
+
+    def use(self, service: Service) -> ToolUse:
+        """Its tools; InputError for those that cannot be."""
+        return use_of(service, self.tools, self.tool_choice, self.parallel_tool_calls)
+
+    def offered(self) -> dict[str, Any]:
+        """Its tools, as the answer has them."""
+        if not self.tools:
+            return {"tools": [], "tool_choice": "none", "parallel_tool_calls": False}
+        return {
+            "tools": self.tools,
+            "tool_choice": self.tool_choice or "auto",
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+        }
