@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
+from cutaway.grammar import OwnCheck
 from cutaway.sampling import Processor
 
 
@@ -52,6 +53,7 @@ class RequestOptions(SamplingOptions, total=False):
     grammar: str | PathLike[str] | None
     choice: Sequence[str]
     json_compact: bool
+    check: str | OwnCheck | None
     kv_cache: bool
     priority: int
     speculate: str

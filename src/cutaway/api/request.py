@@ -19,6 +19,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.errors import InputError
+from cutaway.grammar import check_named
 from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
 
@@ -122,6 +123,8 @@ class Options:
         if self.draft is not None:
             values["speculate"] = _DRAFT + self.draft
         values["seed"] = seed
+        if (check := values["check"]) is not None:
+            values["check"] = check_named(check).name
         values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]
         return values
 

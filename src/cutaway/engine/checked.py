@@ -4,6 +4,7 @@ Knows tokens' bytes and masks. Refuses to know what a check is about, and sequen
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -15,22 +16,22 @@ if TYPE_CHECKING:
     from cutaway.engine.constraints import Constraint
 
 _FEW = 64
-"""Tokens that are tried one by one; of more, their first bytes are tried before."""
+"""Tokens that are tried one by one; of more, what they begin with is tried before."""
 
 
 class Checked:
     """Another constraint, less the tokens that checks refuse.
 
     The checks are asked only about tokens that the other allows. ``spoke``: the names of those
-    that refused any, at the last mask.
+    that refused any, at the last mask. ``prompt``: the end of it, for those that read it.
     """
 
     def __init__(
         self, inner: "Constraint | None", checks: Sequence[Check], vocabulary: Vocabulary,
-        ending: frozenset[int], text: bytes = b"",
+        ending: frozenset[int], prompt: bytes = b"",
     ) -> None:  # fmt: skip
         self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
-        self._ending, self._text = ending, text
+        self._ending, self._prompt, self._text = ending, prompt, b""
         self._mask: Mask | None = None
         self.spoke: tuple[str, ...] = ()
 
@@ -55,9 +56,8 @@ class Checked:
 
     def fork(self) -> Self:
         """As far as this one has come."""
-        inner = self._inner and self._inner.fork()
-        made = type(self)(inner, self._checks, self._vocabulary, self._ending, self._text)
-        made._mask, made.spoke = self._mask, self.spoke
+        made = copy(self)
+        made._inner = self._inner and self._inner.fork()
         return made
 
     def forced(self) -> Sequence[int]:
@@ -68,7 +68,7 @@ class Checked:
     def is_over(self) -> bool:
         """Whether the text is whole for both; where it is for the other alone, all is refused."""
         over = self._inner is not None and self._inner.is_over
-        return over and all(check.allows(self._text, b"") for check in self._checks)
+        return over and all(check.allows(self._seen(check), b"") for check in self._checks)
 
     def _ask(self) -> Mask:
         given = self._inner.mask() if self._inner else None
@@ -83,18 +83,28 @@ class Checked:
         self.spoke = tuple(spoke)
         return packed(allowed)
 
+    def _seen(self, check: Check) -> bytes:
+        return self._prompt + self._text if check.reads_prompt else self._text
+
     def _refuse(self, check: Check, allowed: Allowed) -> None:
+        text, data = self._seen(check), self._vocabulary.data
         ends = [i for i in self._ending if allowed[i]]
-        if ends and not check.allows(self._text, b""):
+        if ends and not check.allows(text, b""):
             allowed[ends] = False
-        pattern, text, data = check.suspects(self._text), self._text, self._vocabulary.data
+        pattern = check.suspects(text)
         asked = allowed & self._vocabulary.holding(pattern)
         asked[list(self._ending)] = False
         ids = np.flatnonzero(asked)
-        if len(ids) > _FEW:
-            first = self._vocabulary.first_bytes[ids]
-            bad = [byte for byte in np.unique(first) if not check.allows(text, bytes([byte]))]
-            refused = np.isin(first, bad)
+        for length in (1, 2, 3):
+            if len(ids) <= _FEW:
+                break
+            heads = self._vocabulary.heads(length)[ids]
+            bad = [
+                head
+                for head in np.unique(heads[heads >= 0])
+                if not check.allows(text, int(head).to_bytes(length, "big"))
+            ]
+            refused = np.isin(heads, bad)
             allowed[ids[refused]] = False
             ids = ids[~refused]
         allowed[[i for i in ids if not check.allows(text, data[i])]] = False

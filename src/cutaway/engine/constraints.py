@@ -13,9 +13,10 @@ import numpy as np
 
 from cutaway.checks import check_ids, check_int, shown
 from cutaway.engine.checked import Checked
-from cutaway.engine.vocabulary import Mask, Vocabulary, WordAutomaton
+from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
+from cutaway.engine.vocabulary import Mask, Vocabulary
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import KINDS, Check, Grammar, Matcher, source
+from cutaway.grammar import KINDS, Check, Grammar, Matcher, check_named, source
 
 
 class Constraint(Protocol):
@@ -93,6 +94,8 @@ class ConstraintParams:
     grammar            the text is one of a grammar in Lark's notation or in GBNF
     choice             the text is one of these
     json_compact       JSON without white space between its parts
+    check              "arithmetic": after a sum such as 12*13= stands its value, in the text and
+                       at the end of the prompt; or an object of one's own, see ``OwnCheck``
 
     At most one of json_schema, regex, grammar and choice. Raises InputError naming the field.
     """
@@ -105,9 +108,11 @@ class ConstraintParams:
     grammar: str | None = None
     choice: tuple[str, ...] = ()
     json_compact: bool = False
+    check: Any = None
 
     def __post_init__(self) -> None:
         self._check_words()
+        check_named(self.check)
         if isinstance(self.choice, list) and not self.choice:  # as a trace has it
             object.__setattr__(self, "choice", ())
         given = [name for name in KINDS if getattr(self, name) not in (None, ())]
@@ -150,10 +155,12 @@ class ConstraintParams:
     @property
     def is_set(self) -> bool:
         """Whether any token is forbidden at any step."""
-        words = bool(self.bad_words or self.min_tokens)
+        words = bool(self.bad_words or self.min_tokens or self.check)
         return self.allowed_token_ids is not None or words or self.source is not None
 
-    def make(self, vocabulary: "Vocabulary", ending: frozenset[int]) -> "Constraint | None":
+    def make(
+        self, vocabulary: "Vocabulary", ending: frozenset[int], prompt: Sequence[int] = ()
+    ) -> "Constraint | None":
         """What it means for one sequence, which ``ending`` tokens end; None where all may come."""
         if not self.is_set:
             return None
@@ -168,74 +175,12 @@ class ConstraintParams:
         if (grammar := self.source) is not None:
             made.append(GrammarConstraint(vocabulary.grammars.matcher(grammar), ending))
             checks += vocabulary.grammars.checks(grammar)
-        inner = made[0] if len(made) == 1 else AllOf(made)
-        return Checked(inner, checks, vocabulary, ending) if checks else inner
-
-
-class _Free:
-    """What most constraints have in common: they force nothing and never end a sequence."""
-
-    is_over = False
-
-    def forced(self) -> Sequence[int]:
-        """None."""
-        return ()
-
-
-class AllowedTokens(_Free):
-    """The same tokens at every step."""
-
-    def __init__(self, mask: Mask) -> None:
-        self._mask = mask
-
-    def mask(self) -> Mask | None:
-        """Always the same."""
-        return self._mask
-
-    def accept(self, token_id: int) -> None:
-        """Nothing changes."""
-
-    def fork(self) -> Self:
-        """There is no state."""
-        return self
-
-
-class MinTokens(_Free):
-    """No token that ends a sequence before so many have come."""
-
-    def __init__(self, mask: Mask, left: int) -> None:
-        self._mask, self._left = mask, left
-
-    def mask(self) -> Mask | None:
-        """All but those that end, while some are left to come."""
-        return self._mask if self._left > 0 else None
-
-    def accept(self, token_id: int) -> None:  # noqa: ARG002 - whichever it is
-        """One less is left."""
-        self._left -= 1
-
-    def fork(self) -> Self:
-        """With as many left."""
-        return type(self)(self._mask, self._left)
-
-
-class BadWords(_Free):
-    """No token that would complete one of some strings."""
-
-    def __init__(self, words: "WordAutomaton", state: int = 0) -> None:
-        self._words, self._state = words, state
-
-    def mask(self) -> Mask | None:
-        """All tokens that complete no word."""
-        return self._words.mask(self._state)
-
-    def accept(self, token_id: int) -> None:
-        """Its bytes are text now."""
-        self._state = self._words.after(self._state, token_id)
-
-    def fork(self) -> Self:
-        """In the same state."""
-        return type(self)(self._words, self._state)
+        if self.check is not None:
+            checks.append(check_named(self.check))
+        inner = made[0] if len(made) == 1 else AllOf(made) if made else None
+        if not checks:
+            return inner
+        return Checked(inner, checks, vocabulary, ending, vocabulary.tail(prompt))
 
 
 class GrammarConstraint:

@@ -56,7 +56,7 @@ class Request:
     observe           what is noted of each step
     decoder           how it is written
 
-    Can be pickled, but for a user's own processors. Raises InputError naming the field.
+    Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -82,5 +82,9 @@ class Request:
             names = ", ".join(getattr(p, "__name__", repr(p)) for p in self.sampling.processors)
             raise InputError(
                 f"processors: {names} cannot be sent to another process; leave processors out"
+            )
+        if self.constraint.check is not None and not isinstance(self.constraint.check, str):
+            raise InputError(
+                "check: an object of one's own cannot be sent to another process; leave check out"
             )
         return self.__dict__

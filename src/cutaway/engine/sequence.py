@@ -94,7 +94,9 @@ class Sequence:
     def _begin(self) -> None:
         """The state of a text of which nothing is written."""
         request = self.request
-        self.constraint = request.constraint.make(self.vocabulary, self._ending)
+        self.constraint = request.constraint.make(
+            self.vocabulary, self._ending, self.prompt_token_ids
+        )
         self.expected: list[int] = []
         self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
         self._token_bytes: Callable[[int], bytes] = self.vocabulary.token_bytes
@@ -192,7 +194,9 @@ class Sequence:
 
     def masks_again(self, first: int) -> list[Mask | None]:
         """What might have come in the places of the output from this one on."""
-        constraint = self.request.constraint.make(self.vocabulary, self._ending)
+        constraint = self.request.constraint.make(
+            self.vocabulary, self._ending, self.prompt_token_ids
+        )
         masks: list[Mask | None] = []
         assert constraint is not None
         for index, token_id in enumerate(self.output_token_ids):

@@ -20,6 +20,7 @@ Mask = NDArray[np.uint32]
 Allowed = NDArray[np.bool_]
 
 _MOST_AUTOMATA = 64
+_TAIL = 512  # tokens of a prompt that checks see
 
 
 def packed(allowed: Allowed) -> Mask:
@@ -44,6 +45,7 @@ class Vocabulary:
     token_bytes: Callable[[int], bytes]
     grammars: Compiler
     _automata: dict[tuple[str, ...], "WordAutomaton"] = field(default_factory=dict)
+    _heads: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     _holding: dict[re.Pattern[bytes] | None, Allowed] = field(default_factory=dict)
 
     def mask_of(self, token_ids: Iterable[int]) -> Mask:
@@ -57,6 +59,10 @@ class Vocabulary:
         allowed = np.ones(self.limits.vocab_size, np.bool_)
         allowed[list(token_ids)] = False
         return packed(allowed)
+
+    def tail(self, token_ids: Sequence[int]) -> bytes:
+        """The last bytes of a text."""
+        return b"".join(map(self.token_bytes, token_ids[-_TAIL:]))
 
     def words(self, words: tuple[str, ...]) -> "WordAutomaton":
         """The automaton of some strings, of which the last few are remembered."""
@@ -80,10 +86,14 @@ class Vocabulary:
                 found.setdefault(data.strip(), []).append(i)
         return found
 
-    @cached_property
-    def first_bytes(self) -> NDArray[np.int64]:
-        """The first byte of each token; -1 where it has none."""
-        return np.array([data[0] if data else -1 for data in self.data], np.int64)
+    def heads(self, length: int) -> NDArray[np.int64]:
+        """The first bytes of each token as a number; -1 where it has no more than these."""
+        if length not in self._heads:
+            heads = [
+                int.from_bytes(d[:length], "big") if len(d) > length else -1 for d in self.data
+            ]
+            self._heads[length] = np.array(heads, np.int64)
+        return self._heads[length]
 
     def holding(self, pattern: re.Pattern[bytes] | None) -> Allowed:
         """Which tokens have bytes in which a pattern is found; None: any bytes."""

@@ -7,6 +7,7 @@ drafts 4 to 2020-12 that speak of a value alone. Refuses to know bytes and token
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
+from types import EllipsisType
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,11 +16,11 @@ from cutaway.grammar.json_reader import NOT_BEGUN, Begun, Open, entries, members
 from cutaway.grammar.json_values import (
     TYPES,
     Truth,
+    alike,
     between,
     every,
     is_number,
     negated,
-    same,
     some,
     string_fits,
 )
@@ -38,25 +39,28 @@ class Rules:
 
     def __init__(self, root: Schema) -> None:
         self._root, self.touched = root, False
-        self._kept: dict[tuple[int, int], tuple[Any, Any, Truth]] = {}
-        self._under: set[tuple[int, int]] = set()
+        self._kept: dict[tuple[int, int], tuple[Any, Any, Truth]] = {}  # of whole containers
+        self._now: dict[tuple[int, int], Truth | EllipsisType] = {}  # of one judgement
+
+    def judge(self, value: Any) -> Truth:
+        """Whether a value satisfies the schema."""
+        self._now, self.touched = {}, False
+        return self.holds(self._root, value)
 
     def holds(self, schema: Schema, value: Any) -> Truth:
-        """Whether a value satisfies a schema."""
+        """Whether a value that is judged, or a part of it, satisfies a part of the schema."""
         if isinstance(schema, bool):
             return schema
-        whole = isinstance(value, (dict, list))
         key = (id(schema), id(value))
-        if whole and key in self._kept:
+        if key in self._kept:
             return self._kept[key][2]
-        if key in self._under:
-            raise InputError("json_schema: its $ref lead back to themselves")
-        self._under.add(key)
-        try:
-            truth = every(self._each(schema, value))
-        finally:
-            self._under.discard(key)
-        if whole:
+        if key in self._now:
+            if (known := self._now[key]) is ...:
+                raise InputError("json_schema: its $ref lead back to themselves")
+            return known
+        self._now[key] = ...
+        truth = self._now[key] = every(self._each(schema, value))
+        if isinstance(value, (dict, list)):
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             self._kept[key] = schema, value, truth  # kept alive, so that their ids stay theirs
@@ -69,7 +73,7 @@ class Rules:
             if pointer != "#" and not pointer.startswith("#/"):
                 raise KeyError(pointer)
             for part in pointer.split("/")[1:]:
-                name = _unquoted(part)
+                name = unquote(part).replace("~1", "/").replace("~0", "~")
                 one = one[int(name)] if isinstance(one, list) else one[name]
         except (KeyError, IndexError, ValueError, TypeError):
             raise InputError(
@@ -118,7 +122,7 @@ class Rules:
         if isinstance(value, Open):
             self.touched = True
             return None if any(type(one) is type(value.value) for one in among) else False
-        return any(same(value, one) for one in among)
+        return any(alike(value) == alike(one) for one in among)
 
     def _const(self, schema: Mapping[str, Any], value: Any) -> Truth:
         return self._enum({"const": schema["const"]}, value)
@@ -225,7 +229,7 @@ class Rules:
         if schema["uniqueItems"] is not True:
             return True
         items = [*value.value] if isinstance(value, Open) else value
-        if any(same(one, other) for i, one in enumerate(items) for other in items[:i]):
+        if len({*map(alike, items)}) < len(items):
             return False
         self.touched = self.touched or isinstance(value, Open)
         return None if isinstance(value, Open) else True
@@ -250,8 +254,7 @@ class Rules:
     def _bounds(self, schema: Mapping[str, Any], value: Any) -> Truth:
         low, high = schema.get("minimum"), schema.get("maximum")
         above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-        above = low if above is True else above  # as draft 4 has it
-        below = high if below is True else below
+        above, below = low if above is True else above, high if below is True else below  # draft 4
         return (
             (low is None or value >= low)
             and (high is None or value <= high)
@@ -267,10 +270,6 @@ def _so_far(truths: Iterable[Truth], value: Any) -> Truth:
     """Whether all hold, and nothing that comes can change that."""
     truth = every(truths)
     return None if truth and isinstance(value, Open) else truth
-
-
-def _unquoted(part: str) -> str:
-    return unquote(part).replace("~1", "/").replace("~0", "~")
 
 
 _Rule = Callable[[Rules, Mapping[str, Any], Any], Truth]

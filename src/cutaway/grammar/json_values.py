@@ -1,4 +1,4 @@
-"""Facts about JSON values: their types, whether two are the same, whether a string fits a rule.
+"""Facts about JSON values: their types, which are equal, whether a string fits a rule.
 
 Truth has three values: True and False hold whatever follows, None is not known yet. Patterns and
 formats are decided by llguidance, in time linear in the string. Refuses to know schemas.
@@ -30,13 +30,13 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 is 1.0, and not true."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+def alike(value: Any) -> Any:
+    """What two values share if and only if they are equal as JSON: 1 is 1.0, and not true."""
+    if isinstance(value, list):
+        return ("array", *map(alike, value))
+    if isinstance(value, dict):
+        return ("object", frozenset((key, alike(child)) for key, child in value.items()))
+    return (isinstance(value, bool), value)
 
 
 def every(truths: Iterable[Truth]) -> Truth:

@@ -112,7 +112,7 @@ class SchemaCheck:
     keywords  those that are checked, and not masked
     """
 
-    name = "json_schema"
+    name, reads_prompt = "json_schema", False
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -122,7 +122,7 @@ class SchemaCheck:
         self._readers: dict[bytes, Reader] = {}
         kinds = [Begun(kind) for kind in ("string", "number", "boolean", "null")]
         # This also meets a $ref that leads in a circle.
-        possible = [self._rules.holds(schema, v) for v in (*kinds, Open({}), Open([]))]
+        possible = [self._rules.judge(v) for v in (*kinds, Open({}), Open([]))]
         if self.keywords and not any(truth is not False for truth in possible):
             raise InputError("json_schema: the schema allows no text")
 
@@ -130,7 +130,7 @@ class SchemaCheck:
         """Whether the token may follow; the end of the text where it is empty."""
         reader = self._at(text).fork()
         for _ in reader.read(token) if token else reader.finish():
-            if reader.repeated or self._rules.holds(self.schema, reader.value) is False:
+            if reader.repeated or self._rules.judge(reader.value) is False:
                 return False
         return bool(token) or reader.is_whole
 
@@ -141,8 +141,7 @@ class SchemaCheck:
             return None
         if reader.in_key:
             return _CLOSING
-        self._rules.touched = False
-        self._rules.holds(self.schema, reader.value)
+        self._rules.judge(reader.value)
         return _CLOSING if self._rules.touched else _CLOSING_MORE
 
     def _at(self, text: bytes) -> Reader:

@@ -56,6 +56,8 @@ def settings_of(head: Head) -> dict[str, Any]:
     settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
     if settings.pop("processors", ()):
         raise InputError("processors are functions, which a trace cannot hold: this run had some")
+    if settings.get("check") not in (None, "arithmetic"):
+        raise InputError("check: a trace cannot hold an object of one's own, and this run had one")
     return settings | {"seed": head.seed, "forced": tuple(head.params.get("forced", ()))}
 
 

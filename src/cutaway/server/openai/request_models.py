@@ -38,7 +38,7 @@ _SAME = (
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words", "min_tokens",
-    "json_schema", "json_compact", "regex", "grammar", "choice",
+    "json_schema", "json_compact", "regex", "grammar", "choice", "check",
 )  # fmt: skip
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
@@ -236,6 +236,9 @@ class SampledFields(TextFields):
     regex: str | None = Field(None, description="ours: a text that this expression matches")
     grammar: str | None = Field(None, description="ours: a text of this Lark or GBNF grammar")
     choice: list[str] | None = Field(None, fail_fast=True, description="ours: one of these texts")
+    check: Literal["arithmetic"] | None = Field(
+        None, description="ours: after a sum such as 12*13= stands its value"
+    )
     logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
     stream_options: StreamOptions | None = None
     logprobs_when: When = Field(

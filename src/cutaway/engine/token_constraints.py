@@ -1,0 +1,75 @@
+"""Constraints that look at tokens alone: which ids, which strings, how many.
+
+Refuses to know grammars.
+"""
+
+from collections.abc import Sequence
+from typing import Self
+
+from cutaway.engine.vocabulary import Mask, WordAutomaton
+
+
+class Free:
+    """What most constraints have in common: they force nothing and never end a sequence."""
+
+    is_over = False
+
+    def forced(self) -> Sequence[int]:
+        """None."""
+        return ()
+
+
+class AllowedTokens(Free):
+    """The same tokens at every step."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+
+    def mask(self) -> Mask | None:
+        """Always the same."""
+        return self._mask
+
+    def accept(self, token_id: int) -> None:
+        """Nothing changes."""
+
+    def fork(self) -> Self:
+        """There is no state."""
+        return self
+
+
+class MinTokens(Free):
+    """No token that ends a sequence before so many have come."""
+
+    def __init__(self, mask: Mask, left: int) -> None:
+        self._mask, self._left = mask, left
+
+    def mask(self) -> Mask | None:
+        """All but those that end, while some are left to come."""
+        return self._mask if self._left > 0 else None
+
+    def accept(self, token_id: int) -> None:  # noqa: ARG002 - whichever it is
+        """One less is left."""
+        self._left -= 1
+
+    def fork(self) -> Self:
+        """With as many left."""
+        return type(self)(self._mask, self._left)
+
+
+class BadWords(Free):
+    """No token that would complete one of some strings."""
+
+    def __init__(self, words: WordAutomaton, state: int = 0) -> None:
+        self._words, self._state = words, state
+
+    def mask(self) -> Mask | None:
+        """All tokens that complete no word."""
+        return self._words.mask(self._state)
+
+    def accept(self, token_id: int) -> None:
+        """Its bytes are text now."""
+        self._state = self._words.after(self._state, token_id)
+
+    def fork(self) -> Self:
+        """In the same state."""
+        return type(self)(self._words, self._state)
