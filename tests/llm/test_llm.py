@@ -263,3 +263,13 @@ def test_what_can_be_refused_is_refused_before_a_model_is_fetched(monkeypatch, t
 def test_a_number_of_threads_that_cannot_be_is_refused(path, threads):
     with pytest.raises(InputError, match=r"threads must be .*between 1 and 1023"):
         LLM(path, threads=threads)
+
+
+def test_a_text_can_be_held_against_a_constraint(llm):
+    assert llm.accepts("[1, 2]", json_schema={"type": "array"})
+    assert not llm.accepts("[1, 2]", json_schema={"type": "array"}, json_compact=True)
+    assert llm.accepts("north", choice=["north", "south"]).whole
+    assert llm.accepts("norse", choice=["north", "south"]).at == 3
+    for bad, said in [({}, "needs one of"), ({"regex": "("}, "regex"), ({"min_tokens": 1}, "min")]:
+        with pytest.raises(InputError, match=said):
+            llm.accepts("a", **bad)

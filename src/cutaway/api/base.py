@@ -6,21 +6,25 @@ Refuses to know who steps the engine.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cutaway import hub
 from cutaway.api.breakers import with_breakers
+from cutaway.api.keywords import GrammarOptions
 from cutaway.api.prompts import Prompt, check_prompt
 from cutaway.api.request import Options, parse_options
 from cutaway.backends import Backend
 from cutaway.checks import check_ids, shown
-from cutaway.engine import Engine, Limits, Policy, Request
+from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
 from cutaway.errors import InputError
-from cutaway.grammar import Compiled
+from cutaway.grammar import Accepted, Compiled, accepts
 from cutaway.loading.model import LoadedModel
 from cutaway.model import Graph, ModelConfig
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.tools import Tool
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 Message = Mapping[str, Any]
 
@@ -145,6 +149,19 @@ class ModelUser:
     def detokenize(self, ids: Iterable[int], special: bool = False) -> str:
         """The text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
+
+    def accepts(self, text: str, **constraint: "Unpack[GrammarOptions]") -> Accepted:
+        """Whether a text could be written under a constraint, and where not.
+
+        constraint: one of json_schema (with json_compact), regex, grammar and choice, as for
+        generate. Nothing is computed by the model. Raises InputError for a bad constraint.
+        """
+        given: Mapping[str, Any] = constraint
+        if unknown := given.keys() - GrammarOptions.__annotations__.keys():
+            raise InputError(f"{min(unknown)} is no constraint of a whole text")
+        if (grammar := ConstraintParams(**given).source) is None:
+            raise InputError("accepts needs one of json_schema, regex, grammar and choice")
+        return accepts(text, grammar)
 
     def check_length(self, text: str) -> None:
         """TooLongError for a prompt that must be too long: reading megabytes takes a minute."""

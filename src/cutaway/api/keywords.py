@@ -38,7 +38,17 @@ class SamplingOptions(TypedDict, total=False):
     processors: Sequence[Processor]
 
 
-class RequestOptions(SamplingOptions, total=False):
+class GrammarOptions(TypedDict, total=False):
+    """The keywords that hold a text to a grammar."""
+
+    json_schema: Any
+    json_compact: bool
+    regex: str | None
+    grammar: str | PathLike[str] | None
+    choice: Sequence[str]
+
+
+class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     """The keywords of a request."""
 
     max_tokens: int
@@ -48,11 +58,6 @@ class RequestOptions(SamplingOptions, total=False):
     allowed_token_ids: Sequence[int] | None
     bad_words: Sequence[str]
     min_tokens: int
-    json_schema: Any
-    regex: str | None
-    grammar: str | PathLike[str] | None
-    choice: Sequence[str]
-    json_compact: bool
     check: str | OwnCheck | None
     kv_cache: bool
     priority: int

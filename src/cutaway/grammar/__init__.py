@@ -4,21 +4,13 @@ Knows these languages, and which tokens may follow a text that is begun. Refuses
 sequences and HTTP. The engine of it is llguidance, which is imported when the first grammar is.
 """
 
+from cutaway.grammar.acceptance import Accepted, accepts
 from cutaway.grammar.checks import Check, OwnCheck, check_named
 from cutaway.grammar.compiler import Compiled, Compiler, Matcher, Words, engine
 from cutaway.grammar.source import KINDS, Grammar
 from cutaway.grammar.trial import Trial
 
 __all__ = [
-    "KINDS",
-    "Check",
-    "Compiled",
-    "Compiler",
-    "Grammar",
-    "Matcher",
-    "OwnCheck",
-    "Trial",
-    "Words",
-    "check_named",
-    "engine",
+    "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
+    "Words", "accepts", "check_named", "engine",
 ]  # fmt: skip
