@@ -6,10 +6,9 @@ Knows how a request becomes sequences of the engine that one thread steps. Refus
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cutaway.api.base import (
     Asked,
@@ -29,7 +28,7 @@ from cutaway.api.request import Options
 from cutaway.engine import AsyncEngine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import InputError
-from cutaway.grammar import Compiled, Trial
+from cutaway.grammar import Trial, source_of
 from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
@@ -39,6 +38,9 @@ if TYPE_CHECKING:
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.tools import Tools
     from cutaway.text.tools import Tool
+
+
+T = TypeVar("T")
 
 
 class Generations:
@@ -117,6 +119,7 @@ class AsyncLLM(ModelUser):
         self.options: Mapping[str, Any] = options
         self.engine = AsyncEngine(engine)
         self._trial = Trial()
+        loaded.grammars.read = self._trial.source_of
         self._compiling = ThreadPoolExecutor(1, "grammars")
         self._returned = False
 
@@ -160,7 +163,10 @@ class AsyncLLM(ModelUser):
         said = read_messages(messages)
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
         prompt = await self.chat_prompt(said, use.tools)
-        return use.read(await self.generate(prompt, **use.options(options)), f"{len(said)}")
+        return use.read(
+            await self.generate(prompt, **await self.compiling(use.options, options)),
+            f"{len(said)}",
+        )
 
     async def chat_prompt(
         self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()
@@ -193,7 +199,9 @@ class AsyncLLM(ModelUser):
         files. InputError for what cannot be, QueueFullError where there is no room.
         """
         asked_at = perf_counter()
-        held = await self._compiled(options)
+        held = None
+        if (grammar := options.constraint.source) is not None:
+            held = await self.compiling(self.model.grammars.compile, grammar)
         asked = [await asyncio.to_thread(self.read, prompt, options) for prompt in prompts]
         del held  # each of them has it now
         if record is None and options.trace is not None:
@@ -214,12 +222,9 @@ class AsyncLLM(ModelUser):
 
         return Generations(await self.engine.submit(add), each)
 
-    async def _compiled(self, options: Options) -> Compiled | None:
-        """The grammar of a request; others are served while it is compiled, one at a time."""
-        if (grammar := options.constraint.source) is None:
-            return None
-        compile = partial(self.model.grammars.compile, grammar, self._trial.source_of)
-        return await asyncio.get_running_loop().run_in_executor(self._compiling, compile)
+    async def compiling(self, function: Callable[..., T], *args: Any) -> T:
+        """Call what compiles a grammar; others are served meanwhile, and one compiles at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._compiling, function, *args)
 
     def _generation(
         self, sequence: EngineSequence, asked: Asked, options: Options, asked_at: float
@@ -257,6 +262,7 @@ class AsyncLLM(ModelUser):
             self._returned = True
             self._compiling.shutdown(wait=False, cancel_futures=True)
             self._trial.close()
+            self.model.grammars.read = source_of
             self.model.release()
             if self._lender:
                 self._lender.take_back(self.engine.engine)

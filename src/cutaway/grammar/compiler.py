@@ -113,9 +113,13 @@ class Compiled:
 
 
 class Compiler:
-    """The grammars of one model. Any thread may use it; the last few are kept."""
+    """The grammars of one model. Any thread may use it; the last few are kept.
+
+    read  how sources are made; another process may do it, where grammars are strangers'
+    """
 
     def __init__(self, words: Words) -> None:
+        self.read: Read = source_of
         self._words = words
         self._lock = Lock()
         self._last: OrderedDict[Grammar, Compiled] = OrderedDict()
@@ -138,17 +142,16 @@ class Compiler:
         with self._lock:
             _ = self.tokenizer
 
-    def compile(self, grammar: Grammar, read: Read = source_of) -> Compiled:
+    def compile(self, grammar: Grammar) -> Compiled:
         """Have it ready, at least as long as the result is held.
 
-        read: where its source is made in another way. InputError that names the field where it is
-        none, or not supported.
+        InputError that names the field where it is none, or not supported.
         """
         with self._lock:
             found = self._held.get(grammar)
             tokenizer = self.tokenizer
         if found is None:
-            found = _compiled(grammar, tokenizer, read)
+            found = _compiled(grammar, tokenizer, self.read)
         with self._lock:
             self._keep(grammar, found)
         if found.matcher is None:

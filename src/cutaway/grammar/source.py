@@ -17,7 +17,7 @@ from cutaway.checks import shown
 from cutaway.errors import InputError
 
 KINDS = ("json_schema", "regex", "grammar", "choice")
-MAX_BYTES = {"json_schema": 256 << 10, "regex": 16 << 10, "grammar": 64 << 10, "choice": 256 << 10}
+MAX_BYTES = {"json_schema": 256 << 10, "regex": 16 << 10, "grammar": 256 << 10, "choice": 256 << 10}
 
 
 @dataclass(frozen=True)

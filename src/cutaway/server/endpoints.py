@@ -47,7 +47,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 
     async def prompts(service: Service) -> Read:
         messages, use = [message.plain() for message in body.messages], body.use(service)
-        options = await asyncio.to_thread(use.options, body.options())
+        options = await service.llm.compiling(use.options, body.options())
         return [await service.llm.chat_prompt(messages, use.tools)], options
 
     return await _answer(request, body, prompts, ChatChoices)
@@ -61,7 +61,7 @@ async def responses(body: ResponsesRequest, request: Request) -> Response:
 
     async def prompts(service: Service) -> Read:
         use = body.use(service)
-        options = await asyncio.to_thread(use.options, body.options())
+        options = await service.llm.compiling(use.options, body.options())
         return [await service.llm.chat_prompt(body.messages(), use.tools)], options
 
     return await _answer(request, body, prompts, ResponsesAnswer)
