@@ -12,14 +12,6 @@ from cutaway.grammar.source import KINDS, Grammar
 from cutaway.grammar.trial import Trial
 
 __all__ = [
-from cutaway.grammar.acceptance import Accepted, accepts
-from cutaway.grammar.checks import Check, OwnCheck, check_named
-from cutaway.grammar.compiler import Compiled, Compiler, Matcher, Words, engine
-from cutaway.grammar.notation import source_of
-from cutaway.grammar.source import KINDS, Grammar
-from cutaway.grammar.trial import Trial
-
-__all__ = [
     "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
     "Words", "accepts", "check_named", "engine", "source_of",
 ]  # fmt: skip
