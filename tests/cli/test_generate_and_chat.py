@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from cutaway.api.samples import estimate
 from support.golden import GOLDEN
 from support.random_llama import write_tiny_llama
 
@@ -65,6 +66,28 @@ def test_dash_reads_standard_input_less_one_newline(tiny):
 def test_the_same_seed_gives_the_same_text_in_another_process(tiny):
     texts = [generate(tiny, "ab", "--seed", s, "--temperature", "1").stdout for s in "112"]
     assert texts[0] == texts[1] != texts[2]
+
+
+HELD = ("--choice", "ab", "--choice", "b", "--n", "4", "--seed", "1", "--temperature", "1")
+
+
+def test_samples_under_a_grammar_come_with_estimates_and_one_can_be_chosen(tiny):
+    shown, said = (generate(tiny, "ab", *HELD, *flags) for flags in ([], ["--json"]))
+    every = json.loads(said.stdout)
+    found = every[0]["constraint_estimate"]
+    logs = [each["neg_log_z"] for each in every]
+    assert found == estimate(logs).to_dict() and every[3]["constraint_estimate"] == found
+    assert (
+        f"[estimates of 4 samples: P(grammar) {found['probability']:.2g}, KL"
+        in shown.stderr.decode()
+    )
+    assert f"−ln Z {logs[0]:.2f}" in shown.stderr.decode()
+    one, document = (generate(tiny, "ab", *HELD, "--align", *flags) for flags in ([], ["--json"]))
+    aligned = json.loads(document.stdout)
+    chosen = aligned["aligned"]["chosen"]
+    assert aligned["aligned"]["neg_log_z"] == logs and aligned["constraint_estimate"] == found
+    assert one.stdout.decode().strip() == aligned["text"] == every[chosen]["text"]
+    assert f"sample {chosen + 1} of 4, weight" in one.stderr.decode()
 
 
 def test_naive_loop_gives_the_same_text(tiny):

@@ -8,6 +8,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from cutaway.api.samples import estimate, resample
+from cutaway.grammar import Grammar
 from support.responses_client import client_of
 
 SAID = [{"role": "user", "content": "a"}]
@@ -220,3 +222,59 @@ def test_a_response_refuses_in_one_sentence(client, param, text, said):
     error = caught.value
     assert error.param == param and said in error.body["message"]
     assert "\n" not in error.body["message"]
+
+
+# -- what the grammar did --------------------------------------------------------------------------
+
+CHOICE = {"choice": ["ab", "b", "aba"]}
+
+
+def test_an_answer_says_what_its_grammar_was_and_what_became_of_it(client):
+    whole = chat(client, extra_body={"regex": "abab[ab]"})
+    [ours] = [choice.cutaway["grammar"] for choice in whole.choices]
+    grammar = Grammar("regex", "abab[ab]")
+    assert (ours["kind"], ours["sha256"]) == (grammar.kind, grammar.sha256)
+    assert ours["complete"] is True and ours["neg_log_z"] is None
+    assert 0 < ours["forced"] < 5
+    cut = chat(client, extra_body={"regex": "[ab]{90}"}, max_completion_tokens=3)
+    assert cut.choices[0].cutaway["grammar"]["complete"] is False
+    text = client.responses.create(model="tiny", input="a", text={"format": FLAT})
+    assert text.cutaway["grammar"]["kind"] == "json_schema"
+    assert "grammar" not in chat(client, max_completion_tokens=2).choices[0].cutaway
+
+
+def test_samples_say_what_the_model_would_do_by_itself(client):
+    several = chat(client, n=4, top_p=1, extra_body=CHOICE)
+    [said] = several.cutaway["constraint_estimates"]
+    logs = [choice.cutaway["grammar"]["neg_log_z"] for choice in several.choices]
+    assert said == estimate(logs).to_dict()
+    one = chat(client, top_p=1, extra_body=CHOICE)
+    assert "constraint_estimates" not in one.cutaway
+
+
+@pytest.mark.parametrize("prompts", ["a", ["a", "bb"]])
+def test_one_of_n_texts_is_answered_by_its_weight(client, prompts):
+    asked = {"model": "tiny", "prompt": prompts, "n": 5, "seed": 3, "temperature": 1, "top_p": 1}
+    every = client.completions.create(**asked, extra_body=CHOICE)
+    taken = client.completions.create(**asked, extra_body={**CHOICE, "align": True})
+    assert [choice.index for choice in taken.choices] == [*range(len(every.choices) // 5)]
+    for choice in taken.choices:
+        own = every.choices[5 * choice.index : 5 * choice.index + 5]
+        logs = [one.cutaway["grammar"]["neg_log_z"] for one in own]
+        aligned = choice.cutaway["aligned"]
+        assert aligned["chosen"] == resample(logs, 3) and aligned["neg_log_z"] == logs
+        assert choice.text == own[aligned["chosen"]].text
+    assert taken.usage.completion_tokens == every.usage.completion_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"n": 2, "stream": True}, "align: the text is chosen when all are written"),
+        ({"n": 1}, "align chooses one of n texts"),
+        ({"n": 2, "temperature": 0}, "align: at temperature 0"),
+    ],
+)
+def test_what_cannot_be_aligned_is_refused(client, fields, sentence):
+    with pytest.raises(openai.BadRequestError, match=sentence):
+        chat(client, extra_body={**CHOICE, "align": True}, **fields)

@@ -25,6 +25,7 @@ from cutaway.api.generation import Generation
 from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
 from cutaway.api.request import Options
+from cutaway.api.samples import answer
 from cutaway.engine import AsyncEngine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import InputError
@@ -130,10 +131,9 @@ class AsyncLLM(ModelUser):
         prompts, many = one_or_many(prompt)
         parsed = self.parse(options)
         done = await (await self.submit(prompts, parsed)).finish()
-        if parsed.n == 1:
-            return done if many else done[0]
-        samples = [done[i : i + parsed.n] for i in range(0, len(done), parsed.n)]
-        return samples if many else samples[0]
+        each = [done[i : i + parsed.n] for i in range(0, len(done), parsed.n)]
+        answers = [answer(samples, aligned=parsed.align) for samples in each]
+        return answers if many else answers[0]
 
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"

@@ -10,6 +10,7 @@ from typing import Any
 
 from cutaway.api.completion import Completion
 from cutaway.api.runner import Runner
+from cutaway.api.samples import answer
 from cutaway.api.stream import Stream
 from cutaway.engine.events import explained
 from cutaway.errors import CutawayError
@@ -115,5 +116,4 @@ def _result(streams: list[Stream]) -> Result:
     for stream in streams:
         if stream.error:
             return explained(stream.error)
-    samples = [stream.finish() for stream in streams]
-    return samples if len(samples) > 1 else samples[0]
+    return answer([stream.finish() for stream in streams], aligned=streams[0].options.align)

@@ -20,6 +20,18 @@ class Timing(NamedTuple):
     decode_tokens_per_s: float | None
 
 
+class Aligned(NamedTuple):
+    """How one of n samples was chosen by its importance weight.
+
+    chosen     which it is, from 0
+    neg_log_z  of each sample; weights: e to minus that, so that their sum is 1
+    """
+
+    chosen: int
+    neg_log_z: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
 class ToolCall(NamedTuple):
     """A call that an answer makes. arguments: JSON, or a custom tool's text."""
 
@@ -53,6 +65,10 @@ class Completion:
     error          why it ended, where ``finish_reason`` is "error"
     logprobs       of each token, where they were asked for
     steps          the Steps, one per token
+    neg_log_z      minus the logarithm of the mass that a constraint left, summed over the tokens
+                   that were drawn: known with n > 1 under a grammar, a trace, ``ledger`` or
+                   ``align``; None otherwise
+    aligned        where ``align`` chose this text among n
     new_messages   of a chat: what to append to its messages; the last of them is the answer
     """
 
@@ -75,6 +91,8 @@ class Completion:
     error: str | None
     logprobs: tuple[Logprobs, ...]
     steps: tuple[Step, ...]
+    neg_log_z: float | None = None
+    aligned: Aligned | None = None
     new_messages: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -110,6 +128,7 @@ class Completion:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
         for name in ("usage", "timing", "speculation"):
             shown[name] = shown[name]._asdict()
+        shown["aligned"] = self.aligned and self.aligned._asdict()
         shown["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]
         shown["prompt_logprobs"] = [read._asdict() for read in self.prompt_logprobs]
         return shown

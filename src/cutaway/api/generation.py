@@ -21,7 +21,7 @@ from cutaway.engine import (
     Step,
     Usage,
 )
-from cutaway.engine.events import chain_as_data
+from cutaway.engine.events import chain_as_data, neg_log_z
 from cutaway.engine.fingerprint import START
 from cutaway.errors import CutawayError, InputError
 from cutaway.loading.model import LoadedModel
@@ -173,6 +173,7 @@ class Generation:
             error=str(self.error) if self.error else None,
             logprobs=tuple(s.observed.logprobs(top) for s in self.steps if top and s.observed),
             steps=tuple(self.steps),
+            neg_log_z=neg_log_z(self.steps),
         )
 
     @property

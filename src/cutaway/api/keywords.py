@@ -69,5 +69,6 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     candidates: int
     track: Sequence[int]
     n: int
+    align: bool
     special: bool
     trace: str | PathLike[str] | None

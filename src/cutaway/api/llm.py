@@ -26,6 +26,7 @@ from cutaway.api.completion import Completion
 from cutaway.api.prompts import Prompt, one_or_many
 from cutaway.api.request import Options
 from cutaway.api.runner import Runner
+from cutaway.api.samples import answer
 from cutaway.api.stream import LogitsReader, Stream
 from cutaway.backends import Logits
 from cutaway.checks import check_ids, check_int
@@ -122,7 +123,7 @@ class LLM(ModelUser):
         prompt: text, or token ids (a NumPy array too); a list of either gives a list of
         Completions. An empty list is a prompt of no tokens, and refused.
         options: temperature, top_k, top_p, min_p, seed, stop, max_tokens, … (RequestOptions names
-        them all). With n > 1 each prompt gives a list of n.
+        them all). With n > 1 each prompt gives a list of n, or with ``align`` one of them.
         trace="run.jsonl" records the run; of several texts the second is in run.2.jsonl, and so on.
         Raises InputError for an unknown option or a value out of range.
         """
@@ -137,9 +138,9 @@ class LLM(ModelUser):
             show = self.progress and len(streams) > 1
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
                 self._run(streams, bar.update)
-            answers = [[s.finish() for s in samples] for samples in texts]
-        flat: list[Any] = answers if parsed.n > 1 else [samples[0] for samples in answers]
-        return flat if many else flat[0]
+            each = [[s.finish() for s in samples] for samples in texts]
+        answers: list[Any] = [answer(samples, aligned=parsed.align) for samples in each]
+        return answers if many else answers[0]
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
@@ -189,7 +190,10 @@ class LLM(ModelUser):
         return self._start(prompt, parsed)[0]
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
-        """A Stream for each of n samples, which run in one batch whichever is read."""
+        """A Stream for each of n samples, which run in one batch whichever is read.
+
+        With ``align`` it is for the caller to choose among their completions: ``samples.align``.
+        """
         return self._start(prompt, self.parse_options(options))
 
     def chat(

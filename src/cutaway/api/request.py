@@ -33,7 +33,7 @@ _OF_PART = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.i
 _OBSERVED: Mapping[str, Any] = {
     "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
 }  # fmt: skip
-_OWN: Mapping[str, Any] = {"n": 1, "special": False, "trace": None}
+_OWN: Mapping[str, Any] = {"n": 1, "align": False, "special": False, "trace": None}
 OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
 """Every keyword of a request."""
 _DRAFT = "draft:"
@@ -51,6 +51,7 @@ class Options:
     track            token ids that each step of a trace reports, however unlikely
     ledger           what each stage of the chain removed
     n                samples of the same prompt; the i-th has a seed derived from (seed, i)
+    align            of n texts under a constraint, one is answered, chosen by its weight
     special          parse special tokens such as <|im_start|> in the prompt's text
     trace            the file to record the run in; of several texts the first, see
                      ``trace.write.numbered``
@@ -69,6 +70,7 @@ class Options:
     candidates: int
     track: tuple[int, ...]
     n: int
+    align: bool
     special: bool
     trace: Path | None
     draft: str | None
@@ -83,7 +85,7 @@ class Options:
         observe = Observe(
             top=max(self.candidates, self.logprobs),
             track=tuple(dict.fromkeys([*self.track, *(also_track if traced else ())])),
-            stages=self.ledger or traced or bool(self.track),
+            stages=self.ledger or traced or bool(self.track) or self._weighs,
             after_chain=self.logprobs > 0,
             prompt_top=self.prompt_logprobs,
         )
@@ -98,6 +100,11 @@ class Options:
             decoder=decoder,
         )
 
+    @property
+    def _weighs(self) -> bool:
+        """Whether its texts' weights are wanted."""
+        return self.align or (self.n > 1 and self.constraint.source is not None)
+
     def traces(self, prompts: int) -> Iterator[Path]:
         """Where those of all samples go, if they are wanted; InputError where one cannot be."""
         if self.trace is None:
@@ -110,7 +117,8 @@ class Options:
     def in_force(self, seed: int | None) -> dict[str, Any]:
         """Every setting by name, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
-        return self.settings(seed) | {"n": self.n, "special": self.special, "trace": trace}
+        own = {"n": self.n, "align": self.align, "special": self.special, "trace": trace}
+        return self.settings(seed) | own
 
     def settings(self, seed: int | None) -> dict[str, Any]:
         """Those of one text, by name: the keywords of another request for the same."""
@@ -154,7 +162,18 @@ def parse_options(
         raise InputError(
             "max_tokens: 0 only scores the prompt; ask for prompt_logprobs, or for 1 token or more"
         )
+    if own["align"]:
+        _check_align(own["n"], parts["constraint"], parts["sampling"])
     return Options(**parts, **observed, **own, draft=draft, sources=sources)
+
+
+def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams) -> None:
+    if n < 2:
+        raise InputError("align chooses one of n texts: give n, 2 or more")
+    if not constraint.is_set:
+        raise InputError("align weighs texts under a constraint: give one, such as json_schema")
+    if sampling.temperature == 0:
+        raise InputError("align: at temperature 0 the n texts are the same: raise the temperature")
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
@@ -170,8 +189,9 @@ def _check_names(given: Mapping[str, Any]) -> None:
 def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: given.get(name, default) for name, default in _OWN.items()}
     own["n"] = check_int("n", own["n"], 1, 1024)
-    if not isinstance(own["special"], bool):
-        raise InputError(f"special must be true or false, not {shown(own['special'])}")
+    for name in ("align", "special"):
+        if not isinstance(own[name], bool):
+            raise InputError(f"{name} must be true or false, not {shown(own[name])}")
     if own["trace"] is not None:
         from cutaway.trace.write import check_path
 

@@ -53,6 +53,10 @@ _TRACK = (
     "more. The end tokens are always recorded"
 )
 _JSON = "print one JSON document instead, or a list of them if --n is above 1"
+_ALIGN = (
+    "with --n above 1 and a constraint: print one of the samples alone, chosen by its importance "
+    "weight with the seed's luck"
+)
 _BIAS = "add X, -100 to 100, to the logit of token ID; repeat for other tokens"
 _MAX_TOKENS = "generate at most N tokens, 1 or more; default 256"
 _STOP = "stop before this string; repeat for more"
@@ -170,6 +174,7 @@ def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> No
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
     if samples:
         group.add_argument("--json", action="store_true", help=_JSON)
+        group.add_argument("--align", action="store_true", default=SUPPRESS, help=_ALIGN)
         for flag, text in _SAMPLES:
             group.add_argument(flag, type=int, default=SUPPRESS, metavar="N", help=text)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
+    from cutaway.api.samples import ConstraintEstimate
 
 Price = tuple[float, float]
 """Of a million input and output tokens, in any currency."""
@@ -65,6 +66,14 @@ def document(completion: "Completion", price: Price | None) -> dict[str, Any]:
     return whole if price is None else whole | {"cost": Totals().add(completion).cost(price)}
 
 
+def estimated(said: "ConstraintEstimate") -> str:
+    """What the samples of a prompt say of the model under the constraint."""
+    return (
+        f"[estimates of {said.n} samples: P(grammar) {said.probability:.2g}, KL to the model's own "
+        f"distribution there {said.kl:.2f} nats · worth {said.effective_n:.1f} equal samples]"
+    )
+
+
 def statistics(completion: "Completion", price: Price | None) -> str:
     """The line under a text: tokens in and out, times, finish reason, seed, cost."""
     timing, parts = completion.timing, []
@@ -74,4 +83,9 @@ def statistics(completion: "Completion", price: Price | None) -> str:
         parts.append(f"{timing.decode_tokens_per_s:.1f} tokens/s")
     matched = "" if completion.matched is None else f" {completion.matched!r}"
     parts += [f"{completion.finish_reason}{matched}", f"seed {completion.seed}"]
+    if completion.neg_log_z is not None:
+        parts.append(f"−ln Z {completion.neg_log_z:.2f}")
+    if completion.aligned:
+        chosen, logs, weights = completion.aligned
+        parts.append(f"sample {chosen + 1} of {len(logs)}, weight {weights[chosen]:.2g}")
     return Totals().add(completion).line(parts, price)

@@ -87,17 +87,39 @@ def _one(args: Namespace) -> int:
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
     llm = console.load(args)
+    from cutaway.api.samples import constraint_estimate
+
     options |= arguments.tracked(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
-        done = [_written(args, place, streams) for place in range(len(streams))]
+        if "align" in options:
+            done = [_aligned(args, streams)]
+        else:
+            done = [_written(args, place, streams) for place in range(len(streams))]
     if "trace" in options and not args.quiet:
-        console.say_where_traces_are(options["trace"], range(1, 1 + len(done)))
+        console.say_where_traces_are(options["trace"], range(1, 1 + len(streams)))
+    said = constraint_estimate(done)
+    if said and not args.quiet:
+        say(figures.estimated(said))
     if args.json:
-        documents = [figures.document(completion, args.price) for completion in done]
+        more = {"constraint_estimate": said.to_dict()} if said else {}
+        documents = [figures.document(completion, args.price) | more for completion in done]
         print_json(documents if len(documents) > 1 else documents[0])
     return 130 if any(completion.finish_reason == "aborted" for completion in done) else 0
+
+
+def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
+    """Print the sample that is chosen among all once they are written, and its statistics."""
+    from cutaway.api.samples import align
+
+    done = align([console.write(stream, show=False) for stream in streams])
+    if not args.json:
+        print(done.text, end="", flush=True)
+        console.end_line(figures=not args.quiet)
+    if not args.quiet:
+        say(figures.statistics(done, args.price))
+    return done
 
 
 def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completion":

@@ -19,7 +19,7 @@ _SHIFT = np.uint64(32)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
-_TOKEN, _SAMPLE, _COIN = 0, 1, 2  # the last counter word: what the number is for
+_TOKEN, _SAMPLE, _COIN, _TEXT = 0, 1, 2, 3  # the last counter word: what the number is for
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -67,6 +67,13 @@ def coin(seed: int, position: int) -> float:
     word, zero = np.array([position], np.uint64), np.zeros(1, np.uint64)
     first, *_ = philox((zero, word, zero, zero + np.uint64(_COIN)), _split(seed))
     return float((first.astype(np.float64)[0] + 0.5) * 2.0**-32)
+
+
+def text_luck(seed: int, n: int) -> Floats:
+    """Standard Gumbel noise, one for each of n whole texts, (n,)."""
+    place, zero = np.arange(n, dtype=np.uint64), np.zeros(n, np.uint64)
+    first, *_ = philox((place, zero, zero, zero + np.uint64(_TEXT)), _split(seed))
+    return -log(-log((first.astype(np.float64) + 0.5) * 2.0**-32))
 
 
 def derive_seed(seed: int, n: int) -> int:

@@ -9,6 +9,7 @@ from functools import cached_property
 from time import time
 from typing import Any, ClassVar
 
+from cutaway.api.samples import align
 from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
 from cutaway.server.openai import common as answers
@@ -91,9 +92,25 @@ class Choices(Events):
 
     def whole(self) -> dict[str, Any]:
         """The answer, once all texts have ended."""
-        choices = [self._whole_choice(index) for index in range(len(self.job.texts))]
-        more = {"usage": self.usage(), "cutaway": self._settings()}
+        texts, options = self.job.texts, self.job.texts[0].options
+        choices = [self._whole_choice(index) for index in range(len(texts))]
+        ours = self._settings()
+        estimates = answers.estimates(texts, self.samples) if self.samples > 1 else []
+        if any(estimates):
+            ours["constraint_estimates"] = estimates
+        if options.align:
+            choices = [self._aligned(choices, i) for i in range(0, len(texts), self.samples)]
+        more = {"usage": self.usage(), "cutaway": ours}
         return {**self._frame, "object": self.WHOLE, "choices": choices, **more}
+
+    def _aligned(self, choices: list[dict[str, Any]], first: int) -> dict[str, Any]:
+        """The choice that is taken of those of a prompt."""
+        own = slice(first, first + self.samples)
+        aligned = align([text.completion() for text in self.job.texts[own]]).aligned
+        assert aligned is not None
+        taken = choices[own][aligned.chosen]
+        taken["cutaway"]["aligned"] = aligned._asdict()
+        return {**taken, "index": first // self.samples}
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
         steps, ended = self.job.texts[index].steps, self.job.texts[index].ended

@@ -5,12 +5,23 @@ Knows OpenAI's words for these and our own object beside them. Refuses to know t
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from cutaway.api.generation import Generation
+from cutaway.api.samples import constraint_estimate
 from cutaway.engine import Ended
+from cutaway.engine.events import neg_log_z
 from cutaway.server.openai.request_models import TextFields
-from cutaway.server.openai.schemas import Ending, InForce, OwnReason, Reason, Record, Source, Usage
+from cutaway.server.openai.schemas import (
+    Ending,
+    Estimate,
+    InForce,
+    OwnReason,
+    Reason,
+    Record,
+    Source,
+    Usage,
+)
 from cutaway.server.service import Job
 
 _REASONS: Mapping[OwnReason, Reason] = {
@@ -22,6 +33,9 @@ _REASONS: Mapping[OwnReason, Reason] = {
     "constraint": "stop",
     "scored": "length",
 }
+
+_WHOLE = ("constraint", "end_token")
+"""Reasons for which a text of a grammar ends when it is whole."""
 
 
 def finish_reason(ended: Ended) -> Reason:
@@ -78,13 +92,20 @@ def _source(source: str, by_client: bool) -> Source:
     return cast(Source, "server" if source == "common" else source)
 
 
+def estimates(texts: Sequence[Generation], samples: int) -> list[Estimate | None]:
+    """What the samples of each prompt say of the model under their constraint."""
+    done = [text.completion() for text in texts]
+    each = [constraint_estimate(done[i : i + samples]) for i in range(0, len(done), samples)]
+    return [cast(Estimate, one.to_dict()) if one else None for one in each]
+
+
 def ending(job: Job, index: int) -> Ending:
     """How a text ended, in our own words."""
     text = job.texts[index]
     ended, usage = text.ended, text.usage()
     assert ended is not None
     timing = text.watch.timing(0.0, usage.prompt_tokens, usage.completion_tokens)
-    return {
+    found: Ending = {
         "finish_reason": _own_reason(ended),
         "matched": ended.matched,
         "fingerprint": f"{ended.fingerprint:016x}",
@@ -95,6 +116,15 @@ def ending(job: Job, index: int) -> Ending:
             "decode_tokens_per_s": timing.decode_tokens_per_s,
         },
     }
+    if (grammar := text.request.constraint.source) is not None:
+        found["grammar"] = {
+            "kind": cast(Any, grammar.kind),
+            "sha256": grammar.sha256,
+            "forced": sum(step.source == "grammar" for step in text.steps),
+            "complete": ended.reason in _WHOLE,
+            "neg_log_z": neg_log_z(text.steps),
+        }
+    return found
 
 
 def trace(job: Job, index: int) -> list[Record]:

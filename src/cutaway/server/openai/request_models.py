@@ -37,8 +37,8 @@ _SAME = (
     "forced", "priority",
 )  # fmt: skip
 _SAME_SAMPLED = (
-    "n", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words", "min_tokens",
-    "json_schema", "json_compact", "regex", "grammar", "choice", "check",
+    "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
+    "min_tokens", "json_schema", "json_compact", "regex", "grammar", "choice", "check",
 )  # fmt: skip
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
@@ -211,6 +211,9 @@ class SampledFields(TextFields):
     ASKED = (*SAME, "max_tokens", "logit_bias")
 
     n: int | None = Field(None, description="samples of each prompt, 1 to 128")
+    align: bool | None = Field(
+        None, description="ours: of n texts under a constraint answer one, chosen by its weight"
+    )
     stop: Stops | None = None
     stop_token_ids: list[int] | None = Field(
         None, fail_fast=True, description="ours: end before such a token"
@@ -250,6 +253,11 @@ class SampledFields(TextFields):
         options = super().options()
         if self.n is not None:
             check_int("n", self.n, 1, MOST_TEXTS)
+        if self.align and self.stream:
+            raise ApiError(
+                400, "align: the text is chosen when all are written: leave out stream",
+                param="align",
+            )  # fmt: skip
         if self.logit_bias is not None:
             options["logit_bias"] = _bias(self.logit_bias)
         if self.stream_options is not None and not self.stream:

@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 from cutaway.server.openai.plain_schemas import Fault
 from cutaway.server.openai.schemas import (
     ChatToken,
+    HeldTo,
     InForce,
     PromptIds,
     TextTiming,
@@ -110,6 +111,7 @@ class ResponseSettings(InForce):
     fingerprint: NotRequired[str]
     notes: NotRequired[list[str]]
     timing: NotRequired[TextTiming]
+    grammar: NotRequired[HeldTo]
     trace: NotRequired[list[dict[str, Any]]]
 
 

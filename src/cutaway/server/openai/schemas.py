@@ -48,6 +48,21 @@ class Usage(TypedDict):
     completion_tokens_details: CompletionDetails
 
 
+class Estimate(TypedDict):
+    """Ours: what n texts under a constraint say of the model; natural logarithms."""
+
+    n: int
+    log_probability: Annotated[
+        float, Field(description="of the model keeping to the constraint by itself")
+    ]
+    probability: float
+    kl: Annotated[
+        float,
+        Field(description="of the constrained draw from the model's own, of what is allowed"),
+    ]
+    effective_n: Annotated[float, Field(description="of how many equal weights they are worth")]
+
+
 class InForce(TypedDict):
     """Ours: all settings in force; sent as fields, they give the same text again."""
 
@@ -61,6 +76,12 @@ class InForce(TypedDict):
         Field(description="the stages between logits and token, in order, each with its rule"),
     ]
     seeds: Annotated[list[int], Field(description="of each choice")]
+    constraint_estimates: NotRequired[
+        Annotated[
+            list[Estimate | None],
+            Field(description="of each prompt, in whole answers with n above 1 under a constraint"),
+        ]
+    ]
 
 
 class TextTiming(TypedDict):
@@ -69,6 +90,27 @@ class TextTiming(TypedDict):
     queue_s: Annotated[float | None, Field(description="seconds in the queue")]
     ttft_s: Annotated[float | None, Field(description="seconds until its first token")]
     decode_tokens_per_s: Annotated[float | None, Field(description="after its first token")]
+
+
+class HeldTo(TypedDict):
+    """Ours: the grammar of a text, and what became of it."""
+
+    kind: Literal["json_schema", "regex", "grammar", "choice"]
+    sha256: Annotated[str, Field(description="of the grammar")]
+    forced: Annotated[int, Field(description="tokens that it left no other for, not drawn alone")]
+    complete: Annotated[bool, Field(description="whether the text is whole, and not cut")]
+    neg_log_z: Annotated[
+        float | None,
+        Field(description="minus ln of the mass that it left; known with n above 1 or trace"),
+    ]
+
+
+class Aligned(TypedDict):
+    """Ours: how one of n texts was chosen."""
+
+    chosen: Annotated[int, Field(description="which it is, from 0")]
+    neg_log_z: Annotated[list[float], Field(description="of each text")]
+    weights: Annotated[list[float], Field(description="of each text; their sum is 1")]
 
 
 class Ending(TypedDict):
@@ -89,7 +131,14 @@ class Ending(TypedDict):
         list[str], Field(description="warnings about the prompt, and what was checked")
     ]
     timing: TextTiming
+    grammar: NotRequired[HeldTo]
     trace: NotRequired[list[Record]]
+
+
+class ChoiceEnding(Ending):
+    """Ours: how a choice of a whole answer ended."""
+
+    aligned: NotRequired[Aligned]
 
 
 class Traced(TypedDict):
@@ -130,7 +179,7 @@ class CompletionChoice(TypedDict):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Reason
-    cutaway: Ending
+    cutaway: ChoiceEnding
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]
 
@@ -237,7 +286,7 @@ class ChatChoice(TypedDict):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: ChatReason
-    cutaway: Ending
+    cutaway: ChoiceEnding
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]
 
