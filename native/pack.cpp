@@ -17,18 +17,30 @@ struct Source {
 constexpr Source kSources[] = {{32, 18},   {32, 20},   {32, 22},   {32, 24},  {32, 34},
                                {256, 84},  {256, 110}, {256, 144}, {256, 176}, {256, 210}};
 
-// The codes of one row's 32 k, their byte scales and halves, in plain order.
+// The codes of one row's 32 k, four to a word in the order of k, their byte scales and halves.
 struct Row {
-  uint8_t code[kQuant];
+  uint32_t code[kQuant / 4];
   uint8_t scale[2], minimum[2];  // K formats: per sub-block
   uint16_t d, d_min;             // halves; d_min of K formats negated
 };
+
+constexpr uint32_t kNibbles = 0x0f0f0f0fu, kPairs = 0x03030303u, kBits = 0x01010101u;
 
 uint16_t half_at(const uint8_t* p) {
   uint16_t h;
   memcpy(&h, p, 2);
   return h;
 }
+
+// Four codes, or parts of codes, that are neighbours in the file.
+uint32_t word_at(const uint8_t* p) {
+  uint32_t w;
+  memcpy(&w, p, 4);
+  return w;
+}
+
+// Four bits, one to each byte.
+uint32_t spread(uint32_t bits) { return (bits & 15) * 0x00204081u & kBits; }
 
 // 6-bit scale and minimum of sub-block i of Q4_K and Q5_K.
 void k_scale(const uint8_t* s, int i, Row& row) {
@@ -46,29 +58,33 @@ uint8_t q3_scale(const uint8_t* s, int i) {
   return (uint8_t)((lo | hi << 4) - 32);
 }
 
-void read_q4_q5(Format f, const uint8_t* p, Row& row) {
-  const bool minimum = f == Q4_1 || f == Q5_1, five = f == Q5_0 || f == Q5_1;
+template <Format f>
+void read_q4_q5(const uint8_t* p, Row& row) {
+  constexpr bool minimum = f == Q4_1 || f == Q5_1, five = f == Q5_0 || f == Q5_1;
   row.d = half_at(p), p += 2;
   if (minimum) row.d_min = half_at(p), p += 2;
   uint32_t high = 0;
-  if (five) memcpy(&high, p, 4), p += 4;
-  for (int k = 0; k < kQuant; k++)
-    row.code[k] = (uint8_t)((k < 16 ? p[k] & 15 : p[k - 16] >> 4) | (high >> k & 1) << 4);
+  if (five) high = word_at(p), p += 4;
+  for (int g = 0; g < 4; g++) {
+    const uint32_t word = word_at(p + 4 * g);
+    row.code[g] = (word & kNibbles) | spread(high >> 4 * g) << 4;
+    row.code[g + 4] = (word >> 4 & kNibbles) | spread(high >> (16 + 4 * g)) << 4;
+  }
 }
 
 void read_q8(const uint8_t* p, Row& row) {
   row.d = half_at(p);
-  for (int k = 0; k < kQuant; k++) row.code[k] = p[2 + k] ^ 0x80;
+  for (int g = 0; g < 8; g++) row.code[g] = word_at(p + 2 + 4 * g) ^ 0x80808080u;
 }
 
-void read_k4_k5(Format f, const uint8_t* p, int b, Row& row) {
+template <Format f>
+void read_k4_k5(const uint8_t* p, int b, Row& row) {
   row.d = half_at(p), row.d_min = half_at(p + 2) ^ 0x8000;
   k_scale(p + 4, b, row);
-  const uint8_t* high = p + 16;
-  const uint8_t* codes = p + (f == Q5_K ? 48 : 16) + b / 2 * 32;
-  for (int k = 0; k < kQuant; k++) {
-    const int code = b % 2 ? codes[k] >> 4 : codes[k] & 15;
-    row.code[k] = (uint8_t)(code | (f == Q5_K ? (high[k] >> b & 1) << 4 : 0));
+  const uint8_t *high = p + 16, *codes = p + (f == Q5_K ? 48 : 16) + b / 2 * 32;
+  for (int g = 0; g < 8; g++) {
+    row.code[g] = word_at(codes + 4 * g) >> (b % 2 ? 4 : 0) & kNibbles;
+    if (f == Q5_K) row.code[g] |= (word_at(high + 4 * g) >> b & kBits) << 4;
   }
 }
 
@@ -77,17 +93,17 @@ void read_k6(const uint8_t* p, int b, Row& row) {
   const int half = b / 4, quarter = b % 4;
   const uint8_t *lo = p + half * 64 + quarter % 2 * 32, *hi = p + 128 + half * 32;
   for (int i = 0; i < 2; i++) row.scale[i] = p[192 + 2 * b + i];
-  for (int k = 0; k < kQuant; k++) {
-    const int nibble = quarter < 2 ? lo[k] & 15 : lo[k] >> 4;
-    row.code[k] = (uint8_t)(nibble | (hi[k] >> 2 * quarter & 3) << 4);
-  }
+  for (int g = 0; g < 8; g++)
+    row.code[g] = (word_at(lo + 4 * g) >> (quarter < 2 ? 0 : 4) & kNibbles) |
+                  (word_at(hi + 4 * g) >> 2 * quarter & kPairs) << 4;
 }
 
-void read_k2_k3(Format f, const uint8_t* p, int b, Row& row) {
+template <Format f>
+void read_k2_k3(const uint8_t* p, int b, Row& row) {
   const uint8_t* codes = p + (f == Q2_K ? 16 : 32) + b / 4 * 32;
-  for (int k = 0; k < kQuant; k++) {
-    row.code[k] = codes[k] >> 2 * (b % 4) & 3;
-    if (f == Q3_K) row.code[k] |= (uint8_t)((p[k] >> b & 1) << 2);
+  for (int g = 0; g < 8; g++) {
+    row.code[g] = word_at(codes + 4 * g) >> 2 * (b % 4) & kPairs;
+    if (f == Q3_K) row.code[g] |= (word_at(p + 4 * g) >> b & kBits) << 2;
   }
   row.d = half_at(p + (f == Q2_K ? 80 : 108));
   if (f == Q2_K) row.d_min = half_at(p + 82) ^ 0x8000;
@@ -98,35 +114,33 @@ void read_k2_k3(Format f, const uint8_t* p, int b, Row& row) {
   }
 }
 
-// Quant block b of a row whose GGUF bytes begin at p.
-void read_row(Format f, const uint8_t* p, int b, Row& row) {
-  const Source source = kSources[f];
-  const int per = source.elements / kQuant;
-  p += (size_t)(b / per) * source.bytes;
-  switch (f) {
-    case Q8_0: return read_q8(p, row);
-    case Q2_K: case Q3_K: return read_k2_k3(f, p, b % per, row);
-    case Q4_K: case Q5_K: return read_k4_k5(f, p, b % per, row);
-    case Q6_K: return read_k6(p, b % per, row);
-    default: return read_q4_q5(f, p, row);
-  }
+// Quant block b of the (super-)block at p.
+template <Format f>
+void read_row(const uint8_t* p, int b, Row& row) {
+  if constexpr (f == Q8_0) read_q8(p, row);
+  else if constexpr (f == Q2_K || f == Q3_K) read_k2_k3<f>(p, b, row);
+  else if constexpr (f == Q4_K || f == Q5_K) read_k4_k5<f>(p, b, row);
+  else if constexpr (f == Q6_K) read_k6(p, b, row);
+  else read_q4_q5<f>(p, row);
 }
 
 void put_half(uint8_t* p, int row, uint16_t half) { memcpy(p + 2 * row, &half, 2); }
+void put_word(uint8_t* p, int row, uint32_t word) { memcpy(p + 4 * row, &word, 4); }
 
 // Lay one row's quant block into its lane of a panel's quant block.
-void write_lane(Format f, const Row& r, int lane, uint8_t* p) {
-  const Layout l = kLayouts[f];
-  for (int g = 0; g < 8; g++) {
-    if (l.bits == 8) {
-      memcpy(p + 64 * g + 4 * lane, r.code + 4 * g, 4);
-      continue;
-    }
-    for (int j = 0; j < 4; j++) {
-      const int code = r.code[4 * g + j], at = 4 * lane + j;
-      p[64 * (g % 4) + at] |= (uint8_t)((code & 15) << (g < 4 ? 0 : 4));
-      if (l.bits == 5) p[256 + at] |= (uint8_t)((code >> 4) << g);
-      if (l.bits == 6) p[256 + 64 * (g / 4) + at] |= (uint8_t)((code >> 4) << 2 * (g % 4));
+template <Format f>
+void write_lane(const Row& r, int lane, uint8_t* p) {
+  constexpr Layout l = kLayouts[f];
+  if constexpr (l.bits == 8) {
+    for (int g = 0; g < 8; g++) put_word(p + 64 * g, lane, r.code[g]);
+  } else {
+    for (int g = 0; g < 4; g++)
+      put_word(p + 64 * g, lane, (r.code[g] & kNibbles) | (r.code[g + 4] & kNibbles) << 4);
+    constexpr int bits = l.bits - 4, planes = bits == 2 ? 2 : bits, each = 8 / (planes ? planes : 1);
+    for (int plane = 0; plane < planes; plane++) {
+      uint32_t upper = 0;
+      for (int g = 0; g < each; g++) upper |= (r.code[each * plane + g] >> 4 & kPairs) << bits * g;
+      put_word(p + 256 + 64 * plane, lane, upper);
     }
   }
   uint8_t* s = p + code_bytes(l);
@@ -135,52 +149,42 @@ void write_lane(Format f, const Row& r, int lane, uint8_t* p) {
     if (l.minima) put_half(s + 32, lane, r.d_min);
     return;
   }
-  const int subs = kQuant / l.sub;
+  constexpr int subs = kQuant / l.sub;
   for (int i = 0; i < subs; i++) {
     s[16 * i + lane] = r.scale[i];
     if (l.minima) s[16 * (subs + i) + lane] = r.minimum[i];
   }
 }
 
-// Q4_0 and Q4_1 as they come: their 4-byte words only change places. The bulk of most files.
-void copy_q4_lane(Format f, const uint8_t* source, int blocks, int lane, uint8_t* out) {
-  const int head = f == Q4_1 ? 4 : 2, step = block_bytes(kLayouts[f]);
-  for (int b = 0; b < blocks; b++, source += head + 16, out += step) {
-    for (int i = 0; i < 4; i++) memcpy(out + 64 * i + 4 * lane, source + head + 4 * i, 4);
-    memcpy(out + 256 + 2 * lane, source, 2);
-    if (f == Q4_1) memcpy(out + 288 + 2 * lane, source + 2, 2);
+// One panel: all lanes of a (super-)block before the next, so that each cache line is filled at once.
+template <Format f>
+void pack_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
+  constexpr Layout l = kLayouts[f];
+  constexpr Source from = kSources[f];
+  constexpr int per = from.elements / kQuant;
+  const size_t row_bytes = (size_t)(cols / from.elements) * from.bytes;
+  for (int s = 0; s < cols / from.elements; s++, source += from.bytes) {
+    for (int lane = 0; lane < lanes; lane++) {
+      const uint8_t* p = source + lane * row_bytes;
+      uint8_t* to = out + header_bytes(l);
+      for (int b = 0; b < per; b++, to += block_bytes(l)) {
+        Row row{};
+        read_row<f>(p, b, row);
+        if (l.super && b == 0) {
+          put_half(out, lane, row.d);
+          if (l.minima) put_half(out + 32, lane, row.d_min);
+        }
+        write_lane<f>(row, lane, to);
+      }
+    }
+    out += header_bytes(l) + per * block_bytes(l);
   }
 }
 
-void copy_q8_lane(const uint8_t* source, int blocks, int lane, uint8_t* out) {
-  for (int b = 0; b < blocks; b++, source += 34, out += block_bytes(kLayouts[Q8_0])) {
-    for (int g = 0; g < 8; g++) {
-      uint32_t word;
-      memcpy(&word, source + 2 + 4 * g, 4);
-      word ^= 0x80808080u;
-      memcpy(out + 64 * g + 4 * lane, &word, 4);
-    }
-    memcpy(out + 512 + 2 * lane, source, 2);
-  }
-}
-
-void pack_lane(Format f, const uint8_t* source, int cols, int lane, uint8_t* out) {
-  const Layout l = kLayouts[f];
-  const int blocks = cols / kQuant;
-  if (f == Q4_0 || f == Q4_1) return copy_q4_lane(f, source, blocks, lane, out);
-  if (f == Q8_0) return copy_q8_lane(source, blocks, lane, out);
-  for (int b = 0; b < blocks; b++) {
-    Row row{};
-    read_row(f, source, b, row);
-    if (l.super && b % kSuper == 0) {
-      put_half(out, lane, row.d);
-      if (l.minima) put_half(out + 32, lane, row.d_min);
-      out += header_bytes(l);
-    }
-    write_lane(f, row, lane, out);
-    out += block_bytes(l);
-  }
-}
+using PackPanel = void (*)(const uint8_t* source, int lanes, int cols, uint8_t* out);
+constexpr PackPanel kPackPanel[] = {
+    pack_panel<Q4_0>, pack_panel<Q4_1>, pack_panel<Q5_0>, pack_panel<Q5_1>, pack_panel<Q8_0>,
+    pack_panel<Q2_K>, pack_panel<Q3_K>, pack_panel<Q4_K>, pack_panel<Q5_K>, pack_panel<Q6_K>};
 
 void pack_float_lane(Format f, const uint8_t* source, int cols, int lane, uint8_t* out) {
   const int size = f == F32 ? 4 : 2;
@@ -233,13 +237,15 @@ void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int firs
   out += first / kLanes * packed.panel;
   std::atomic<int> next{0};
   pool.run([&](int) {
-    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < panels;)
-      for (int lane = 0; lane < kLanes && p * kLanes + lane < rows; lane++) {
-        const uint8_t* from = source + (size_t)(p * kLanes + lane) * row_bytes;
-        uint8_t* to = out + p * packed.panel;
-        if (is_float(f)) pack_float_lane(f, from, packed.cols, lane, to);
-        else pack_lane(f, from, packed.cols, lane, to);
-      }
+    for (int p; (p = next.fetch_add(1, std::memory_order_relaxed)) < panels;) {
+      const int lanes = rows - p * kLanes < kLanes ? rows - p * kLanes : kLanes;
+      const uint8_t* from = source + (size_t)p * kLanes * row_bytes;
+      uint8_t* to = out + p * packed.panel;
+      if (!is_float(f)) kPackPanel[f](from, lanes, packed.cols, to);
+      else
+        for (int lane = 0; lane < lanes; lane++)
+          pack_float_lane(f, from + lane * row_bytes, packed.cols, lane, to);
+    }
   });
 }
 
