@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from cutaway import LLM, AsyncLLM, CutawayError, SamplingParams
+from cutaway.text.tools import Tool
 from support.hostile_values import JUNK, SOUND, Mistake
 
 HANG_S = 120
@@ -43,6 +44,7 @@ OPTIONS = [
 ]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
            "max_num_seqs", "max_waiting", "quantize", "progress"]  # fmt: skip
+OFFERED = ["tools", "tools", "tool_choice", "parallel_tool_calls", "run_tools", "max_rounds"]
 EXPECTED = {"max_tokens": 6, "seed": 1, "temperature": 1.0, "ignore_eos": True}
 
 
@@ -111,7 +113,12 @@ class Misuse:
             next(results, None)
 
     def chat(self) -> object:
-        return self.llm.chat(self.pick(0.0), **self.options())
+        named = self.random.choices(OFFERED, k=self.random.randrange(4))
+        offered = {name: self.pick(0.0) for name in named}
+        if "tools" in offered and self.random.random() < 0.7:
+            offered["tools"] = [offered["tools"], sum, {"type": "function"}, Tool("a")]
+            self.random.shuffle(offered["tools"])
+        return self.llm.chat(self.pick(0.0), **offered, **self.options())
 
     def text(self) -> object:
         verb = self.random.choice(["tokenize", "detokenize", "chat_prompt"])

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.tools import Tools
-    from cutaway.text.tools import Tool
 
 
 T = TypeVar("T")
@@ -163,16 +162,17 @@ class AsyncLLM(ModelUser):
         said = read_messages(messages)
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
         prompt = await self.chat_prompt(said, use.tools)
-        return use.read(
-            await self.generate(prompt, **await self.compiling(use.options, options)),
-            f"{len(said)}",
-        )
+        whole = await self.compiling(use.options, options)
+        return use.read(await self.generate(prompt, **whole), f"{len(said)}")
 
-    async def chat_prompt(
-        self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()
-    ) -> list[int]:
+    async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
         """As ``LLM.chat_prompt``; others are served while a long one is read."""
-        return await asyncio.to_thread(self.chat_ids, messages, tools)
+        from cutaway.api.tools import ToolUse
+
+        def read() -> list[int]:
+            return self.chat_ids(messages, ToolUse(self.model, tools).tools)
+
+        return await asyncio.to_thread(read)
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """The options of a request with those of all. InputError for one that cannot be.

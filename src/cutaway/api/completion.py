@@ -107,7 +107,8 @@ class Completion:
 
     def __repr__(self) -> str:
         """What one looks for first: all of the fields would fill pages."""
-        shown = ("text", "finish_reason", "usage")
+        called = ("tool_calls",) if self.tool_calls else ()
+        shown = ("text", *called, "finish_reason", "usage")
         return f"Completion({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def _repr_html_(self) -> str:

@@ -212,29 +212,33 @@ class LLM(ModelUser):
         tools: what the answer may call: Python functions with types, or tools as OpenAI's chat
         has them; tool_choice and parallel_tool_calls as there
         run_tools: call the functions and answer their results, for ``max_rounds`` answers at most;
-        the last may be a call that nobody ran. What a function raises is raised.
+        the last may be a call that nobody ran. What a function raises is raised. Each answer has a
+        trace of its own, as samples have.
         ``Completion.new_messages`` go on with the conversation, ``tool_calls`` are those of the
         last. With n > 1 a list.
         """
         from cutaway.api.tools import ToolUse, check_functions, check_rounds
 
-        rounds, said = check_rounds(run_tools, max_rounds, options), read_messages(messages)
+        parsed, said = self.parse_options(options), read_messages(messages)
+        rounds = check_rounds(run_tools, max_rounds, parsed)
+        traces = parsed.traces(rounds)
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
         new: list[Message] = []
         if run_tools:
             check_functions(use)
-        while True:
-            prompt = self.chat_prompt([*said, *new], tools=use.tools)
-            answer = self.generate(prompt, **use.options(options))
+        for number in range(1, rounds + 1):
+            prompt = self.chat_ids([*said, *new], use.tools)
+            own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
+            answer = self.generate(prompt, **use.options(own))
             done = use.read(answer, f"{len(said) + len(new)}")
-            if options.get("n", 1) != 1:
+            if isinstance(done, list):
                 return done
             new += done.new_messages
-            rounds -= 1
-            if rounds < 1 or not done.tool_calls:
-                return replace(done, new_messages=tuple(new))
+            if number == rounds or not done.tool_calls:
+                break
             new += use.run(done.tool_calls)
             use.free()
+        return replace(done, new_messages=tuple(new))
 
     def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered.

@@ -5,12 +5,15 @@ engine, and HTTP.
 """
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 from cutaway.api.completion import Completion, ToolCall
+from cutaway.api.request import Options
 from cutaway.checks import check_int, shown
 from cutaway.engine import Step
 from cutaway.errors import InputError
@@ -18,6 +21,7 @@ from cutaway.grammar import Grammar
 from cutaway.loading.model import LoadedModel
 from cutaway.text.tools import (
     Arguments,
+    CallEnd,
     CallStart,
     Content,
     Delta,
@@ -49,9 +53,7 @@ class ToolUse:
     ) -> None:
         """choice: as OpenAI's ``tool_choice``; InputError for what cannot be."""
         self.functions: dict[str, Function] = {}
-        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
-            raise InputError(f"tools must be a list of tools, not {shown(tools)}")
-        offered = parse_tools([self._as_data(tool) for tool in tools])
+        offered = parse_tools([self._as_data(tool) for tool in _listed(tools)])
         self.choice: ToolChoice = parse_choice(choice, offered)
         if not isinstance(parallel, bool):
             raise InputError(f"parallel_tool_calls must be true or false, not {shown(parallel)}")
@@ -64,13 +66,11 @@ class ToolUse:
             self._dialect = model.template.dialect(model.tokenizer)
 
     def _as_data(self, tool: Function | Tool | Mapping[str, Any]) -> Any:
-        if isinstance(tool, Tool):
-            return tool.described()
-        if not callable(tool):
-            return tool
+        if isinstance(tool, Tool) or not callable(tool):
+            return tool.as_data() if isinstance(tool, Tool) else tool
         made = tool_of(tool)
         self.functions[made.name] = tool
-        return made.described()
+        return made.as_data()
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a request with the grammar of the calls, which is compiled.
@@ -102,11 +102,12 @@ class ToolUse:
     def reader(self, request: str) -> "AnswerReader":
         """Of one answer; request: what the ids of its calls are made of."""
         if self._dialect is None:
-            return AnswerReader(None, {})
+            return AnswerReader(None, {}, self._model.tokenizer.token_bytes)
         allowed = self.choice.allowed(self.tools)
         required = self.choice.mode == "required"
         splitter = Splitter(self._dialect, allowed, partial(call_id, request), required)
-        return AnswerReader(splitter, self._dialect.token_bytes)
+        control = self._dialect.token_bytes
+        return AnswerReader(splitter, control, self._model.tokenizer.token_bytes)
 
     def free(self) -> None:
         """From now on nothing has to be called: what was required has been."""
@@ -121,17 +122,27 @@ class ToolUse:
         reader = self.reader(request)
         for step in completion.steps:
             reader.push(step)
-        reader.finish()
+        reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])
         return replace(completion, new_messages=(reader.message,))
 
     def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
-        """Call Python's functions: a message with the result of each. What they raise is raised."""
-        return [self.result(call, self.functions[call.name](**call.values())) for call in calls]
+        """Call Python's functions: a message with the result of each. What they raise is raised.
+
+        InputError where a call was cut, and then none is made; where a result is no JSON.
+        """
+        given = [(call, call.values()) for call in calls]
+        return [self.result(call, self.functions[call.name](**values)) for call, values in given]
 
     @staticmethod
     def result(call: ToolCall, value: Any) -> dict[str, Any]:
-        """The message that gives a call's result to the model."""
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        """The message that gives a call's result to the model; InputError where it is no JSON."""
+        try:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"what {call.name} returned is no JSON ({error}): return text, numbers, lists or "
+                "dicts"
+            ) from None
         return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
@@ -141,6 +152,7 @@ class _Call:
 
     start: CallStart
     arguments: str = ""
+    whole: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         name = self.start.tool.name
@@ -154,24 +166,46 @@ class _Call:
 class AnswerReader:
     """One answer, split into what is said and what is called, while it is written.
 
-    splitter  None where the answer is only said
+    splitter     None where the answer is only said
+    control      the control tokens that the splitter wants to see, by id
+    token_bytes  of any token, as text
     """
 
-    def __init__(self, splitter: Splitter | None, token_bytes: Mapping[int, bytes]) -> None:
-        self._splitter, self._token_bytes = splitter, token_bytes
+    def __init__(
+        self,
+        splitter: Splitter | None,
+        control: Mapping[int, bytes],
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._splitter, self._control, self._token_bytes = splitter, control, token_bytes
         self._content, self._calls = "", list[_Call]()
+        self._made = self._shown = 0  # bytes of text
+        self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
     def push(self, step: Step) -> list[Delta]:
         """What is certain after a step."""
-        if self._splitter is None:
-            return self._note([Content(step.text)] if step.text else [])
-        # A control token is no text, and may be what opens a call.
-        data = self._token_bytes.get(step.token_id, b"") + step.text.encode()
-        return self._note(self._splitter.push(data))
+        if step.token_id in self._control:
+            self._due.append((self._made, self._control[step.token_id]))
+        self._made += len(self._token_bytes(step.token_id))
+        return self._push(step.text)
 
-    def finish(self) -> list[Delta]:
-        """What becomes certain by the end."""
-        return [] if self._splitter is None else self._note(self._splitter.finish())
+    def finish(self, held: str = "") -> list[Delta]:
+        """What becomes certain by the end, which may release text that no step has shown."""
+        deltas = self._push(held)
+        return deltas if self._splitter is None else [*deltas, *self._note(self._splitter.finish())]
+
+    def _push(self, text: str) -> list[Delta]:
+        """A control token is no text, and stands where it was drawn: text may come late."""
+        if self._splitter is None:
+            return self._note([Content(text)] if text else [])
+        data, rest = bytearray(), text.encode()
+        while self._due and self._due[0][0] <= self._shown + len(rest):
+            position, name = self._due.popleft()
+            size = max(position - self._shown, 0)
+            data += rest[:size] + name
+            rest, self._shown = rest[size:], self._shown + size
+        self._shown += len(rest)
+        return self._note(self._splitter.push(bytes(data + rest)))
 
     def _note(self, deltas: Sequence[Delta]) -> list[Delta]:
         for delta in deltas:
@@ -181,6 +215,8 @@ class AnswerReader:
                 self._calls.append(_Call(delta))
             elif isinstance(delta, Arguments):
                 self._calls[delta.index].arguments += delta.text
+            elif isinstance(delta, CallEnd):
+                self._calls[delta.index].whole = True
         return [*deltas]
 
     def tool(self, index: int) -> Tool:
@@ -189,8 +225,8 @@ class AnswerReader:
 
     @property
     def has_called(self) -> bool:
-        """Whether a call has begun."""
-        return bool(self._calls)
+        """Whether there are calls, the last of them whole."""
+        return bool(self._calls) and self._calls[-1].whole
 
     @property
     def message(self) -> dict[str, Any]:
@@ -201,20 +237,32 @@ class AnswerReader:
         return said | ({"tool_calls": calls} if calls else {})
 
 
-def check_rounds(run_tools: Any, rounds: Any, options: Mapping[str, Any]) -> int:
+def _listed(tools: Any) -> list[Any]:
+    try:
+        if isinstance(tools, (str, bytes, bytearray, memoryview, Mapping)):
+            raise TypeError
+        return [*tools]
+    except TypeError:
+        raise InputError(f"tools must be a list of tools, not {shown(tools)}") from None
+
+
+def check_rounds(run_tools: Any, rounds: Any, options: Options) -> int:
     """How often tools may be run; InputError where that cannot be."""
     if not isinstance(run_tools, bool):
         raise InputError(f"run_tools must be true or false, not {shown(run_tools)}")
-    if run_tools and options.get("n", 1) != 1:
+    rounds = check_int("max_rounds", rounds, 1, 1000)
+    if run_tools and options.n != 1:
         raise InputError("n must be 1 where run_tools calls the functions")
-    return check_int("max_rounds", rounds, 1, 1000) if run_tools else 0
+    return rounds if run_tools else 1
 
 
 def check_functions(use: ToolUse) -> None:
-    """InputError unless every tool is a Python function."""
+    """InputError unless every tool is a Python function that can be called here."""
     for tool in use.tools:
         if tool.name not in use.functions:
             raise InputError(f"run_tools: {tool.name} is no Python function; run it yourself")
+        if iscoroutinefunction(use.functions[tool.name]):
+            raise InputError(f"run_tools: {tool.name} is async; give a function that is not")
 
 
 __all__ = ["AnswerReader", "ToolCall", "ToolUse", "check_functions", "check_rounds"]

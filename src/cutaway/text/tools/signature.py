@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.text.tools.tool import Tool, parse_tools
 
@@ -27,11 +28,11 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     with a paragraph below) describes a parameter.
     InputError: a parameter whose type is missing or cannot be said in JSON.
     """
-    name = getattr(function, "__name__", repr(function))
+    name = getattr(function, "__name__", None) or shown(function)
     try:
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
-    except (TypeError, ValueError, NameError) as error:
+    except Exception as error:  # an annotation is evaluated, and may fail in any way
         raise InputError(f"tools: the signature of {name} is unknown: {error}") from None
     words = inspect.cleandoc(function.__doc__ or "")
     said = _descriptions(words, set(signature.parameters))

@@ -52,6 +52,17 @@ class Tool:
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
+    def as_data(self) -> dict[str, Any]:
+        """As a client of OpenAI's chat offers it; ``parse_tools`` reads it back."""
+        said: dict[str, Any] = {"name": self.name, "description": self.description}
+        if self.format is None:
+            said |= {"parameters": self.parameters, "strict": self.strict}
+            return {"type": "function", "function": said}
+        if self.format != "text":
+            grammar = {"syntax": self.format, "definition": self.definition}
+            said["format"] = {"type": "grammar", "grammar": grammar}
+        return {"type": "custom", "custom": said}
+
     def schema(self) -> dict[str, Any]:
         """The JSON schema that the arguments of a call must meet."""
         if self.strict is False:
