@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
-_OPERAND = r"(?:[0-9]{1,30}/[0-9]{1,30}|[0-9]{1,30}(?:\.[0-9]{1,30})?)"
+_OPERAND = r"(?:[0-9]{1,30}/[0-9]{1,30}(?![0-9.])|[0-9]{1,30}(?:\.[0-9]{1,30})?)"
 _SUM = re.compile(rf"(?:(?<=[\s(\[{{\"'`=>:])|^)-?{_OPERAND}(?: *[-+*/÷] *{_OPERAND}){{0,2}} *$")
-_PART = re.compile(rf"([-+*/÷]?) *({_OPERAND})")
+_PART = re.compile(rf"(?:(?<=[0-9])(/)([0-9.]+)|([-+*/÷]?) *({_OPERAND}))")
 _READ = 512  # bytes before the sign of equality
 _SPACES = 2
 _FEWEST, _MOST = 2, 15
@@ -96,7 +96,7 @@ def _results(before: bytes, is_cut: bool) -> frozenset[bytes]:
 
 def _value(said: str) -> Fraction | None:
     """Of a sum; None where it has none, or could mean two things."""
-    parts = _PART.findall(said)
+    parts = [(a or c, b or d) for a, b, c, d in _PART.findall(said)]
     if len(parts) == 1 and "/" not in said:
         return None
     terms: list[Fraction] = []
