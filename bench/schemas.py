@@ -261,7 +261,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.write:
         replace_between_markers(args.write.read_text(), "schemas", "")  # now, not at the end
-    llm = LLM(args.model)
+    llm = LLM(args.model, max_num_seqs=16)
     speed(llm, 8)  # the first run warms what all use
     speeds = ratios(llm, args.rounds, args.tokens)
     found = written(llm, args)

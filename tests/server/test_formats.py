@@ -103,12 +103,37 @@ def test_a_json_object_is_any_object(client):
     assert text.output_text[0] == "{" and text.text.format.type == "json_object"
 
 
+def test_the_first_message_has_the_schema_unless_it_is_not_wanted(client):
+    ids = {"return_token_ids": True}
+    said = "a\n\nAnswer in JSON of this schema:\n" + json.dumps(SCHEMA, separators=(",", ":"))
+    shown = chat(client, response_format=CHAT, extra_body=ids)
+    hidden = chat(client, response_format=CHAT, extra_body={**ids, "schema_in_prompt": False})
+    by_hand = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": said}], max_tokens=1, extra_body=ids
+    )
+    plain = chat(client, max_completion_tokens=1, extra_body=ids)
+    assert shown.cutaway["schema_in_prompt"] and not hidden.cutaway["schema_in_prompt"]
+    assert shown.choices[0].prompt_token_ids == by_hand.choices[0].prompt_token_ids
+    assert hidden.choices[0].prompt_token_ids == plain.choices[0].prompt_token_ids
+    response = client.responses.create(model="tiny", input="a", text={"format": FLAT},
+                                       extra_body=ids)  # fmt: skip
+    assert response.cutaway["schema_in_prompt"]
+    assert response.prompt_token_ids == shown.choices[0].prompt_token_ids
+
+
+HIDDEN = {"schema_in_prompt": False}
+
+
 def test_every_way_to_ask_for_a_schema_writes_the_same(client):
     texts = {
-        chat(client, response_format=CHAT).choices[0].message.content,
+        chat(client, response_format=CHAT, extra_body=HIDDEN).choices[0].message.content,
         chat(client, extra_body={"json_schema": SCHEMA}).choices[0].message.content,
         client.responses.create(
-            model="tiny", input="a", text={"format": FLAT}, temperature=1, extra_body={"seed": 3}
+            model="tiny",
+            input="a",
+            text={"format": FLAT},
+            temperature=1,
+            extra_body={"seed": 3, **HIDDEN},
         ).output_text,
     }
     [text] = texts
@@ -145,7 +170,7 @@ def test_our_fields_hold_both_kinds_of_completion(client, fields, expression):
 
 
 def test_the_settings_in_force_can_be_sent_again(client):
-    answer = chat(client, response_format=CHAT)
+    answer = chat(client, response_format=CHAT, extra_body=HIDDEN)
     again = {"json_schema": answer.cutaway["params"]["json_schema"]}
     assert again["json_schema"] == SCHEMA
     assert chat(client, extra_body=again).choices[0].message == answer.choices[0].message

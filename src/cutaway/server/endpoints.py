@@ -46,7 +46,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
 
     async def prompts(service: Service) -> Read:
-        messages, use = [message.plain() for message in body.messages], body.use(service)
+        messages, use = body.conversation(), body.use(service)
         options = await service.llm.compiling(use.options, body.options())
         return [await service.llm.chat_prompt(messages, use.tools)], options
 

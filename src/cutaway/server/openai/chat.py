@@ -9,7 +9,14 @@ from cutaway.api.tools import ToolUse
 from cutaway.engine import Ended, Step
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices
-from cutaway.server.openai.formats import ChatFormat, constraint
+from cutaway.server.openai.formats import (
+    ChatFormat,
+    ChatSchema,
+    InPrompt,
+    constraint,
+    schema_of,
+    with_schema,
+)
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
@@ -97,6 +104,7 @@ class ChatRequest(SampledFields):
     response_format: ChatFormat | None = Field(
         None, description="text, any JSON object, or JSON that a schema describes"
     )
+    schema_in_prompt: InPrompt = True
     tools: Tools | None = Field(None, description="what the answer may call")
     tool_choice: Choice | None = Field(
         None, description="none, auto, required, a tool, or allowed_tools; default auto"
@@ -134,6 +142,16 @@ class ChatRequest(SampledFields):
         """The schema may be the format's."""
         renamed = {"json_schema": "response_format"} if self.response_format else {}
         return {**super().called(), **renamed}
+
+    @property
+    def schema_shown(self) -> bool:
+        """Whether the prompt has the schema."""
+        return self.schema_in_prompt and isinstance(self.response_format, ChatSchema)
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages as templates know them."""
+        said = [message.plain() for message in self.messages]
+        return with_schema(said, schema_of(self.response_format)) if self.schema_shown else said
 
     def use(self, service: Service) -> ToolUse:
         """Its tools; InputError for those that cannot be."""

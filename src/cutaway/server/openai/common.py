@@ -82,6 +82,7 @@ def settings(texts: Sequence[Generation], body: TextFields) -> InForce:
         "params_source": {name: _source(sources[name], name in given) for name in names},
         "chain": list(first.chain),
         "seeds": [text.seed for text in texts],
+        "schema_in_prompt": body.schema_shown,
     }
 
 

@@ -3,7 +3,8 @@
 Knows OpenAI's shapes. Refuses to know what a schema means: ``grammar`` does.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -52,6 +53,12 @@ ChatFormat = Annotated[PlainText | AnyObject | ChatSchema, Field(discriminator="
 FlatFormat = Annotated[PlainText | AnyObject | FlatSchema, Field(discriminator="type")]
 
 
+InPrompt = Annotated[
+    bool,
+    Field(description="ours: false keeps the schema of the format out of the first message"),
+]
+
+
 class TextSettings(Body):
     """What the text of a response is to be."""
 
@@ -85,3 +92,17 @@ def answered(text: TextSettings | None) -> dict[str, Any]:
     """The settings of a response's text, as it tells them."""
     asked = text.format if text and text.format else PlainText(type="text")
     return {"format": asked.model_dump(exclude_none=True)}
+
+
+def with_schema(messages: Sequence[Mapping[str, Any]], schema: Any) -> list[dict[str, Any]]:
+    """A conversation whose first message, of the system or a user, says what the answer is to be.
+
+    No message is added, as not every template has a place for one of the system.
+    """
+    said = [dict(message) for message in messages]
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    for message in said:
+        if message["role"] in ("system", "user"):
+            message["content"] += f"\n\nAnswer in JSON of this schema:\n{text}"
+            break
+    return said

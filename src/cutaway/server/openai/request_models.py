@@ -190,6 +190,11 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         """The prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
 
+    @property
+    def schema_shown(self) -> bool:
+        """Whether the prompt has the schema of the answer."""
+        return False
+
     def called(self) -> Mapping[str, str]:
         """The engine's word for a field -> the name that it has in this request."""
         return {"prompt": self.PROMPT, **self.CALLED}

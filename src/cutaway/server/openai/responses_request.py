@@ -12,7 +12,15 @@ from pydantic import Field, model_validator
 from cutaway.api.tools import ToolUse
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.formats import TextSettings, constraint
+from cutaway.server.openai.formats import (
+    FlatFormat,
+    FlatSchema,
+    InPrompt,
+    TextSettings,
+    constraint,
+    schema_of,
+    with_schema,
+)
 from cutaway.server.openai.request_models import TextFields, Unsupported
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.openai.tools import Choice, Tools, use_of
@@ -40,6 +48,7 @@ class ResponsesRequest(TextFields):
     text: TextSettings | None = Field(
         None, description="its format: text, any JSON object, or JSON that a schema describes"
     )
+    schema_in_prompt: InPrompt = True
     tools: Tools | None = Field(None, description="what the answer may call")
     tool_choice: Choice | None = Field(
         None, description="none, auto, required, a tool, or allowed_tools; default auto"
@@ -103,7 +112,7 @@ class ResponsesRequest(TextFields):
                 400, 'top_logprobs needs include: ["message.output_text.logprobs"]',
                 param="top_logprobs",
             )  # fmt: skip
-        return options | constraint("text", self.text.format if self.text else None, options)
+        return options | constraint("text", self._format, options)
 
     def called(self) -> Mapping[str, str]:
         """A schema is the text's."""
@@ -114,7 +123,16 @@ class ResponsesRequest(TextFields):
         said = conversation(self.input)
         if self.instructions is not None:
             said.insert(0, {"role": "system", "content": self.instructions})
-        return said
+        return with_schema(said, schema_of(self._format)) if self.schema_shown else said
+
+    @property
+    def schema_shown(self) -> bool:
+        """Whether the prompt has the schema."""
+        return self.schema_in_prompt and isinstance(self._format, FlatSchema)
+
+    @property
+    def _format(self) -> FlatFormat | None:
+        return self.text.format if self.text else None
 
     def use(self, service: Service) -> ToolUse:
         """Its tools; InputError for those that cannot be."""

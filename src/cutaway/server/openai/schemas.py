@@ -76,6 +76,9 @@ class InForce(TypedDict):
         Field(description="the stages between logits and token, in order, each with its rule"),
     ]
     seeds: Annotated[list[int], Field(description="of each choice")]
+    schema_in_prompt: Annotated[
+        bool, Field(description="whether the first message was given the schema of the answer")
+    ]
     constraint_estimates: NotRequired[
         Annotated[
             list[Estimate | None],
