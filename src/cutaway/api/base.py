@@ -4,6 +4,7 @@ Refuses to know who steps the engine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -121,8 +122,17 @@ class ModelUser:
         if (grammar := options.constraint.source) is not None:
             held = self.model.grammars.compile(grammar)  # here, and not where the engine steps
             notes += self.model.grammars.notes(grammar)
+        if options.constraint.heal is True:
+            ids, options = self._healed(ids, options)
         request = options.request(ids, tuple(self.tokenizer.end_ids))
         return Asked(request, text, tuple(notes), held)
+
+    def _healed(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
+        """Take the last token back, where it is text and not all of the prompt."""
+        heals = len(ids) > 1 and bool(self.tokenizer.token_bytes(ids[-1]))
+        heal = ids[-1] if heals else False
+        constraint = replace(options.constraint, heal=heal)
+        return ids[:-1] if heals else ids, replace(options, constraint=constraint)
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
         """The token ids of a prompt; InputError where it is none."""

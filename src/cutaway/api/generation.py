@@ -4,6 +4,7 @@ Knows events. Refuses to know the engine and who steps it.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,8 @@ class Generation:
     ) -> None:
         """asked: when, on the clock of ``perf_counter``; None is now."""
         assert request.sampling.seed is not None
-        self.id, self.request, self.options, self.notes = id, request, options, notes
+        self.id, self.request, self.notes = id, request, notes
+        self.options = replace(options, constraint=request.constraint)  # with what was healed
         self.seed = request.sampling.seed
         self.watch = Stopwatch(asked)
         self.steps: list[Step] = []

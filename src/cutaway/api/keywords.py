@@ -59,6 +59,7 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     bad_words: Sequence[str]
     min_tokens: int
     check: str | OwnCheck | None
+    heal: bool | int
     kv_cache: bool
     priority: int
     speculate: str

@@ -70,6 +70,7 @@ _JSON_SCHEMA = (
     "and true stands for any JSON"
 )
 _CHECK = "arithmetic: after a sum such as 12*13= stands its value"
+_HEAL = "the prompt's last token may become another that begins like it"
 _COMPACT = "with --json-schema: no white space between the parts of the JSON"
 _REGEX = "write a text that this regular expression matches from its first to its last character"
 _GRAMMAR = "write a text of the grammar in this file, in Lark's notation or in llama.cpp's (GBNF)"
@@ -162,6 +163,7 @@ def add_request_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--grammar", type=Path, metavar="FILE", help=_GRAMMAR)
     group.add_argument("--choice", action="append", metavar="TEXT", help=_CHOICE)
     group.add_argument("--check", metavar="NAME", help=_CHECK)
+    group.add_argument("--heal", action="store_true", help=_HEAL)
 
 
 def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:

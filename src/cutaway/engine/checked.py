@@ -28,10 +28,11 @@ class Checked:
 
     def __init__(
         self, inner: "Constraint | None", checks: Sequence[Check], vocabulary: Vocabulary,
-        ending: frozenset[int], prompt: bytes = b"",
+        ending: frozenset[int], *, prompt: bytes = b"", taken: bytes = b"",
     ) -> None:  # fmt: skip
         self._inner, self._checks, self._vocabulary = inner, checks, vocabulary
-        self._ending, self._prompt, self._text = ending, prompt, b""
+        self._ending, self._prompt, self._text = ending, prompt + taken, b""
+        self._skip = len(taken)  # bytes that come once more, and are not text
         self._mask: Mask | None = None
         self.spoke: tuple[str, ...] = ()
 
@@ -51,7 +52,9 @@ class Checked:
         if self._inner:
             self._inner.accept(token_id)
         if token_id not in self._ending:
-            self._text += self._vocabulary.token_bytes(token_id)
+            data = self._vocabulary.token_bytes(token_id)
+            self._text += data[self._skip :]
+            self._skip -= min(self._skip, len(data))
         self._mask = None
 
     def fork(self) -> Self:
@@ -87,7 +90,7 @@ class Checked:
         return self._prompt + self._text if check.reads_prompt else self._text
 
     def _refuse(self, check: Check, allowed: Allowed) -> None:
-        text, data = self._seen(check), self._vocabulary.data
+        text, data, skip = self._seen(check), self._vocabulary.data, self._skip
         ends = [i for i in self._ending if allowed[i]]
         if ends and not check.allows(text, b""):
             allowed[ends] = False
@@ -96,7 +99,7 @@ class Checked:
         asked[list(self._ending)] = False
         ids = np.flatnonzero(asked)
         for length in (1, 2, 3):
-            if len(ids) <= _FEW:
+            if skip or len(ids) <= _FEW:
                 break
             heads = self._vocabulary.heads(length)[ids]
             bad = [
@@ -107,4 +110,5 @@ class Checked:
             refused = np.isin(heads, bad)
             allowed[ids[refused]] = False
             ids = ids[~refused]
-        allowed[[i for i in ids if not check.allows(text, data[i])]] = False
+        refused_ids = [i for i in ids if data[i][skip:] and not check.allows(text, data[i][skip:])]
+        allowed[refused_ids] = False

@@ -13,8 +13,9 @@ import numpy as np
 
 from cutaway.checks import check_ids, check_int, shown
 from cutaway.engine.checked import Checked
+from cutaway.engine.healing import Healing
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
-from cutaway.engine.vocabulary import Mask, Vocabulary
+from cutaway.engine.vocabulary import Mask, Vocabulary, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import KINDS, Check, Grammar, Matcher, check_named, source
 
@@ -70,11 +71,6 @@ def masks_along(
     return masks
 
 
-def allows(mask: Mask | None, token_id: int) -> bool:
-    """Whether a token may come."""
-    return mask is None or bool(mask[token_id >> 5] >> np.uint32(token_id & 31) & np.uint32(1))
-
-
 _MOST_BYTES = 4096  # of all bad words: each byte is a state of 2 kB
 
 # -- what a request can ask for --------------------------------------------------------------------
@@ -96,6 +92,9 @@ class ConstraintParams:
     json_compact       JSON without white space between its parts
     check              "arithmetic": after a sum such as 12*13= stands its value, in the text and
                        at the end of the prompt; or an object of one's own, see ``OwnCheck``
+    heal               true: the prompt's last token is taken back, and the text begins with its
+                       bytes, however they are cut into tokens; they are not part of what is
+                       written. A token id: this one was taken back already
 
     At most one of json_schema, regex, grammar and choice. Raises InputError naming the field.
     """
@@ -109,10 +108,15 @@ class ConstraintParams:
     choice: tuple[str, ...] = ()
     json_compact: bool = False
     check: Any = None
+    heal: bool | int = False
 
     def __post_init__(self) -> None:
         self._check_words()
         check_named(self.check)
+        if not isinstance(self.heal, bool):
+            object.__setattr__(
+                self, "heal", check_int("heal: true, false or a token id; it", self.heal, 0)
+            )
         if isinstance(self.choice, list) and not self.choice:  # as a trace has it
             object.__setattr__(self, "choice", ())
         given = [name for name in KINDS if getattr(self, name) not in (None, ())]
@@ -155,7 +159,7 @@ class ConstraintParams:
     @property
     def is_set(self) -> bool:
         """Whether any token is forbidden at any step."""
-        words = bool(self.bad_words or self.min_tokens or self.check)
+        words = bool(self.bad_words or self.min_tokens or self.check or self.heal is not False)
         return self.allowed_token_ids is not None or words or self.source is not None
 
     def make(
@@ -164,23 +168,34 @@ class ConstraintParams:
         """What it means for one sequence, which ``ending`` tokens end; None where all may come."""
         if not self.is_set:
             return None
-        made: list[Constraint] = []
+        made: list[Constraint] = []  # of tokens, and of bytes
         if self.allowed_token_ids is not None:
             made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
         if self.min_tokens:
             made.append(MinTokens(vocabulary.mask_without(ending), self.min_tokens))
+        of_bytes: list[Constraint] = []
         if self.bad_words:
-            made.append(BadWords(vocabulary.words(self.bad_words)))
+            of_bytes.append(BadWords(vocabulary.words(self.bad_words)))
         checks: list[Check] = []
         if (grammar := self.source) is not None:
-            made.append(GrammarConstraint(vocabulary.grammars.matcher(grammar), ending))
+            of_bytes.append(GrammarConstraint(vocabulary.grammars.matcher(grammar), ending))
             checks += vocabulary.grammars.checks(grammar)
         if self.check is not None:
             checks.append(check_named(self.check))
-        inner = made[0] if len(made) == 1 else AllOf(made) if made else None
+        taken = self.taken(vocabulary)
+        made += [Healing(_all(of_bytes), taken, vocabulary)] if taken else of_bytes
         if not checks:
-            return inner
-        return Checked(inner, checks, vocabulary, ending, vocabulary.tail(prompt))
+            return _all(made)
+        seen = vocabulary.tail(prompt)
+        return Checked(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
+
+    def taken(self, vocabulary: "Vocabulary") -> bytes:
+        """The bytes that were taken back of the prompt, and that the text begins with."""
+        return b"" if isinstance(self.heal, bool) else vocabulary.token_bytes(self.heal)
+
+
+def _all(parts: "list[Constraint]") -> "Constraint | None":
+    return AllOf(parts) if len(parts) > 1 else parts[0] if parts else None
 
 
 class GrammarConstraint:

@@ -197,6 +197,8 @@ class Engine:
 
     def _check(self, request: Request) -> int:
         """How long the sequence can become; InputError where it fits neither model nor machine."""
+        if request.constraint.heal is True:
+            raise InputError("heal: the engine wants the id of the token that was taken back")
         longest = request.decoder.longest(request, self.limits)
         for name, ids in (
             ("logit_bias", request.sampling.logit_bias),
@@ -204,6 +206,10 @@ class Engine:
             ("forced", request.run.forced),
             ("track", request.observe.track),
             ("allowed_token_ids", request.constraint.allowed_token_ids or ()),
+            (
+                "heal",
+                () if isinstance(request.constraint.heal, bool) else [request.constraint.heal],
+            ),
         ):
             self.limits.check_ids(name, ids)
         if request.constraint.source and request.stopping.ignore_eos:

@@ -11,7 +11,7 @@ from itertools import islice
 from time import perf_counter
 
 from cutaway.engine.checked import Checked
-from cutaway.engine.constraints import allows, masks_along
+from cutaway.engine.constraints import masks_along
 from cutaway.engine.events import (
     Ended,
     Event,
@@ -28,7 +28,7 @@ from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.going_back import GoingBack
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
-from cutaway.engine.vocabulary import Mask, Vocabulary
+from cutaway.engine.vocabulary import Mask, Vocabulary, allows
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import (
     CompiledChain,
@@ -97,6 +97,7 @@ class Sequence:
         self.constraint = request.constraint.make(
             self.vocabulary, self._ending, self.prompt_token_ids
         )
+        self._skip = len(request.constraint.taken(self.vocabulary))  # bytes that are no new text
         self.expected: list[int] = []
         self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
         self._token_bytes: Callable[[int], bytes] = self.vocabulary.token_bytes
@@ -243,7 +244,10 @@ class Sequence:
         if token_id in self._ending:
             return b""
         armed = len(self.output_token_ids) >= self.request.constraint.min_tokens
-        return self._matcher.push(self._token_bytes(token_id), armed=armed)
+        data = self._token_bytes(token_id)
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        return self._matcher.push(data[skipped:], armed=armed)
 
     def _check_end(self, token_id: int) -> None:
         """Set the finish reason; the first that holds in this order wins."""

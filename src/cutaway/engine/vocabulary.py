@@ -30,6 +30,11 @@ def packed(allowed: Allowed) -> Mask:
     return np.packbits(words, bitorder="little").view("<u4").astype(np.uint32)
 
 
+def allows(mask: Mask | None, token_id: int) -> bool:
+    """Whether a token may come."""
+    return mask is None or bool(mask[token_id >> 5] >> np.uint32(token_id & 31) & np.uint32(1))
+
+
 def unpacked(mask: Mask, size: int) -> Allowed:
     """The truth value of each token, (size,)."""
     return np.unpackbits(mask.astype("<u4").view(np.uint8), count=size, bitorder="little").view(
@@ -76,6 +81,11 @@ class Vocabulary:
     def data(self) -> list[bytes]:
         """What each token adds to a text."""
         return [self.token_bytes(i) for i in range(self.limits.vocab_size)]
+
+    @cached_property
+    def of_byte(self) -> dict[int, int]:
+        """The token that is one byte and nothing else."""
+        return {data[0]: i for i, data in reversed([*enumerate(self.data)]) if len(data) == 1}
 
     @cached_property
     def alike(self) -> dict[bytes, list[int]]:

@@ -38,7 +38,7 @@ _SAME = (
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
-    "min_tokens", "json_schema", "json_compact", "regex", "grammar", "choice", "check",
+    "min_tokens", "json_schema", "json_compact", "regex", "grammar", "choice", "check", "heal",
 )  # fmt: skip
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
@@ -246,6 +246,9 @@ class SampledFields(TextFields):
     choice: list[str] | None = Field(None, fail_fast=True, description="ours: one of these texts")
     check: Literal["arithmetic"] | None = Field(
         None, description="ours: after a sum such as 12*13= stands its value"
+    )
+    heal: bool | None = Field(
+        None, description="ours: the prompt's last token may become another that begins like it"
     )
     logit_bias: dict[str, float] | None = Field(None, description="token id: -100 to 100")
     stream_options: StreamOptions | None = None
