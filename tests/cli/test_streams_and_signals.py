@@ -153,17 +153,10 @@ def test_text_held_back_is_printed_when_ctrl_c_ends_it(capsys):
         def __iter__(self):
             return iter([SimpleNamespace(text="shown")])
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
         def completion(self):
             return None
 
-    llm = SimpleNamespace(stream=lambda prompt: Ended())
-    console.write_stream(llm, "x", {}, show=True)
+    console.write(Ended(), show=True)
     assert capsys.readouterr().out == "shown held"
 
 
@@ -171,9 +164,9 @@ def test_a_second_ctrl_c_does_not_end_the_chat(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(console, "write_stream", interrupted)
-    llm = SimpleNamespace(chat_prompt=lambda messages: messages)
-    talk = chat.Conversation(llm, Namespace(system=None, quiet=True, price=None), {})
+    monkeypatch.setattr(chat.Conversation, "_written", interrupted)
+    toolbox = SimpleNamespace(use=lambda llm: None)
+    talk = chat.Conversation(None, Namespace(system=None, quiet=True, price=None), {}, toolbox)
     talk._messages = [{"role": "user", "content": "before"}]
     assert talk.take("Tell me.") is True
     assert capsys.readouterr().err == "(stopped)\n"

@@ -231,7 +231,7 @@ class TestRunning:
         ({"tools": [get_weather], "run_tools": True, "max_rounds": 0}, "max_rounds must be betw"),
         ({"max_rounds": "many"}, "max_rounds must be a whole number"),
         ({"tools": [DATA], "run_tools": True}, "run_tools: look_up is no Python function"),
-        ({"tools": [later], "run_tools": True}, "run_tools: later is async; give a function"),
+        ({"tools": [later], "run_tools": True}, "later is async: give a function"),
     ],
     ids=str,
 )

@@ -261,8 +261,20 @@ def check_functions(use: ToolUse) -> None:
     for tool in use.tools:
         if tool.name not in use.functions:
             raise InputError(f"run_tools: {tool.name} is no Python function; run it yourself")
-        if iscoroutinefunction(use.functions[tool.name]):
-            raise InputError(f"run_tools: {tool.name} is async; give a function that is not")
+        check_function(use.functions[tool.name])
 
 
-__all__ = ["AnswerReader", "ToolCall", "ToolUse", "check_functions", "check_rounds"]
+def check_function(function: Function) -> None:
+    """InputError for one that cannot be called from here."""
+    if iscoroutinefunction(function):
+        raise InputError(f"{function.__name__} is async: give a function that is not")
+
+
+__all__ = [
+    "AnswerReader",
+    "ToolCall",
+    "ToolUse",
+    "check_function",
+    "check_functions",
+    "check_rounds",
+]

@@ -5,18 +5,27 @@ from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, console, figures
+from cutaway.cli import arguments, console, figures, tools
 from cutaway.errors import InputError
 from cutaway.progress import say
 
 if TYPE_CHECKING:
+    from cutaway.api.base import Message
+    from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM
+    from cutaway.api.tools import ToolUse
 
-_EPILOG = """
+_EPILOG = '''
 examples:
   cutaway chat
   cutaway chat --system "Answer in one sentence." --temperature 0
   printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message per line
+  cutaway chat --tools weather.py     its functions may be called; each call is asked for
+
+weather.py:
+  def get_weather(city: str, days: int = 1) -> dict:
+      """The weather of a city."""
+      return {"city": city, "degrees": 12}
 
 while chatting:
   /system TEXT   set the system message, and start over
@@ -24,10 +33,16 @@ while chatting:
   /help          list these commands
   /exit          quit; so does Ctrl-D
   Ctrl-C         stop the answer; the part so far stays in the conversation.
-                 A second Ctrl-C stops at once and removes the message
+                 A second Ctrl-C stops at once and removes the message, as one does
+                 while a function runs
+
+--tools FILE.py runs the file, offers the functions that it defines (not those that it imports, nor
+_private ones), and shows each call before it runs. What a function returns or raises goes to the
+model, and so does that a call was declined. A message has at most 8 answers; the last is without
+tools. A call that was cut is not run.
 
 If messages are piped in and one is refused, the others are answered, and the exit code is 2.
-"""
+'''
 _COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
 
 
@@ -35,6 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway chat``."""
     parser.epilog = _EPILOG
     parser.add_argument("--system", metavar="TEXT", help="the system message")
+    tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
     arguments.add_trace_arguments(parser)
@@ -44,33 +60,22 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Talk until the input ends."""
     options = arguments.request_options(args)
+    toolbox = tools.Toolbox(args)
     llm = console.load(args)
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    conversation = Conversation(llm, args, options | arguments.tracked(args, llm))
+    options |= arguments.tracked(args, llm)
+    toolbox.use(llm).options(options)  # what cannot be is refused before anybody writes
+    conversation = Conversation(llm, args, options, toolbox)
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
 
         say(f"{llm.name} · {_COMMANDS}")
-    while (line := _read_line()) is not None:
+    while (line := console.read_line("> ")) is not None:
         if not conversation.take(line.strip()):
             break
     return 2 if conversation.refused and not sys.stdin.isatty() else 0
-
-
-def _read_line() -> str | None:
-    """One line, or None at the end of the input. Ctrl-C discards the line and not the program."""
-    try:
-        if sys.stdin.isatty() and not sys.stdout.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)  # only answers go to a file
-            return input()
-        return input("> " if sys.stdin.isatty() else "")
-    except EOFError:
-        return None
-    except KeyboardInterrupt:
-        say("")
-        return ""
 
 
 class Conversation:
@@ -79,11 +84,14 @@ class Conversation:
     refused: whether a message could not be answered
     """
 
-    def __init__(self, llm: "LLM", args: Namespace, options: dict[str, Any]) -> None:
+    def __init__(
+        self, llm: "LLM", args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox
+    ) -> None:
         self._llm, self._args, self._options = llm, args, options
+        self._toolbox = toolbox
         self.refused = False
         self._system: str | None = args.system
-        self._messages: list[dict[str, str]] = []
+        self._messages: list[Message] = []
         self._asked = 0
 
     def take(self, line: str) -> bool:
@@ -106,10 +114,9 @@ class Conversation:
 
     def _answer(self, line: str) -> None:
         system = [{"role": "system", "content": self._system}] if self._system else []
-        asked: dict[str, str] = {"role": "user", "content": line}
+        asked = {"role": "user", "content": line}
         try:
-            prompt: Any = self._llm.chat_prompt([*system, *self._messages, asked])
-            done = console.write_stream(self._llm, prompt, self._next_options(), show=True)
+            new = self._rounds([*system, *self._messages, asked])
         except InputError as error:  # too long, most likely: the conversation is as it was
             self.refused = True
             say(f"cutaway: error: {error} (/reset starts over)")
@@ -118,15 +125,48 @@ class Conversation:
             print(flush=True)
             say("(stopped)")
             return
-        print(flush=True)
-        self._messages += [asked, {"role": "assistant", "content": done.text}]
+        self._messages += [asked, *new]
+
+    def _rounds(self, said: "list[Message]") -> "list[Message]":
+        """Answers, and the results of the calls that they make, up to one without calls."""
+        use, new = self._toolbox.use(self._llm), list["Message"]()
+        for number in range(1, tools.ROUNDS + 1):
+            if number == tools.ROUNDS:
+                use = self._toolbox.use(self._llm, may_call=False)
+            done, is_whole = self._written([*said, *new], use)
+            self._show_figures(done)
+            message, calls = done.new_messages[-1], done.tool_calls
+            if not (calls and is_whole):  # of what was cut, no call is made
+                return [*new, {"role": "assistant", "content": message["content"] or ""}]
+            new += [message, *(self._toolbox.result(use, call) for call in calls)]
+            use.free()
+        return new
+
+    def _written(self, messages: "list[Message]", use: "ToolUse") -> "tuple[Completion, bool]":
+        """One answer, shown while it is written, and whether its calls are whole.
+
+        Ctrl-C ends it as "aborted".
+        """
+        request = f"{len(messages)}"
+        prompt = self._llm.chat_prompt(messages, use.tools)
+        options = use.options(self._next_options())
+        reader, display = use.reader(request), tools.Display()
+        with self._llm.stream(prompt, **options) as stream, console.stoppable(stream):
+            for step in stream:
+                display.show(reader.push(step))
+            display.show(reader.finish(stream.held_text))
+        display.end()
+        done: Completion = use.read(stream.completion(), request)
+        return done, reader.has_called and done.finish_reason != "aborted"
+
+    def _show_figures(self, done: "Completion") -> None:
         if not self._args.quiet:
             say(figures.statistics(done, self._args.price))
             if "trace" in self._options:
                 console.say_where_traces_are(self._options["trace"], [self._asked])
 
     def _next_options(self) -> dict[str, Any]:
-        """Each message, answered or refused, has a trace file of its own."""
+        """Each answer, written or refused, has a trace file of its own."""
         self._asked += 1
         if "trace" not in self._options:
             return self._options

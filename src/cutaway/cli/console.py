@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cutaway.cli.arguments import model_options
 from cutaway.cli.terminal.streams import in_one_file
@@ -98,10 +98,23 @@ def say_where_traces_are(path: str, numbers: Iterable[int]) -> None:
     say(f"[trace: {', '.join(str(numbered(path, number)) for number in numbers)}]")
 
 
-def write_stream(llm: "LLM", prompt: Any, options: dict[str, Any], *, show: bool) -> "Completion":
-    """Generate; where ``show``, print text as it comes. Ctrl-C ends it as "aborted"."""
-    with llm.stream(prompt, **options) as stream, stoppable(stream):
-        return write(stream, show=show)
+def read_line(prompt: str) -> str | None:
+    """One line, or None at the end of the input. Ctrl-C discards the line and not the program."""
+    try:
+        if sys.stdin.isatty() and not sys.stdout.isatty():
+            print(prompt, end="", file=sys.stderr, flush=True)  # only answers go to a file
+            return input()
+        return input(prompt if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        say("")
+        return ""
+
+
+def confirm(question: str) -> bool:
+    """Whether a person says yes, and nothing else."""
+    return (read_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
 def write(stream: "Stream", *, show: bool) -> "Completion":

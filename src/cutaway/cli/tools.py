@@ -1,0 +1,168 @@
+"""The tools of ``cutaway chat``: a file's functions, and what a person sees of their calls.
+
+Knows Python files, and how a call is shown, asked for and run. Refuses to know how a model
+writes one.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+from inspect import isfunction, unwrap
+from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from cutaway.cli import console
+from cutaway.errors import InputError
+from cutaway.progress import say
+from cutaway.text.printable import printable
+
+if TYPE_CHECKING:
+    from cutaway.api.completion import ToolCall
+    from cutaway.api.llm import LLM
+    from cutaway.api.tools import Function, ToolUse
+    from cutaway.text.tools import Delta
+
+ROUNDS = 8
+"""Answers to one message; the last of them is made without tools."""
+
+_MODULE = "cutaway_tools"
+_SHOWN = 500  # characters of a result
+_TOOLS = "offer the functions of this Python file; each needs types, and a docstring that says why"
+_CHOICE = "auto (the default), required: the first answer to each message is a call, or none"
+_YES = "run every call; without it each is asked for"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add --tools and what belongs to it."""
+    group = parser.add_argument_group("tools")
+    group.add_argument("--tools", metavar="FILE.py", help=_TOOLS)
+    group.add_argument("--tool-choice", choices=("auto", "required", "none"), help=_CHOICE)
+    group.add_argument("-y", "--yes", action="store_true", help=_YES)
+
+
+class Toolbox:
+    """The functions that a person offers; none without --tools."""
+
+    def __init__(self, args: Namespace) -> None:
+        """InputError for a bad file, or where nobody could be asked: before a model is loaded."""
+        self._choice, self._yes = args.tool_choice, args.yes
+        self._functions: list[Function] = []
+        if args.tools is None:
+            if args.yes or args.tool_choice:
+                raise InputError("--yes and --tool-choice are about tools: add --tools FILE.py")
+            return
+        if not (args.yes or sys.stdin.isatty()):
+            raise InputError(
+                "--tools asks before it runs a call, and standard input is no terminal: add --yes "
+                "to run every call"
+            )
+        self._functions = functions_of(args.tools)
+
+    def use(self, llm: "LLM", *, may_call: bool = True) -> "ToolUse":
+        """For the answers to one message."""
+        from cutaway.api.tools import ToolUse
+
+        choice = self._choice if may_call else "none"
+        return ToolUse(llm.model, self._functions, choice, parallel=False)  # each is asked for
+
+    def result(self, use: "ToolUse", call: "ToolCall") -> dict[str, Any]:
+        """Ask for a call and run it: the message that says what came of it."""
+        if not (self._yes or console.confirm("run it?")):
+            return use.result(call, "the user declined")
+        try:
+            with redirect_stdout(sys.stderr):  # only answers are on standard output
+                message = use.result(call, use.functions[call.name](**call.values()))
+        except (Exception, SystemExit) as error:  # the function's own: the model is told
+            message = use.result(call, f"error: {type(error).__name__}: {error}")
+        said = message["content"]
+        say(f"← {printable(said if len(said) <= _SHOWN else f'{said[:_SHOWN]}…')}")
+        return message
+
+
+class Display:
+    """One answer on a terminal while it is written: text on standard output, calls beside it."""
+
+    def __init__(self) -> None:
+        self._said = False  # text that no line end follows yet
+        self._open = True  # whether a line is: an answer is one, if an empty one
+        self._arguments: str | None = None  # of the call that is being written
+
+    def show(self, deltas: "Iterable[Delta]") -> None:
+        """Text as it comes; of a call its name when it begins, its arguments when they are all."""
+        from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
+
+        for delta in deltas:
+            match delta:
+                case Content():
+                    print(delta.text, end="", flush=True)
+                    self._said = self._open = True
+                case CallStart():
+                    if self._said:
+                        print(flush=True)
+                    self._said = self._open = False
+                    print(f"→ {delta.tool.name}", end=" ", file=sys.stderr, flush=True)
+                    self._arguments = ""
+                case Arguments():
+                    self._arguments = (self._arguments or "") + delta.text
+                case CallEnd():
+                    whole = json.loads(self._arguments or "")
+                    say(printable(json.dumps(whole, ensure_ascii=False)))
+                    self._arguments = None
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._arguments is not None:
+            say(f"{printable(self._arguments)} … (cut, and not run)")
+        if self._open:
+            print(flush=True)
+
+
+def functions_of(path: str) -> "list[Function]":
+    """The public functions that a Python file defines; InputError where it has none, or fails."""
+    from cutaway.api.tools import check_function
+    from cutaway.text.tools import parse_tools, tool_of
+
+    module = sys.modules[_MODULE] = ModuleType(_MODULE)
+    module.__file__ = path
+    _run(path, module)
+    found = [
+        value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and callable(value)
+        and isfunction(inner := unwrap(value)) and inner.__module__ == _MODULE
+    ]  # fmt: skip
+    functions = [*dict.fromkeys(found)]
+    if not functions:
+        raise InputError(f"--tools {path}: it defines no public function; define one with types")
+    try:
+        parse_tools([tool_of(function).as_data() for function in functions])
+        for function in functions:
+            check_function(function)
+    except InputError as error:
+        raise InputError(f"--tools {path}: {str(error).removeprefix('tools: ')}") from None
+    return functions
+
+
+def _run(path: str, module: ModuleType) -> None:
+    """What importing does, but by path, and without a file of byte code."""
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"--tools: cannot read {path}: {error.strerror}") from None
+    try:
+        code = compile(source, path, "exec", dont_inherit=True)
+        with redirect_stdout(sys.stderr):
+            exec(code, vars(module))
+    except (Exception, SystemExit) as error:
+        lines = [line for frame, line in walk_tb(error.__traceback__)
+                 if frame.f_code.co_filename == path]  # fmt: skip
+        said = str(error)
+        if isinstance(error, SyntaxError) and error.filename == path:
+            lines, said = [error.lineno or 1], error.msg
+        where = f" line {lines[-1]}:" if lines else ""
+        said = f"{type(error).__name__}: {printable(said)}"
+        raise InputError(f"--tools {path}:{where} {said}; mend the file") from None

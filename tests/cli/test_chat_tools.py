@@ -1,0 +1,223 @@
+"""``cutaway chat --tools``: what is offered, shown, asked for and run, in pipes and a terminal."""
+
+import io
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cutaway.cli import tools
+from cutaway.cli.main import main
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
+
+CHAT = [sys.executable, "-m", "cutaway", "chat"]
+WEATHER = '''
+from __future__ import annotations
+import time
+from functools import lru_cache
+from json import dumps
+from typing import Literal
+
+@lru_cache
+def get_weather(city: Literal["Paris"]) -> dict:
+    """The weather of a city."""
+    print("looked up")
+    return {"city": city, "degrees": 12}
+
+def _private(city): ...
+'''
+FAILS = '''
+def get_weather() -> str:
+    """The weather here."""
+    raise OSError("no\\x1b[2J weather")
+'''
+SLEEPS = '''
+import time
+def get_weather() -> str:
+    """The weather here."""
+    print("asleep", flush=True)
+    time.sleep(60)
+'''
+ASK = b"What is the weather in Paris?\n"
+FIXED = ["--tool-choice", "required", "--seed", "3", "--max-tokens", "60"]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        (tmp_path / "weather.py").write_text(text)
+        return str(tmp_path / "weather.py")
+
+    return write
+
+
+def piped(path, *args, said=ASK):
+    return subprocess.run(
+        [*CHAT, "--tools", path, *args], input=said, capture_output=True, timeout=120, check=False
+    )
+
+
+class Terminal:
+    """A chat that a person has; all that is written comes to one place."""
+
+    def __init__(self, *args):
+        self._person, terminal = pty.openpty()
+        self.process = subprocess.Popen(
+            [*CHAT, *args], stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+        )
+        os.close(terminal)
+        self.seen = ""
+
+    def until(self, text, seconds=60):
+        end, before = time.monotonic() + seconds, len(self.seen)
+        while text not in self.seen[before:]:
+            assert select.select([self._person], [], [], end - time.monotonic())[0], self.seen
+            self.seen += os.read(self._person, 4096).decode(errors="replace")
+        return self
+
+    def say(self, text):
+        os.write(self._person, text.encode() + b"\n")
+        return self
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+        return self
+
+    def leave(self):
+        self.say("/exit")
+        code = self.process.wait(60)
+        os.close(self._person)
+        return code
+
+
+@pytest.fixture
+def terminal():
+    begun = []
+
+    def begin(*args):
+        begun.append(Terminal(*args))
+        return begun[-1].until("> ")
+
+    yield begin
+    for one in begun:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+@pytest.mark.model
+class TestChat:
+    def test_a_call_is_shown_run_and_answered(self, smollm2_path, file):
+        done = piped(file(WEATHER), "--yes", *FIXED)
+        error = done.stderr.decode()
+        assert done.returncode == 0, error
+        assert '→ get_weather {"city": "Paris"}\n' in error
+        assert 'looked up\n← {"city": "Paris", "degrees": 12}\n' in error
+        assert error.count("tokens in") == 2  # the call, and the answer
+        assert b"<tool_call>" not in done.stdout and b"looked up" not in done.stdout
+        assert done.stdout.strip()
+
+    def test_what_a_function_raises_is_the_result(self, smollm2_path, file):
+        done = piped(file(FAILS), "--yes", *FIXED)
+        assert done.returncode == 0
+        assert "← error: OSError: no\\x1b[2J weather\n" in done.stderr.decode()
+
+    def test_a_call_that_was_cut_is_not_run(self, smollm2_path, file):
+        done = piped(file(WEATHER), "--yes", *FIXED[:4], "--max-tokens", "20", said=ASK * 2)
+        error = done.stderr.decode()
+        assert done.returncode == 0, error
+        assert error.count("→ get_weather") == 2 == error.count("… (cut, and not run)")
+        assert "looked up" not in error
+
+    def test_each_answer_has_a_trace(self, smollm2_path, file, tmp_path):
+        done = piped(file(WEATHER), "--yes", *FIXED, "--trace", str(tmp_path / "run.jsonl"))
+        assert done.returncode == 0
+        names = sorted(path.name for path in tmp_path.glob("*.jsonl"))
+        assert names == ["run.2.jsonl", "run.jsonl"]
+
+    def test_a_person_is_asked(self, smollm2_path, file, terminal):
+        chat = terminal("--tools", file(WEATHER), *FIXED)
+        chat.say(ASK.decode().strip()).until("run it? [y/N] ")
+        assert '→ get_weather {"city": "Paris"}' in chat.seen
+        chat.say("yes").until("degrees").until("tokens in").until("> ")
+        chat.say("/reset").until("> ").say(ASK.decode().strip()).until("run it? [y/N] ")
+        before = len(chat.seen)
+        chat.say("").until("tokens in").until("> ")
+        assert "←" not in chat.seen[before:] and "looked up" not in chat.seen[before:]
+        assert chat.leave() == 0
+
+    def test_ctrl_c_ends_a_function_and_not_the_chat(self, smollm2_path, file, terminal):
+        chat = terminal("--tools", file(SLEEPS), "--yes", *FIXED)
+        chat.say(ASK.decode().strip()).until("asleep")
+        chat.interrupt().until("(stopped)").until("> ")
+        assert chat.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "--tools: cannot read .*weather.py: No such file or directory"),
+        ("def f(:\n", "line 1: SyntaxError: .*; mend the file"),
+        ("\n\nimport no_such_module\n", "line 3: ModuleNotFoundError: No module named"),
+        ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
+        ("def f(city): pass\n", "weather.py: parameter city of f has no type; annotate it"),
+        ("def f(*city: str): pass\n", "parameter city of f cannot be given by name"),
+        ("async def f() -> str: pass\n", "weather.py: f is async: give a function that is not"),
+        ("from json import dumps\ndef _f(): pass\nx = 1\nclass C: pass\n", "no public function"),
+        ("def f(a: 'no.such'): pass\n", "the signature of f is unknown: name 'no' is not defined"),
+        ("", "it defines no public function; define one with types"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_the_file_is_one_sentence(tmp_path, file, capsys, monkeypatch, text, said):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+    path = str(tmp_path / "weather.py") if text is None else file(text)
+    assert main(["chat", "--tools", path, "--yes", "-m", "no/such.gguf"]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1
+    assert "no/such.gguf" not in error  # the file is read before a model is
+    assert re.search(said, error), error
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--tools", "weather.py"], "standard input is no terminal: add --yes to run every call"),
+        (["--yes"], "add --tools FILE.py"),
+        (["--tool-choice", "required"], "add --tools FILE.py"),
+        (["--tools", "x", "--tool-choice", "must"], "--tool-choice: invalid choice"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(args, said, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(["chat", *args, "-m", "no/such.gguf"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_only_functions_that_the_file_defines_are_offered(file):
+    found = tools.functions_of(file(WEATHER + "again = get_weather\n"))
+    assert [function.__name__ for function in found] == ["get_weather"]
+
+
+def test_text_and_a_call_have_lines_of_their_own(capsys):
+    display = tools.Display()
+    weather = Tool("get_weather")
+    display.show([Content("Let me see."), CallStart(0, "a", weather)])
+    assert capsys.readouterr() == ("Let me see.\n", "→ get_weather ")
+    display.show([Arguments(0, '{"city":'), Arguments(0, '\n "\x9b2J"}'), CallEnd(0)])
+    display.end()
+    assert capsys.readouterr() == ("", '{"city": "\\x9b2J"}\n')
+
+
+def test_an_answer_is_a_line_also_if_it_is_empty(capsys):
+    for said in ([], [Content("Yes.")]):
+        display = tools.Display()
+        display.show(said)
+        display.end()
+    assert capsys.readouterr().out == "\nYes.\n"
