@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import END, Request, end_of, make_engine, noise, run_to_end, steps_of
+from support.engine_mock import (
+    END,
+    GREEDY,
+    Request,
+    end_of,
+    make_engine,
+    noise,
+    run_to_end,
+    steps_of,
+)
 
 
 class Even:
@@ -105,3 +114,15 @@ def test_an_own_check_cannot_be_sent_elsewhere():
     request = Request((1,), constraint=ConstraintParams(check=Even())).asked()
     with pytest.raises(InputError, match=r"^check: an object of one's own"):
         pickle.dumps(request)
+
+
+@pytest.mark.parametrize("run", [{}, {"speculate": "ngram"}, {"kv_cache": False}])
+def test_a_step_says_which_check_spoke(run):
+    engine, constraint = make_engine(noise), ConstraintParams(check="arithmetic")
+    stops = StopParams(max_tokens=6)
+    Request(tuple(b"2+2="), GREEDY, stops, RunParams(**run), constraint=constraint).add_to(engine)
+    steps = steps_of(run_to_end(engine))
+    at = [step.token_id for step in steps].index(ord("4"))
+    said = [step.checks for step in steps]
+    assert said[: at + 2] == [("arithmetic",)] * (at + 2)  # no digit may follow it
+    assert said[at + 2 :] == [()] * (4 - at)

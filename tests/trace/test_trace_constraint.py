@@ -8,6 +8,7 @@ import pytest
 from cutaway.sampling import Stage
 from cutaway.trace import Trace, step_view, why
 from cutaway.trace.constraint import constraint_figures, constraint_sentences, wanted_sentence
+from cutaway.trace.steps import step_from_json, step_to_json
 from support.trace_by_hand import made_step, made_text, made_trace
 
 HELD = Path(__file__).parents[1] / "web" / "data" / "held.jsonl"
@@ -67,3 +68,11 @@ def test_without_a_constraint_nothing_is_said():
 
 def test_a_grammar_is_called_one():
     assert "; the grammar left “:”" in "".join(constraint_sentences(Trace.read(HELD)))
+
+
+def test_a_step_keeps_which_checks_spoke():
+    trace = held_trace(held_step(0, 0.5, 1)._replace(checks=("arithmetic",)), held_step(1, 1.0))
+    lines = [step_to_json(step) for step in trace.steps]
+    assert lines[0]["checks"] == ["arithmetic"] and "checks" not in lines[1]
+    read = [step_from_json(line, trace.head).checks for line in lines]
+    assert read == [("arithmetic",), ()]

@@ -55,7 +55,7 @@ class Checked:
             data = self._vocabulary.token_bytes(token_id)
             self._text += data[self._skip :]
             self._skip -= min(self._skip, len(data))
-        self._mask = None
+        self._mask, self.spoke = None, ()
 
     def fork(self) -> Self:
         """As far as this one has come."""

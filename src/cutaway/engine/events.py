@@ -107,6 +107,7 @@ class Step(NamedTuple):
     fingerprint     of the bits of the logits of all steps up to this one
     wanted          what the same luck would have drawn here without the constraint, where the
                     ledger was asked for; None where the constraint forbade nothing
+    checks          names of the checks that refused tokens which the rest allowed
     """
 
     id: int
@@ -124,6 +125,7 @@ class Step(NamedTuple):
     logits_hash: int
     fingerprint: int
     wanted: int | None = None
+    checks: tuple[str, ...] = ()
 
     @property
     def neg_log_z(self) -> float | None:

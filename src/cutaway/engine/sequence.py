@@ -175,6 +175,7 @@ class Sequence:
         if self.forced:
             self.forced.popleft()
         released = self._release(token_id)
+        spoke = self.constraint.spoke if isinstance(self.constraint, Checked) else ()
         self._constrain(token_id, forced=source == "forced")
         if not self.error:  # which ends it, whatever else might
             self._check_end(token_id)
@@ -186,7 +187,7 @@ class Sequence:
         return Step(
             self.id, len(self.output_token_ids) - 1, position, token_id, sampled.sampled_id,
             source, text, len(released), sampled.logprob, sampled.survivors, sampled.observed,
-            phases, sampled.logits_hash, self.fingerprint, sampled.wanted,
+            phases, sampled.logits_hash, self.fingerprint, sampled.wanted, spoke,
         )  # fmt: skip
 
     def settle(self, step: Step) -> list[Step]:

@@ -50,12 +50,13 @@ def step_to_json(step: Step) -> Json:
         "row": f"{step.logits_hash:016x}",
         "fingerprint": f"{step.fingerprint:016x}",
     }
-    return line if step.wanted is None else line | {"wanted": step.wanted}
+    may = {"wanted": step.wanted, "checks": [*step.checks] or None}
+    return line | {name: value for name, value in may.items() if value is not None}
 
 
 def step_from_json(line: Json, head: Head) -> Step:
     """The inverse. ValueError, with a sentence, where the line is no step of such a run."""
-    known = check.fields({"wanted": None} | without(line, "kind"), _STEP)
+    known = check.fields({"wanted": None, "checks": []} | without(line, "kind"), _STEP)
     if len(known["stages"]) != len(head.chain):
         raise ValueError("the stages are not those of the chain")
     if known["kv_tokens"] != known["position"]:
@@ -85,6 +86,7 @@ def step_from_json(line: Json, head: Head) -> Step:
         logits_hash=known["row"],
         fingerprint=known["fingerprint"],
         wanted=known["wanted"],
+        checks=tuple(known["checks"]),
     )
 
 
@@ -182,4 +184,5 @@ _STEP = {
     "row": _hash,
     "fingerprint": _hash,
     "wanted": check.optional(check.integer),
+    "checks": check.items(check.text),
 }
