@@ -111,9 +111,18 @@ def outcome(schema: Any, result: Completion | CutawayError) -> str:
     return "valid"
 
 
-def reason(error: CutawayError) -> str:
-    """Why a schema is refused, in its first words."""
-    return " ".join(str(error).removeprefix("json_schema: ").split()[:3]).rstrip(":,")
+REASONS = {
+    "nknown": "a format that is unknown", "look-around": "look-around in a pattern",
+    "pattern": "another pattern", "Unicode property": "another pattern",
+    "$ref": "a $ref into another file", "Resource": "a $ref into another file",
+    "Unable to determine": "patterns and lengths that are too many to decide",
+}  # fmt: skip
+
+
+def reason(error: CutawayError | str) -> str:
+    """Why a schema is refused, without what is its own."""
+    said = str(error)
+    return next((why for word, why in REASONS.items() if word in said), said[:60])
 
 
 def gone_through(

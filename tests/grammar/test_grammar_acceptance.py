@@ -64,3 +64,12 @@ def test_keywords_that_are_checked_count():
 def test_only_text_can_be_asked_about(text):
     with pytest.raises(InputError, match="text must be a string"):
         accepts(text, Grammar("regex", "a"))
+
+
+def test_an_object_may_have_many_properties_that_may_be_left_out():
+    """Whose keys are all looked at in one step."""
+    properties = {f"p{i}": {"type": "string"} for i in range(1500)}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    grammar = Grammar("json_schema", json.dumps(schema))
+    assert accepts('{"p1": "a", "p977": "b"}', grammar)
+    assert accepts('{"p1": "a", "q', grammar).at == 13

@@ -1,10 +1,11 @@
 """The process that compiles a stranger's grammar first."""
 
 import json
+import sys
 
 import pytest
 
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Grammar, Trial
 from cutaway.grammar.notation import source_of
 
@@ -42,3 +43,10 @@ def test_what_it_refuses_it_says_as_this_process_does(trial):
     for grammar in Grammar("regex", "(a"), Grammar("grammar", "root ::= ("):
         with pytest.raises(InputError, match=f"^{grammar.kind}: "):
             trial.source_of(grammar)
+
+
+def test_a_process_that_does_not_run_is_no_fault_of_the_grammar(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(CutawayError, match="does not run") as raised:
+        Trial().source_of(FINE[0])
+    assert not isinstance(raised.value, InputError)

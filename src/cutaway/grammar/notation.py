@@ -30,9 +30,10 @@ def limits() -> "LLParserLimits":
     return LLParserLimits(
         step_lexer_fuel=400_000,
         step_max_items=50_000,
+        max_items_in_row=50_000,  # four of each optional property
         max_lexer_states=50_000,
         verbose_errors=False,
-    )  # fmt: skip
+    )
 
 
 def source_of(grammar: Grammar) -> str:

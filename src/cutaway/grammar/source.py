@@ -18,6 +18,7 @@ from cutaway.errors import InputError
 
 KINDS = ("json_schema", "regex", "grammar", "choice")
 MAX_BYTES = {"json_schema": 256 << 10, "regex": 16 << 10, "grammar": 256 << 10, "choice": 256 << 10}
+_LONGEST_CHOICE = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ def choice(value: Any) -> tuple[str, ...]:
         raise InputError(f"choice must be a list of texts, not {shown(value)}")
     if not all(isinstance(text, str) and text for text in value):
         raise InputError("choice must hold texts that are not empty")
+    for text in value:
+        if len(text) > _LONGEST_CHOICE:
+            raise InputError(f"choice has a text of more than {_LONGEST_CHOICE} characters")
     _sized("choice", json.dumps(value))
     return tuple(dict.fromkeys(value))
 

@@ -61,12 +61,17 @@ def _start() -> "Popen[str]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     code = "from cutaway.grammar.trial import work; work()"
     try:
-        return Popen(
+        made = Popen(
             [sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True,
             env=environment, start_new_session=True,  # Ctrl-C is not for it
         )  # fmt: skip
     except OSError as error:
         raise CutawayError(f"grammars cannot be compiled: {error}") from error
+    assert made.stdout
+    if not made.stdout.readline():  # which is no grammar's fault
+        made.communicate()
+        raise CutawayError("grammars cannot be compiled: the process that tries them does not run")
+    return made
 
 
 def _ask(process: "Popen[str]", line: str) -> str:
@@ -95,6 +100,7 @@ def work() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.nice(5)
     stack_size(_STACK)
+    print("ready", flush=True)
     thread = Thread(target=_work)
     thread.start()
     thread.join()
