@@ -5,7 +5,6 @@ Knows how the rooms fit together. Refuses to know HTTP.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +18,6 @@ from cutaway.api.base import (
     common_options,
     load_draft,
     make_engine,
-    read_messages,
 )
 from cutaway.api.bulk import Results
 from cutaway.api.completion import Completion
@@ -217,28 +215,12 @@ class LLM(ModelUser):
         ``Completion.new_messages`` go on with the conversation, ``tool_calls`` are those of the
         last. With n > 1 a list.
         """
-        from cutaway.api.tools import ToolUse, check_functions, check_rounds
+        from cutaway.api.chat import answer
 
-        parsed, said = self.parse_options(options), read_messages(messages)
-        rounds = check_rounds(run_tools, max_rounds, parsed)
-        traces = parsed.traces(rounds)
-        use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
-        new: list[Message] = []
-        if run_tools:
-            check_functions(use)
-        for number in range(1, rounds + 1):
-            prompt = self.chat_ids([*said, *new], use.tools)
-            own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
-            answer = self.generate(prompt, **use.options(own))
-            done = use.read(answer, f"{len(said) + len(new)}")
-            if isinstance(done, list):
-                return done
-            new += done.new_messages
-            if number == rounds or not done.tool_calls:
-                break
-            new += use.run(done.tool_calls)
-            use.free()
-        return replace(done, new_messages=tuple(new))
+        return answer(
+            self, messages, tools, tool_choice, options,
+            parallel=parallel_tool_calls, run_tools=run_tools, max_rounds=max_rounds,
+        )  # fmt: skip
 
     def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered.

@@ -13,8 +13,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from cutaway.api.completion import Completion, ToolCall
-from cutaway.api.request import Options
-from cutaway.checks import check_int, shown
+from cutaway.checks import shown
 from cutaway.engine import Step
 from cutaway.errors import InputError
 from cutaway.grammar import Grammar
@@ -246,35 +245,7 @@ def _listed(tools: Any) -> list[Any]:
         raise InputError(f"tools must be a list of tools, not {shown(tools)}") from None
 
 
-def check_rounds(run_tools: Any, rounds: Any, options: Options) -> int:
-    """How often tools may be run; InputError where that cannot be."""
-    if not isinstance(run_tools, bool):
-        raise InputError(f"run_tools must be true or false, not {shown(run_tools)}")
-    rounds = check_int("max_rounds", rounds, 1, 1000)
-    if run_tools and options.n != 1:
-        raise InputError("n must be 1 where run_tools calls the functions")
-    return rounds if run_tools else 1
-
-
-def check_functions(use: ToolUse) -> None:
-    """InputError unless every tool is a Python function that can be called here."""
-    for tool in use.tools:
-        if tool.name not in use.functions:
-            raise InputError(f"run_tools: {tool.name} is no Python function; run it yourself")
-        check_function(use.functions[tool.name])
-
-
 def check_function(function: Function) -> None:
     """InputError for one that cannot be called from here."""
     if iscoroutinefunction(function):
         raise InputError(f"{function.__name__} is async: give a function that is not")
-
-
-__all__ = [
-    "AnswerReader",
-    "ToolCall",
-    "ToolUse",
-    "check_function",
-    "check_functions",
-    "check_rounds",
-]

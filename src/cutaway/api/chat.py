@@ -1,0 +1,68 @@
+"""A conversation, answered: calls of tools, their results, and the answer to those.
+
+Knows rounds. Refuses to know who steps the engine, and how calls are written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cutaway.api.base import Message, read_messages
+from cutaway.api.request import Options
+from cutaway.api.tools import Tools, ToolUse, check_function
+from cutaway.checks import check_int, shown
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+
+
+def answer(
+    llm: "LLM",
+    messages: Iterable[Message],
+    tools: Tools,
+    tool_choice: Any,
+    options: Mapping[str, Any],
+    *,
+    parallel: bool,
+    run_tools: bool,
+    max_rounds: int,
+) -> Any:
+    """As ``LLM.chat``, which has the words."""
+    parsed, said = llm.parse_options(options), read_messages(messages)
+    rounds = _rounds(run_tools, max_rounds, parsed)
+    traces = parsed.traces(rounds)
+    use = ToolUse(llm.model, tools, tool_choice, parallel)
+    if run_tools:
+        _check_functions(use)
+    new: list[Message] = []
+    for number in range(1, rounds + 1):
+        prompt = llm.chat_ids([*said, *new], use.tools)
+        own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
+        done = use.read(llm.generate(prompt, **use.options(own)), f"{len(said) + len(new)}")
+        if isinstance(done, list):
+            return done
+        new += done.new_messages
+        if number == rounds or not done.tool_calls:
+            break
+        new += use.run(done.tool_calls)
+        use.free()
+    return replace(done, new_messages=tuple(new))
+
+
+def _rounds(run_tools: Any, rounds: Any, options: Options) -> int:
+    """How often tools may be run; InputError where that cannot be."""
+    if not isinstance(run_tools, bool):
+        raise InputError(f"run_tools must be true or false, not {shown(run_tools)}")
+    rounds = check_int("max_rounds", rounds, 1, 1000)
+    if run_tools and options.n != 1:
+        raise InputError("n must be 1 where run_tools calls the functions")
+    return rounds if run_tools else 1
+
+
+def _check_functions(use: ToolUse) -> None:
+    """InputError unless every tool is a Python function that can be called here."""
+    for tool in use.tools:
+        if tool.name not in use.functions:
+            raise InputError(f"run_tools: {tool.name} is no Python function; run it yourself")
+        check_function(use.functions[tool.name])
