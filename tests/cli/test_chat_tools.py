@@ -72,25 +72,24 @@ class Terminal:
             [*CHAT, *args], stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
         )
         os.close(terminal)
-        self.seen = ""
+        self.seen, self.read = b"", 0
 
-    def until(self, text, seconds=60):
-        end, before = time.monotonic() + seconds, len(self.seen)
-        while text not in self.seen[before:]:
-            assert select.select([self._person], [], [], end - time.monotonic())[0], self.seen
-            self.seen += os.read(self._person, 4096).decode(errors="replace")
-        return self
+    def until(self, text, seconds=100):
+        """What is written from where the last wait ended, up to this text."""
+        end, begun = time.monotonic() + seconds, self.read
+        while (at := self.seen.find(text.encode(), begun)) < 0:
+            left = max(end - time.monotonic(), 0)
+            assert select.select([self._person], [], [], left)[0], (text, self.seen)
+            self.seen += os.read(self._person, 4096)
+        self.read = at + len(text.encode())
+        return self.seen[begun : self.read].decode()
 
-    def say(self, text):
+    def say(self, text, then):
         os.write(self._person, text.encode() + b"\n")
-        return self
-
-    def interrupt(self):
-        self.process.send_signal(signal.SIGINT)
-        return self
+        return self.until(then)
 
     def leave(self):
-        self.say("/exit")
+        os.write(self._person, b"/exit\n")
         code = self.process.wait(60)
         os.close(self._person)
         return code
@@ -102,7 +101,8 @@ def terminal():
 
     def begin(*args):
         begun.append(Terminal(*args))
-        return begun[-1].until("> ")
+        begun[-1].until("> ")
+        return begun[-1]
 
     yield begin
     for one in begun:
@@ -142,20 +142,21 @@ class TestChat:
         assert names == ["run.2.jsonl", "run.jsonl"]
 
     def test_a_person_is_asked(self, smollm2_path, file, terminal):
-        chat = terminal("--tools", file(WEATHER), *FIXED)
-        chat.say(ASK.decode().strip()).until("run it? [y/N] ")
-        assert '→ get_weather {"city": "Paris"}' in chat.seen
-        chat.say("yes").until("degrees").until("tokens in").until("> ")
-        chat.say("/reset").until("> ").say(ASK.decode().strip()).until("run it? [y/N] ")
-        before = len(chat.seen)
-        chat.say("").until("tokens in").until("> ")
-        assert "←" not in chat.seen[before:] and "looked up" not in chat.seen[before:]
+        chat, question = terminal("--tools", file(WEATHER), *FIXED), ASK.decode().strip()
+        assert '→ get_weather {"city": "Paris"}' in chat.say(question, "run it? [y/N] ")
+        assert "← {" in chat.say("yes", "\n> ")
+        chat.say("/reset", "\n> ")
+        chat.say(question, "run it? [y/N] ")
+        declined = chat.say("", "\n> ")
+        assert "tokens in" in declined and "←" not in declined and "looked up" not in declined
         assert chat.leave() == 0
 
     def test_ctrl_c_ends_a_function_and_not_the_chat(self, smollm2_path, file, terminal):
         chat = terminal("--tools", file(SLEEPS), "--yes", *FIXED)
-        chat.say(ASK.decode().strip()).until("asleep")
-        chat.interrupt().until("(stopped)").until("> ")
+        chat.say(ASK.decode().strip(), "asleep")
+        chat.process.send_signal(signal.SIGINT)
+        chat.until("(stopped)")
+        chat.until("\n> ")
         assert chat.leave() == 0
 
 
