@@ -173,6 +173,8 @@ def test_drain_lets_texts_end_and_takes_no_more(path):
                 assert len((await texts.finish())[0].token_ids) == LONG["max_tokens"]
             with pytest.raises(CutawayError, match="closed"):
                 await llm.generate("ab")
+            with pytest.raises(CutawayError, match="closed"):
+                await llm.generate("ab", regex="a")
 
     asyncio.run(main())
 

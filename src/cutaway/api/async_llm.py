@@ -28,7 +28,7 @@ from cutaway.api.request import Options
 from cutaway.api.samples import answer
 from cutaway.engine import AsyncEngine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Trial, source_of
 from cutaway.loading.model import LoadedModel
 
@@ -224,6 +224,8 @@ class AsyncLLM(ModelUser):
 
     async def compiling(self, function: Callable[..., T], *args: Any) -> T:
         """Call what compiles a grammar; others are served meanwhile, and one compiles at a time."""
+        if self._returned:
+            raise CutawayError("the engine is closed and takes no more requests")
         return await asyncio.get_running_loop().run_in_executor(self._compiling, function, *args)
 
     def _generation(
