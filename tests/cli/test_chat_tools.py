@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 
 import pytest
 
-from cutaway.cli import tools
+from cutaway import LLM
+from cutaway.api.tools import ToolUse
+from cutaway.cli import chat, tools
 from cutaway.cli.main import main
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
@@ -141,23 +144,34 @@ class TestChat:
         names = sorted(path.name for path in tmp_path.glob("*.jsonl"))
         assert names == ["run.2.jsonl", "run.jsonl"]
 
+    def test_the_last_of_eight_answers_is_without_calls(self, smollm2_path, file, monkeypatch):
+        monkeypatch.setattr(ToolUse, "free", lambda self: None)  # a call is required every time
+        args = Namespace(tools=file(WEATHER), yes=True, tool_choice="required")
+        shown = Namespace(system=None, quiet=True, price=None)
+        with LLM(smollm2_path) as llm:
+            talk = chat.Conversation(llm, shown, {"max_tokens": 60}, tools.Toolbox(args))
+            talk.take(ASK.decode().strip())
+        roles = [message["role"] for message in talk._messages]
+        assert roles == ["user", *["assistant", "tool"] * 7, "assistant"]
+        assert "tool_calls" not in talk._messages[-1]
+
     def test_a_person_is_asked(self, smollm2_path, file, terminal):
-        chat, question = terminal("--tools", file(WEATHER), *FIXED), ASK.decode().strip()
-        assert '→ get_weather {"city": "Paris"}' in chat.say(question, "run it? [y/N] ")
-        assert "← {" in chat.say("yes", "\n> ")
-        chat.say("/reset", "\n> ")
-        chat.say(question, "run it? [y/N] ")
-        declined = chat.say("", "\n> ")
+        talk, question = terminal("--tools", file(WEATHER), *FIXED), ASK.decode().strip()
+        assert '→ get_weather {"city": "Paris"}' in talk.say(question, "run it? [y/N] ")
+        assert "← {" in talk.say("yes", "\n> ")
+        talk.say("/reset", "\n> ")
+        talk.say(question, "run it? [y/N] ")
+        declined = talk.say("", "\n> ")
         assert "tokens in" in declined and "←" not in declined and "looked up" not in declined
-        assert chat.leave() == 0
+        assert talk.leave() == 0
 
     def test_ctrl_c_ends_a_function_and_not_the_chat(self, smollm2_path, file, terminal):
-        chat = terminal("--tools", file(SLEEPS), "--yes", *FIXED)
-        chat.say(ASK.decode().strip(), "asleep")
-        chat.process.send_signal(signal.SIGINT)
-        chat.until("(stopped)")
-        chat.until("\n> ")
-        assert chat.leave() == 0
+        talk = terminal("--tools", file(SLEEPS), "--yes", *FIXED)
+        talk.say(ASK.decode().strip(), "asleep")
+        talk.process.send_signal(signal.SIGINT)
+        talk.until("(stopped)")
+        talk.until("\n> ")
+        assert talk.leave() == 0
 
 
 @pytest.mark.parametrize(
