@@ -32,7 +32,7 @@ ODD = {
     "type": "function",
     "function": {
         "name": "odd",
-        "parameters": {"properties": {"a": {"type": "string", "format": "planet"}}},
+        "parameters": {"properties": {"a": {"type": "string", "format": "iri"}}},
     },
 }
 NUMBER = {
@@ -107,7 +107,9 @@ def test_a_stream_says_what_the_whole_answer_says(create, fields):
     stream = joined(
         create(tools=tools, **fields, stream=True, stream_options={"include_usage": True})
     )
-    assert clean(stream) == clean(whole)
+    expected = clean(whole)
+    expected["cutaway"].pop("constraint_estimates", None)  # of all samples, when all have ended
+    assert clean(stream) == expected
 
 
 def test_a_custom_tool_gets_a_text_of_its_grammar(create):
@@ -169,7 +171,7 @@ def test_what_looks_like_a_turn_in_a_tool_stays_text(create):
         ({"tools": [WEATHER], "tool_choice": named("other")}, "other.*not among the tools"),
         ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "exclude each other"),
         ({"tools": [{"type": "web_search"}]}, "type must be one of"),
-        ({"tools": [TIME, ODD]}, "tools\\[1\\]: parameters of odd: .*planet"),
+        ({"tools": [TIME, ODD]}, "tools\\[1\\]: parameters of odd: .*iri"),
     ],
     ids=str,
 )

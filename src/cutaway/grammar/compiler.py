@@ -20,6 +20,7 @@ from cutaway.grammar.checks import Check
 from cutaway.grammar.notation import limits, sentence, source_of
 from cutaway.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.grammar.source import Grammar
+from cutaway.grammar.subschemas import own_formats, without_own_formats
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
@@ -171,11 +172,18 @@ class Compiler:
 
     def notes(self, grammar: Grammar) -> list[str]:
         """What a reader should know of how it is kept to."""
-        check = self.compile(grammar).check
-        if check is None:
-            return []
-        names = ", ".join(check.keywords)
-        return [f"json_schema: checked token by token, since no grammar can say it: {names}"]
+        check, notes = self.compile(grammar).check, []
+        if check is not None:
+            names = ", ".join(check.keywords)
+            notes.append(
+                f"json_schema: checked token by token, since no grammar can say it: {names}"
+            )
+        if grammar.kind == "json_schema" and (own := own_formats(json.loads(grammar.text))):
+            notes.append(
+                "json_schema: any text is allowed where these formats stand, which JSON Schema "
+                f"does not define: {', '.join(sorted(own))}"
+            )
+        return notes
 
     @property
     def words_of_a_mask(self) -> int:
@@ -220,7 +228,7 @@ def _checked(
     """A schema that masks alone cannot hold a text to; ``refused`` where checks do not help."""
     if grammar.kind != "json_schema":
         raise refused
-    check = SchemaCheck(json.loads(grammar.text))
+    check = SchemaCheck(without_own_formats(json.loads(grammar.text)))
     if not check.keywords:
         raise refused
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
 from cutaway.grammar.source import Grammar
+from cutaway.grammar.subschemas import without_own_formats
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
@@ -44,7 +45,8 @@ def source_of(grammar: Grammar) -> str:
         rules: JsonCompileOptions = {"whitespace_pattern": _SPACE, "lenient": False}
         if grammar.compact:
             rules = {"whitespace_flexible": False, "lenient": False}
-        return LLMatcher.grammar_from_json_schema(grammar.text, overrides=rules)
+        schema = without_own_formats(json.loads(grammar.text))
+        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=rules)
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind == "choice":

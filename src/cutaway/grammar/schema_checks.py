@@ -7,12 +7,14 @@ Refuses to know tokens of a model, and who draws them.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from cutaway.errors import InputError
 from cutaway.grammar.json_reader import Begun, Open, Reader
 from cutaway.grammar.json_rules import DEPENDENCIES, Rules
 from cutaway.grammar.json_values import check_string_rule
+from cutaway.grammar.subschemas import mapped, subschemas
 
 CHECKED = (
     "not", "oneOf", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
@@ -21,36 +23,12 @@ CHECKED = (
 """What is taken out where llguidance cannot take a schema as it is."""
 
 _UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
-_MAPS = (
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-    "dependencies",
-)
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_ONES = (
-    "additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains",
-    "propertyNames",
-)  # fmt: skip
 _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)
 """Keywords of those whose schemas the grammar knows nothing of."""
 
 _AT_ONCE = 32
 _CLOSING = re.compile(rb'"')
 _CLOSING_MORE = re.compile(rb'(?s)[}\]]|".*".*"')
-
-
-def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas within a schema, each with the keyword that it stands under."""
-    for name, value in schema.items():
-        if name in _MAPS and isinstance(value, dict):
-            yield from ((name, one) for one in value.values() if isinstance(one, (dict, bool)))
-        elif name in _LISTS and isinstance(value, list):
-            yield from ((name, one) for one in value)
-        elif name in _ONES:
-            yield name, value
 
 
 def relaxed(schema: Any, *, guided: bool) -> Any:
@@ -60,19 +38,11 @@ def relaxed(schema: Any, *, guided: bool) -> Any:
     """
     if not isinstance(schema, dict):
         return schema
-    all_of = {name: _relaxed_under(name, value, guided) for name, value in schema.items()}
+    all_of = mapped(schema, partial(relaxed, guided=guided))
     made = {name: value for name, value in all_of.items() if name not in CHECKED}
     if guides := [*_guides(all_of, guided)]:
         made["allOf"] = [*made.get("allOf", ()), *guides]
     return made
-
-
-def _relaxed_under(name: str, value: Any, guided: bool) -> Any:
-    if name in _MAPS and isinstance(value, dict):
-        return {key: relaxed(one, guided=guided) for key, one in value.items()}
-    if name in _LISTS and isinstance(value, list):
-        return [relaxed(one, guided=guided) for one in value]
-    return relaxed(value, guided=guided) if name in _ONES else value
 
 
 def _guides(made: Mapping[str, Any], guided: bool) -> Iterator[Any]:

@@ -1,0 +1,70 @@
+"""The schemas within a schema.
+
+Knows under which keywords of JSON Schema they stand. Refuses to know what the keywords mean.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+_MAPS = (
+    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
+)  # fmt: skip
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_ONES = (
+    "additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains",
+    "propertyNames",
+)  # fmt: skip
+
+STANDARD_FORMATS = frozenset({
+    "date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname",
+    "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template",
+    "json-pointer", "relative-json-pointer", "regex",
+})  # fmt: skip
+"""Those that JSON Schema defines. Others are notes to people: validators pass over them."""
+
+
+def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas directly within a schema, each with the keyword that it stands under."""
+    for name, value in schema.items():
+        if name in _MAPS and isinstance(value, dict):
+            yield from ((name, one) for one in value.values() if isinstance(one, (dict, bool)))
+        elif name in _LISTS and isinstance(value, list):
+            yield from ((name, one) for one in value)
+        elif name in _ONES:
+            yield name, value
+
+
+def mapped(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema in which those directly within it are changed."""
+
+    def under(name: str, value: Any) -> Any:
+        if name in _MAPS and isinstance(value, dict):
+            return {key: change(one) for key, one in value.items()}
+        if name in _LISTS and isinstance(value, list):
+            return [change(one) for one in value]
+        return change(value) if name in _ONES else value
+
+    return {name: under(name, value) for name, value in schema.items()}
+
+
+def without_own_formats(schema: Any) -> Any:
+    """A schema without the formats that JSON Schema does not define."""
+    if not isinstance(schema, dict):
+        return schema
+    made = mapped(schema, without_own_formats)
+    if _own_format(made) is not None:
+        del made["format"]
+    return made
+
+
+def own_formats(schema: Any) -> set[str]:
+    """The formats in a schema that JSON Schema does not define."""
+    if not isinstance(schema, dict):
+        return set()
+    own = {name} if (name := _own_format(schema)) is not None else set()
+    return own.union(*(own_formats(one) for _, one in subschemas(schema)))
+
+
+def _own_format(schema: Mapping[str, Any]) -> str | None:
+    name = schema.get("format")
+    return name if isinstance(name, str) and name not in STANDARD_FORMATS else None
