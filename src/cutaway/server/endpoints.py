@@ -15,6 +15,7 @@ from cutaway.errors import InputError
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
+from cutaway.server.openai.chat_schemas import ChatChunk, ChatCompletion
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
 from cutaway.server.openai.document import TEXT, replies
 from cutaway.server.openai.request_models import TextFields
@@ -22,7 +23,7 @@ from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseEvent
 from cutaway.server.openai.responses import ResponsesAnswer
 from cutaway.server.openai.responses_request import ResponsesRequest
-from cutaway.server.openai.schemas import ChatChunk, ChatCompletion, Completion, CompletionChunk
+from cutaway.server.openai.schemas import Completion, CompletionChunk
 from cutaway.server.service import AccessRecord, Job, Service, unless_gone
 
 Read = tuple[Sequence[Prompt], dict[str, Any]]

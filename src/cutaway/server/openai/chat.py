@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from cutaway.api.tools import ToolUse
 from cutaway.engine import Ended, Step
 from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
 from cutaway.server.openai.choices import Choices
 from cutaway.server.openai.formats import (
     ChatFormat,
@@ -20,7 +21,6 @@ from cutaway.server.openai.formats import (
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
-from cutaway.server.openai.schemas import ChatDelta, ChatLogprobs, ChatMessage
 from cutaway.server.openai.tools import Choice, Tools, finish_reason, piece, use_of
 from cutaway.server.service import Job, Service
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Delta

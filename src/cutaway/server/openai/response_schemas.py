@@ -5,16 +5,9 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.plain_schemas import Fault
-from cutaway.server.openai.schemas import (
-    ChatToken,
-    HeldTo,
-    InForce,
-    PromptIds,
-    TextTiming,
-    TokenIds,
-    Traced,
-)
+from cutaway.server.openai.schemas import HeldTo, InForce, PromptIds, TextTiming, TokenIds, Traced
 
 __all__ = ["Response", "ResponseEvent"]
 

@@ -14,6 +14,7 @@ from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common as answers
+from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.formats import answered
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.response_schemas import (
@@ -24,7 +25,7 @@ from cutaway.server.openai.response_schemas import (
 )
 from cutaway.server.openai.responses_output import Event, Output
 from cutaway.server.openai.responses_request import ResponsesRequest
-from cutaway.server.openai.schemas import ChatToken, InForce
+from cutaway.server.openai.schemas import InForce
 from cutaway.server.service import Job, Service
 
 _FIXED: Mapping[str, Any] = {

@@ -6,6 +6,7 @@ Knows the items' forms. Refuses to know steps, and what surrounds the output.
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.response_schemas import (
     CallItem,
     CustomItem,
@@ -15,7 +16,6 @@ from cutaway.server.openai.response_schemas import (
     OutputMessage,
     OutputText,
 )
-from cutaway.server.openai.schemas import ChatToken
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Delta
 
 Event = tuple[str, dict[str, Any]]

@@ -12,7 +12,6 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 # -- common -----------------------------------------------------------------------
 
 Reason = Literal["stop", "length"]
-ChatReason = Literal["stop", "length", "tool_calls"]
 OwnReason = Literal[
     "end_token", "stop_string", "stop_token", "max_tokens", "context_full", "constraint", "scored",
 ]  # fmt: skip
@@ -150,7 +149,7 @@ class Traced(TypedDict):
     trace: list[Record]
 
 
-class _Frame(TypedDict):
+class Frame(TypedDict):
     """Fields of every response with text."""
 
     id: str
@@ -187,7 +186,7 @@ class CompletionChoice(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class Completion(_Frame):
+class Completion(Frame):
     """Continuations of the prompts."""
 
     object: Literal["text_completion"]
@@ -208,135 +207,10 @@ class CompletionPiece(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class CompletionChunk(_Frame):
+class CompletionChunk(Frame):
     """An event. The first has the settings, the last the usage if that was asked for."""
 
     object: Literal["text_completion"]
     choices: list[CompletionPiece]
-    usage: NotRequired[Usage | None]
-    cutaway: NotRequired[InForce]
-
-
-# -- chat --------------------------------------------------------------------------------------
-
-
-class LikelyToken(TypedDict):
-    """A token and its natural log-probability."""
-
-    token: str
-    logprob: float
-    bytes: Annotated[
-        list[int] | None, Field(description="of the token, which may be part of a character")
-    ]
-
-
-class ChatToken(LikelyToken):
-    """A token, and the likeliest in its place."""
-
-    top_logprobs: list[LikelyToken]
-
-
-class ChatLogprobs(TypedDict):
-    """Of each token."""
-
-    content: list[ChatToken]
-    refusal: None
-
-
-class CalledFunction(TypedDict):
-    """A function and its arguments."""
-
-    name: str
-    arguments: Annotated[str, Field(description="JSON")]
-
-
-class CalledCustom(TypedDict):
-    """A custom tool and its text."""
-
-    name: str
-    input: str
-
-
-class FunctionCall(TypedDict):
-    """A call of a function."""
-
-    id: str
-    type: Literal["function"]
-    function: CalledFunction
-
-
-class CustomCall(TypedDict):
-    """A call of a custom tool."""
-
-    id: str
-    type: Literal["custom"]
-    custom: CalledCustom
-
-
-class ChatMessage(TypedDict):
-    """The answer."""
-
-    role: Literal["assistant"]
-    content: Annotated[str | None, Field(description="null where there are only calls")]
-    refusal: None
-    tool_calls: NotRequired[list[FunctionCall | CustomCall]]
-
-
-class ChatChoice(TypedDict):
-    """One completion."""
-
-    index: Choice
-    message: ChatMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: ChatReason
-    cutaway: ChoiceEnding
-    token_ids: NotRequired[TokenIds]
-    prompt_token_ids: NotRequired[PromptIds]
-
-
-class ChatCompletion(_Frame):
-    """Answers to a conversation."""
-
-    object: Literal["chat.completion"]
-    choices: list[ChatChoice]
-    usage: Usage
-    cutaway: InForce
-
-
-class CallPiece(TypedDict):
-    """What is added to a call: in its first piece who is called, then more of its arguments."""
-
-    index: int
-    id: NotRequired[str]
-    type: NotRequired[Literal["function", "custom"]]
-    function: NotRequired[dict[str, str]]
-    custom: NotRequired[dict[str, str]]
-
-
-class ChatDelta(TypedDict):
-    """What is added to a message."""
-
-    role: NotRequired[Literal["assistant"]]
-    content: NotRequired[str]
-    tool_calls: NotRequired[list[CallPiece]]
-
-
-class ChatPiece(TypedDict):
-    """What an event adds to one choice."""
-
-    index: Choice
-    delta: ChatDelta
-    logprobs: ChatLogprobs | None
-    finish_reason: ChatReason | None
-    cutaway: NotRequired[Ending | Traced]
-    token_ids: NotRequired[TokenIds]
-    prompt_token_ids: NotRequired[PromptIds]
-
-
-class ChatChunk(_Frame):
-    """An event. The first has the settings, the last the usage if that was asked for."""
-
-    object: Literal["chat.completion.chunk"]
-    choices: list[ChatPiece]
     usage: NotRequired[Usage | None]
     cutaway: NotRequired[InForce]

@@ -9,7 +9,7 @@ from cutaway.api.tools import AnswerReader, ToolUse
 from cutaway.engine import Ended
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common
-from cutaway.server.openai.schemas import CallPiece, ChatReason
+from cutaway.server.openai.chat_schemas import CallPiece, ChatReason
 from cutaway.server.service import Service
 from cutaway.text.tools import Arguments, CallStart
 
