@@ -16,14 +16,14 @@ from cutaway.api.completion import Completion, ToolCall
 from cutaway.checks import shown
 from cutaway.engine import Step
 from cutaway.errors import InputError
-from cutaway.grammar import Grammar
+from cutaway.grammar import KINDS, Grammar
 from cutaway.loading.model import LoadedModel
+from cutaway.text.thinking import Thinking, Thoughts
 from cutaway.text.tools import (
     Arguments,
     CallEnd,
     CallStart,
     Content,
-    Delta,
     Dialect,
     Splitter,
     Tool,
@@ -37,6 +37,16 @@ from cutaway.text.tools import (
 
 Function = Callable[..., Any]
 Tools = Iterable[Function | Tool | Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Thought:
+    """Text that is thought before the answer."""
+
+    text: str
+
+
+Delta = Thought | Content | CallStart | Arguments | CallEnd
 
 
 class ToolUse:
@@ -76,18 +86,22 @@ class ToolUse:
 
         InputError where they have another grammar, or a tool's schema cannot be had.
         """
+        held = [name for name in KINDS if given.get(name) is not None]
+        thinking = self._model.thinking
+        thought: dict[str, Any] = {}
+        if thinking and (held or self._dialect):
+            thought["thought"] = thinking.grammar
         if self._dialect is None:
-            return dict(given)
-        for name in ("json_schema", "regex", "grammar", "choice"):
-            if given.get(name) is not None:
-                raise InputError(f"tools and {name} exclude each other: give one")
+            return {**given, **thought}
+        if held:
+            raise InputError(f"tools and {held[0]} exclude each other: give one")
         text = grammar(self._dialect, self.tools, self.choice, self._parallel)
         try:
-            self._model.grammars.compile(Grammar("grammar", text))
+            self._model.grammars.compile(Grammar("grammar", text, **thought))
         except InputError as error:
             self._check_each()
             raise InputError(f"tools: {error}") from None
-        return {**given, "grammar": text}
+        return {**given, **thought, "grammar": text}
 
     def _check_each(self) -> None:
         """InputError for the first whose arguments cannot be described."""
@@ -98,15 +112,16 @@ class ToolUse:
                 said = str(error).removeprefix("json_schema: ")
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
 
-    def reader(self, request: str) -> "AnswerReader":
-        """Of one answer; request: what the ids of its calls are made of."""
+    def reader(self, request: str, thought: str = "") -> "AnswerReader":
+        """Of one answer; request: what the ids of its calls are made of; thought: the keyword."""
+        token_bytes = self._model.tokenizer.token_bytes
+        thinking = self._model.thinking if thought else None
         if self._dialect is None:
-            return AnswerReader(None, {}, self._model.tokenizer.token_bytes)
+            return AnswerReader(None, {}, token_bytes, thinking)
         allowed = self.choice.allowed(self.tools)
         required = self.choice.mode == "required"
         splitter = Splitter(self._dialect, allowed, partial(call_id, request), required)
-        control = self._dialect.token_bytes
-        return AnswerReader(splitter, control, self._model.tokenizer.token_bytes)
+        return AnswerReader(splitter, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:
         """From now on nothing has to be called: what was required has been."""
@@ -118,7 +133,7 @@ class ToolUse:
         if isinstance(done, list):
             return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
         completion: Completion = done
-        reader = self.reader(request)
+        reader = self.reader(request, completion.params["thought"])
         for step in completion.steps:
             reader.push(step)
         reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])
@@ -168,6 +183,7 @@ class AnswerReader:
     splitter     None where the answer is only said
     control      the control tokens that the splitter wants to see, by id
     token_bytes  of any token, as text
+    thinking     how a thought is written that may precede the answer; None where none may
     """
 
     def __init__(
@@ -175,9 +191,12 @@ class AnswerReader:
         splitter: Splitter | None,
         control: Mapping[int, bytes],
         token_bytes: Callable[[int], bytes],
+        thinking: Thinking | None = None,
     ) -> None:
-        self._splitter, self._control, self._token_bytes = splitter, control, token_bytes
-        self._content, self._calls = "", list[_Call]()
+        self._splitter, self._token_bytes = splitter, token_bytes
+        self._thoughts = thinking and Thoughts(thinking)
+        self._control = {**control, **(thinking.token_bytes if thinking else {})}
+        self._thought, self._content, self._calls = "", "", list[_Call]()
         self._made = self._shown = 0  # bytes of text
         self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
 
@@ -191,11 +210,13 @@ class AnswerReader:
     def finish(self, held: str = "") -> list[Delta]:
         """What becomes certain by the end, which may release text that no step has shown."""
         deltas = self._push(held)
+        if self._thoughts:
+            deltas += self._split(*self._thoughts.finish())
         return deltas if self._splitter is None else [*deltas, *self._note(self._splitter.finish())]
 
     def _push(self, text: str) -> list[Delta]:
         """A control token is no text, and stands where it was drawn: text may come late."""
-        if self._splitter is None:
+        if self._splitter is None and self._thoughts is None:
             return self._note([Content(text)] if text else [])
         data, rest = bytearray(), text.encode()
         while self._due and self._due[0][0] <= self._shown + len(rest):
@@ -204,12 +225,26 @@ class AnswerReader:
             data += rest[:size] + name
             rest, self._shown = rest[size:], self._shown + size
         self._shown += len(rest)
-        return self._note(self._splitter.push(bytes(data + rest)))
+        thought, said = b"", bytes(data + rest)
+        if self._thoughts:
+            thought, said = self._thoughts.push(said)
+        return self._split(thought, said)
+
+    def _split(self, thought: bytes, said: bytes) -> list[Delta]:
+        """Whole characters: the tags that they are cut at are ASCII."""
+        deltas: list[Delta] = [Thought(thought.decode())] if thought else []
+        if self._splitter:
+            deltas += self._splitter.push(said)
+        elif said:
+            deltas.append(Content(said.decode()))
+        return self._note(deltas)
 
     def _note(self, deltas: Sequence[Delta]) -> list[Delta]:
         for delta in deltas:
             if isinstance(delta, Content):
                 self._content += delta.text
+            elif isinstance(delta, Thought):
+                self._thought += delta.text
             elif isinstance(delta, CallStart):
                 self._calls.append(_Call(delta))
             elif isinstance(delta, Arguments):
@@ -233,6 +268,8 @@ class AnswerReader:
         calls = [call.to_dict() for call in self._calls]
         content = self._content or (None if calls else "")
         said: dict[str, Any] = {"role": "assistant", "content": content}
+        if self._thought:
+            said["reasoning_content"] = self._thought
         return said | ({"tool_calls": calls} if calls else {})
 
 

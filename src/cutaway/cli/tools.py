@@ -23,8 +23,7 @@ from cutaway.text.printable import printable
 if TYPE_CHECKING:
     from cutaway.api.completion import ToolCall
     from cutaway.api.llm import LLM
-    from cutaway.api.tools import Function, ToolUse
-    from cutaway.text.tools import Delta
+    from cutaway.api.tools import Delta, Function, ToolUse
 
 ROUNDS = 8
 """Answers to one message; the last of them is made without tools."""
@@ -93,11 +92,12 @@ class Display:
 
     def show(self, deltas: "Iterable[Delta]") -> None:
         """Text as it comes; of a call its name when it begins, its arguments when they are all."""
+        from cutaway.api.tools import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
         for delta in deltas:
             match delta:
-                case Content():
+                case Content() | Thought():
                     print(delta.text, end="", flush=True)
                     self._said = self._open = True
                 case CallStart():

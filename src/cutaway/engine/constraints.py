@@ -90,6 +90,8 @@ class ConstraintParams:
     grammar            the text is one of a grammar in Lark's notation or in GBNF
     choice             the text is one of these
     json_compact       JSON without white space between its parts
+    thought            Lark of what may precede a text of a grammar, which is its ``answer``; for
+                       chats with models that think first, which set it
     check              "arithmetic": after a sum such as 12*13= stands its value, in the text and
                        at the end of the prompt; or an object of one's own, see ``OwnCheck``
     heal               true: the prompt's last token is taken back, and the text begins with its
@@ -107,6 +109,7 @@ class ConstraintParams:
     grammar: str | None = None
     choice: tuple[str, ...] = ()
     json_compact: bool = False
+    thought: str = ""
     check: Any = None
     heal: bool | int = False
 
@@ -124,6 +127,8 @@ class ConstraintParams:
             raise InputError(f"{' and '.join(given)} exclude each other: give one")
         for name in given:
             object.__setattr__(self, name, getattr(source, name)(getattr(self, name)))
+        if not isinstance(self.thought, str):
+            raise InputError(f"thought must be Lark of a thought, not {shown(self.thought)}")
         if not isinstance(self.json_compact, bool):
             raise InputError(f"json_compact must be true or false, not {shown(self.json_compact)}")
         if self.json_compact and self.json_schema is None:
@@ -153,7 +158,7 @@ class ConstraintParams:
         for name in KINDS:
             if (text := getattr(self, name)) not in (None, ()):
                 text = text if isinstance(text, str) else json.dumps(text)
-                return Grammar(name, text, self.json_compact)
+                return Grammar(name, text, self.json_compact, self.thought)
         return None
 
     @property

@@ -226,7 +226,7 @@ def _checked(
     grammar: Grammar, tokenizer: "LLTokenizer", read: Read, refused: InputError
 ) -> "tuple[LLMatcher, SchemaCheck]":
     """A schema that masks alone cannot hold a text to; ``refused`` where checks do not help."""
-    if grammar.kind != "json_schema":
+    if grammar.kind != "json_schema" or grammar.thought:  # a check would read the thought, too
         raise refused
     check = SchemaCheck(without_own_formats(json.loads(grammar.text)))
     if not check.keywords:

@@ -41,12 +41,12 @@ def source_of(grammar: Grammar) -> str:
     """As llguidance reads it; InputError where it cannot be read at all."""
     from llguidance import LLMatcher
 
+    if grammar.thought:
+        lines = ["%llguidance {}", grammar.thought, f"answer: {_nested(grammar)}"]
+        return LLMatcher.grammar_from_lark("\n".join(lines))
     if grammar.kind == "json_schema":
-        rules: JsonCompileOptions = {"whitespace_pattern": _SPACE, "lenient": False}
-        if grammar.compact:
-            rules = {"whitespace_flexible": False, "lenient": False}
         schema = without_own_formats(json.loads(grammar.text))
-        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=rules)
+        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_rules(grammar))
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind == "choice":
@@ -55,6 +55,27 @@ def source_of(grammar: Grammar) -> str:
             "start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts))
         )
     return LLMatcher.grammar_from_lark(_lark(grammar.text))
+
+
+def _rules(grammar: Grammar) -> "JsonCompileOptions":
+    if grammar.compact:
+        return {"whitespace_flexible": False, "lenient": False}
+    return {"whitespace_pattern": _SPACE, "lenient": False}
+
+
+def _nested(grammar: Grammar) -> str:
+    """As a part of a Lark grammar."""
+    from llguidance import regex_to_lark
+
+    if grammar.kind == "json_schema":
+        schema = without_own_formats(json.loads(grammar.text))
+        schema = {} if schema is True else schema
+        return f"%json {json.dumps({**schema, 'x-guidance': _rules(grammar)})}"
+    if grammar.kind == "regex":
+        return f"/{regex_to_lark(grammar.text, '')}/"
+    if grammar.kind == "choice":
+        return " | ".join(map(json.dumps, json.loads(grammar.text)))
+    return f"%lark {{\n{_lark(grammar.text)}\n}}"
 
 
 def _lark(text: str) -> str:

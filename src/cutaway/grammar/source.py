@@ -26,16 +26,19 @@ class Grammar:
     """One of KINDS and its text: JSON of a schema or of a list of choices, or the source itself.
 
     compact  of JSON: no white space between its parts
+    thought  Lark of what may precede it, in which ``answer`` stands for the text itself
     """
 
     kind: str
     text: str
     compact: bool = False
+    thought: str = ""
 
     @cached_property
     def sha256(self) -> str:
         """Of its kind and text, in hex."""
-        said = json.dumps([self.kind, self.text, self.compact])
+        parts = [self.kind, self.text, self.compact, *filter(None, [self.thought])]
+        said = json.dumps(parts)
         return hashlib.sha256(said.encode()).hexdigest()
 
 

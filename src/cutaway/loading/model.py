@@ -21,6 +21,7 @@ from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.text import ChatTemplate, Tokenizer
+from cutaway.text.thinking import Thinking
 from cutaway.weights import ModelFile
 
 if TYPE_CHECKING:
@@ -178,6 +179,11 @@ class LoadedModel:
 
         identity = identify(self._path, self._stat)
         return identity if self._quantize is None else identity.quantised(self._quantize)
+
+    @cached_property
+    def thinking(self) -> Thinking | None:
+        """How it writes thoughts before an answer; None where it has no words for them."""
+        return Thinking.of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
     def grammars(self) -> Compiler:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
-from cutaway.api.tools import ToolUse
+from cutaway.api.tools import Delta, Thought, ToolUse
 from cutaway.engine import Ended, Step
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
@@ -23,7 +23,7 @@ from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
 from cutaway.server.openai.tools import Choice, Tools, finish_reason, piece, use_of
 from cutaway.server.service import Job, Service
-from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Delta
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
@@ -45,6 +45,9 @@ class Message(BaseMessage):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Annotated[TextPart, text_parts("messages", *_TEXT_TYPES)]]
     tool_calls: Tools | None = Field(None, description="of an assistant: the calls that it made")
+    reasoning_content: str | None = Field(
+        None, description="of an assistant: what it thought, for templates that have a place for it"
+    )
     tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
     unsupported: ClassVar[Unsupported] = {
         "refusal": ((), ONLY_TEXT),
@@ -65,7 +68,11 @@ class Message(BaseMessage):
     def plain(self) -> dict[str, Any]:
         """The message as chat templates take it."""
         said: dict[str, Any] = super().plain()
-        more = {"tool_calls": self.tool_calls, "tool_call_id": self.tool_call_id}
+        more = {
+            "tool_calls": self.tool_calls,
+            "tool_call_id": self.tool_call_id,
+            "reasoning_content": self.reasoning_content,
+        }
         return said | {name: value for name, value in more.items() if value is not None}
 
 
@@ -167,7 +174,10 @@ class ChatChoices(Choices):
         top = (body.top_logprobs or 0) if body.logprobs else None
         super().__init__(service, body, job, id=id, top=top)
         self._use = body.use(service)
-        self._readers = [self._use.reader(f"{id}/{i}") for i in range(len(job.texts))]
+        self._thought = job.texts[0].options.constraint.thought
+        self._readers = [
+            self._use.reader(f"{id}/{i}", self._thought) for i in range(len(job.texts))
+        ]
         self._deltas: list[list[Delta]] = [[] for _ in job.texts]
 
     def shown(self, index: int, step: Step, ended: Ended | None) -> tuple[str, list[Entry]]:
@@ -178,9 +188,9 @@ class ChatChoices(Choices):
         return super().shown(index, step, ended)
 
     def pieces(self, index: int, text: str, entries: list[Entry]) -> Iterable[dict[str, Any]]:
-        """Text that is said, and pieces of calls; log-probabilities go with the first."""
+        """Thoughts, text and pieces of calls; log-probabilities go with the first."""
         deltas, self._deltas[index] = self._deltas[index], []
-        if not self._use.tools:
+        if not (self._use.tools or self._thought):
             yield from super().pieces(index, text, entries)
             return
         said = [self._delta(index, d) for d in deltas if not isinstance(d, CallEnd)]
@@ -188,7 +198,9 @@ class ChatChoices(Choices):
             yield {"delta": delta, "logprobs": self._logprobs(entries)}
             entries = []
 
-    def _delta(self, index: int, delta: Content | CallStart | Arguments) -> ChatDelta:
+    def _delta(self, index: int, delta: Thought | Content | CallStart | Arguments) -> ChatDelta:
+        if isinstance(delta, Thought):
+            return {"reasoning_content": delta.text}
         if isinstance(delta, Content):
             return {"content": delta.text}
         return {"tool_calls": [piece(delta, self._readers[index])]}
@@ -205,7 +217,7 @@ class ChatChoices(Choices):
     def message(self, index: int, text: str, entries: list[Entry]) -> dict[str, Any]:
         """The message."""
         said: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
-        if self._use.tools:
+        if self._use.tools or self._thought:
             said |= cast(ChatMessage, self._readers[index].message)
         return {"message": said, "logprobs": self._logprobs(entries)}
 

@@ -9,12 +9,12 @@ from cutaway.server.openai.schemas import (
     Choice,
     ChoiceEnding,
     Ending,
-    Frame,
     InForce,
     PromptIds,
     TokenIds,
     Traced,
     Usage,
+    _Frame,
 )
 
 ChatReason = Literal["stop", "length", "tool_calls"]
@@ -79,6 +79,9 @@ class ChatMessage(TypedDict):
     role: Literal["assistant"]
     content: Annotated[str | None, Field(description="null where there are only calls")]
     refusal: None
+    reasoning_content: NotRequired[
+        Annotated[str, Field(description="what was thought before a text of a grammar")]
+    ]
     tool_calls: NotRequired[list[FunctionCall | CustomCall]]
 
 
@@ -94,7 +97,7 @@ class ChatChoice(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class ChatCompletion(Frame):
+class ChatCompletion(_Frame):
     """Answers to a conversation."""
 
     object: Literal["chat.completion"]
@@ -118,6 +121,7 @@ class ChatDelta(TypedDict):
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]
+    reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[CallPiece]]
 
 
@@ -133,7 +137,7 @@ class ChatPiece(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class ChatChunk(Frame):
+class ChatChunk(_Frame):
     """An event. The first has the settings, the last the usage if that was asked for."""
 
     object: Literal["chat.completion.chunk"]

@@ -14,7 +14,7 @@ from typing_extensions import is_typeddict
 
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.settings import Settings
-from cutaway.server.openai import plain_schemas, response_schemas, schemas
+from cutaway.server.openai import chat_schemas, plain_schemas, response_schemas, schemas
 
 Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""
@@ -159,7 +159,7 @@ def _schemas() -> dict[str, Any]:
         [
             (name, "serialization", TypeAdapter(shape))
             for name, shape in (
-                vars(schemas) | vars(response_schemas) | vars(plain_schemas)
+                vars(schemas) | vars(chat_schemas) | vars(response_schemas) | vars(plain_schemas)
             ).items()
             if is_typeddict(shape) and not name.startswith("_")
         ],

@@ -56,8 +56,25 @@ class CustomItem(TypedDict):
     status: MessageStatus
 
 
+class ReasoningText(TypedDict):
+    """A thought."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class ReasoningItem(TypedDict):
+    """What was thought before a text of a grammar."""
+
+    id: str
+    type: Literal["reasoning"]
+    summary: list[Any]
+    content: list[ReasoningText]
+    status: MessageStatus
+
+
 CallItem = FunctionItem | CustomItem
-OutputItem = OutputMessage | CallItem
+OutputItem = OutputMessage | ReasoningItem | CallItem
 
 
 class InputDetails(TypedDict):
@@ -158,6 +175,8 @@ class ResponseEvent(TypedDict):
         "response.output_text.delta",
         "response.output_text.done",
         "response.content_part.done",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
         "response.custom_tool_call_input.delta",

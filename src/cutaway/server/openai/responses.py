@@ -53,6 +53,7 @@ class ResponsesAnswer(Events):
             "model": service.named(body.model),
             "system_fingerprint": service.fingerprint,
         }
+        self._thought = self._text.options.constraint.thought
         self._numbers, self._streamed = count(), _Growing(self)
 
     # -- whole ---------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ class ResponsesAnswer(Events):
         response = self._response("in_progress", cutaway=self._settings)
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
-        if not self._use.tools:
+        if not (self._use.tools or self._thought):
             yield from map(self._said, self._streamed.output.open_message())
 
     def progress(
@@ -161,7 +162,7 @@ class ResponsesAnswer(Events):
     def _items(self, status: MessageStatus) -> list[OutputItem]:
         """The output, as far as it was read."""
         steps, growing = self._text.steps, _Growing(self)
-        if not self._use.tools:
+        if not (self._use.tools or self._thought):
             deque(growing.output.open_message(), maxlen=0)
         ends = [*[None] * (len(steps) - 1), self._text.ended]
         for step, ended in zip(steps, ends, strict=False):  # no steps have no end
@@ -198,7 +199,7 @@ class _Growing:
 
     def __init__(self, answer: ResponsesAnswer) -> None:
         body, self._answer = answer._body, answer
-        self._reader = answer._use.reader(answer._id)
+        self._reader = answer._use.reader(answer._id, answer._thought)
         self.output = Output(answer._id)
         self._entries = (
             Entries(answer._tokenizer, body.top_logprobs or 0, "before") if body.include else None

@@ -6,6 +6,7 @@ Knows the items' forms. Refuses to know steps, and what surrounds the output.
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from cutaway.api.tools import Delta, Thought
 from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.response_schemas import (
     CallItem,
@@ -15,8 +16,9 @@ from cutaway.server.openai.response_schemas import (
     OutputItem,
     OutputMessage,
     OutputText,
+    ReasoningItem,
 )
-from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Delta
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 Event = tuple[str, dict[str, Any]]
 """Its kind, and its fields."""
@@ -48,7 +50,9 @@ class Output:
     def take(self, deltas: Iterable[Delta], logprobs: list[ChatToken]) -> Iterator[Event]:
         """What these add; log-probabilities are those of a message's text."""
         for delta in deltas:
-            if isinstance(delta, Content):
+            if isinstance(delta, Thought):
+                yield from self._think(delta.text)
+            elif isinstance(delta, Content):
                 yield from self._say(delta.text, logprobs)
                 logprobs = []
             elif isinstance(delta, CallStart):
@@ -70,10 +74,25 @@ class Output:
         if self._is_open and self.items[-1]["type"] == "message":
             yield from self._say("", [])
 
+    # -- thoughts ------------------------------------------------------------------------------
+
+    def _think(self, text: str) -> Iterator[Event]:
+        if not (self._is_open and self.items[-1]["type"] == "reasoning"):
+            item: ReasoningItem = {
+                "id": f"rs_{self._id}", "type": "reasoning", "summary": [], "content": [],
+                "status": "in_progress",
+            }  # fmt: skip
+            yield from self._open(item)
+            item["content"] = [{"type": "reasoning_text", "text": ""}]
+        thought = cast(ReasoningItem, self.items[-1])
+        thought["content"][0]["text"] += text
+        yield "response.reasoning_text.delta", {**self._place(thought), "delta": text}
+
     # -- messages ------------------------------------------------------------------------------
 
     def _say(self, text: str, logprobs: list[ChatToken]) -> Iterator[Event]:
         if not (self._is_open and self.items[-1]["type"] == "message"):
+            yield from self._close("completed")
             yield from self.open_message()
         message = cast(OutputMessage, self.items[-1])
         part = message["content"][0]
@@ -82,7 +101,7 @@ class Output:
         fields = {**self._place(message), "delta": text, "logprobs": logprobs}
         yield "response.output_text.delta", fields
 
-    def _place(self, message: OutputMessage) -> dict[str, Any]:
+    def _place(self, message: OutputMessage | ReasoningItem) -> dict[str, Any]:
         return {
             "item_id": message["id"],
             "output_index": len(self.items) - 1,
@@ -143,6 +162,9 @@ class Output:
         self._is_open, item["status"] = False, status
         if item["type"] == "message":
             yield from self._close_message(item)
+        elif item["type"] == "reasoning":
+            said = {"text": item["content"][0]["text"]}
+            yield "response.reasoning_text.done", {**self._place(item), **said}
         else:
             yield from self._close_call(item)
         yield "response.output_item.done", {"output_index": len(self.items) - 1, "item": item}

@@ -149,7 +149,7 @@ class Traced(TypedDict):
     trace: list[Record]
 
 
-class Frame(TypedDict):
+class _Frame(TypedDict):
     """Fields of every response with text."""
 
     id: str
@@ -186,7 +186,7 @@ class CompletionChoice(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class Completion(Frame):
+class Completion(_Frame):
     """Continuations of the prompts."""
 
     object: Literal["text_completion"]
@@ -207,7 +207,7 @@ class CompletionPiece(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class CompletionChunk(Frame):
+class CompletionChunk(_Frame):
     """An event. The first has the settings, the last the usage if that was asked for."""
 
     object: Literal["text_completion"]

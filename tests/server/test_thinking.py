@@ -1,0 +1,83 @@
+"""A model that thinks before it answers, held to a grammar: thought and answer stand apart."""
+
+import json
+
+import pytest
+
+from cutaway import LLM
+from cutaway.server.http.settings import Settings
+from support.random_llama import WORDS, write_tiny_llama
+from support.served import serve
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
+    "{% if false %}<think></think>{% endif %}{{ bos_token }}"
+)
+TOKENS = ["<unk>", "<s>", "</s>", *WORDS[:-2], "<think>", "</think>"]
+OPENING, CLOSING = len(TOKENS) - 2, len(TOKENS) - 1
+ASK = [{"role": "user", "content": "a"}]
+SCHEMA = {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}
+
+
+@pytest.fixture(scope="module", params=["control", "text"])
+def path(request, tmp_path_factory):
+    """The tags are control tokens, or text that is one token."""
+    kind = {"control": 3, "text": 4}[request.param]
+    metadata = {
+        "tokenizer.chat_template": TEMPLATE,
+        "tokenizer.ggml.tokens": TOKENS,
+        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, 1, 1, 1, kind, kind],
+    }
+    folder = tmp_path_factory.mktemp("thinking")
+    return write_tiny_llama(folder / "t.gguf", metadata=metadata, context=512)
+
+
+def thinking(llm: LLM) -> list[int]:
+    return [OPENING, *llm.tokenize("ab", add_bos=False), CLOSING, *llm.tokenize("\n")[-1:]]
+
+
+def text_of(llm: LLM, token_ids: list[int]) -> str:
+    return b"".join(map(llm.tokenizer.token_bytes, token_ids)).decode()
+
+
+def test_in_python(path):
+    with LLM(path, threads=1, progress=False) as llm:
+        forced = thinking(llm)
+        thought = text_of(llm, forced[1:-2])
+        done = llm.chat(ASK, json_schema=SCHEMA, forced=forced, max_tokens=200, seed=3)
+        assert json.loads(done.new_messages[-1]["content"])
+        assert done.new_messages[-1]["reasoning_content"] == thought
+        plain = llm.chat(ASK, json_schema=SCHEMA, choice=(), max_tokens=200, seed=3)
+        assert plain.params["thought"]
+        free = llm.chat(ASK, max_tokens=5)
+        assert free.params["thought"] == "" and "reasoning_content" not in free.new_messages[-1]
+
+
+def test_over_http(path):
+    from openai import OpenAI
+
+    llm = LLM(path, threads=1, progress=False)
+    forced, thought = thinking(llm), text_of(llm, thinking(llm)[1:-2])
+    asked = {
+        "model": "t", "messages": ASK, "max_completion_tokens": 200, "seed": 3,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        "extra_body": {"forced": forced, "schema_in_prompt": False},
+    }  # fmt: skip
+    with serve(llm, Settings(names=["t"])) as served:
+        client = OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0)
+        message = client.chat.completions.create(**asked).choices[0].message
+        assert message.reasoning_content == thought
+        assert json.loads(message.content)
+        deltas = [c.choices[0].delta for c in client.chat.completions.create(**asked, stream=True)]
+        said = "".join(delta.content or "" for delta in deltas)
+        assert said == message.content
+        pieces = (delta.model_extra.get("reasoning_content", "") for delta in deltas)
+        assert "".join(pieces) == thought
+        answer = client.responses.create(
+            model="t", input="a", max_output_tokens=200,
+            text={"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}},
+            extra_body=asked["extra_body"] | {"seed": 3},
+        )  # fmt: skip
+        assert [item.type for item in answer.output] == ["reasoning", "message"]
+        assert answer.output[0].content[0].text == thought
+        assert json.loads(answer.output_text)
