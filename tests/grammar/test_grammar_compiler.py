@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import Compiler, Grammar
+from cutaway.grammar import Compiler, Grammar, source
 from cutaway.grammar.compiler import _Vocabulary
 from cutaway.text import Tokenizer
 from support.engine_mock import END, Words
@@ -143,3 +143,11 @@ def test_a_format_that_json_schema_does_not_define_is_a_note_to_people():
     assert not can_write(grammar, b'{"format": "c"}')
     [note] = COMPILER.notes(grammar)
     assert note.endswith("which JSON Schema does not define: planet")
+
+
+def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):
+    with pytest.raises(InputError, match=r"missing\.json: No such file or directory$"):
+        source.json_schema(tmp_path / "missing.json")
+    (tmp_path / "latin.gbnf").write_bytes(b'root ::= "\xe9"')
+    with pytest.raises(InputError, match=r"latin\.gbnf is not UTF-8 \(byte 10\)$"):
+        source.grammar(tmp_path / "latin.gbnf")
