@@ -53,7 +53,7 @@ def test_a_line_may_have_a_grammar(bulk):
     lines = [{"prompt": "a", "json_schema": schema, "json_compact": True},
              {"prompt": "a", "regex": "x{7}"}, {"prompt": "a", "choice": ["yy"]},
              {"prompt": "a", "grammar": 'root ::= "z" "z"'}, {"prompt": "a", "regex": "(a"},
-             {"prompt": "a", "json_schema": {"format": "odd", "type": "string"}}]  # fmt: skip
+             {"prompt": "a", "json_schema": {"format": "iri", "type": "string"}}]  # fmt: skip
     code, found, _ = bulk(lines, "--max-tokens", "40")
     of = by_line(found)
     assert code == 1 and json.loads(of[1]["text"]).keys() == {"a"} and " " not in of[1]["text"]

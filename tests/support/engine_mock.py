@@ -67,7 +67,11 @@ class Words:
         return [*text.encode()]
 
 
-GRAMMARS = Compiler(Words())
+COMPILER = Compiler(Words())
+
+
+def GRAMMARS() -> Compiler:
+    return COMPILER
 
 
 # -- models: tokens 0 … t -> logits (VOCAB,) ---------------------------------------------------

@@ -217,7 +217,9 @@ def new_engine(llm: LLM, *, rows: int = 512, **policy) -> Engine:
     """Another engine on the model's backend, whose own must not be used meanwhile."""
     assert llm.backend.kv.block_tokens == BLOCK
     made = Policy(max_rows=rows, max_prefill_rows_while_decoding=rows, **policy)
-    return Engine(llm.backend, llm.engine.limits, llm.engine.token_bytes, llm.model.grammars, made)
+    return Engine(
+        llm.backend, llm.engine.limits, llm.engine.token_bytes, lambda: llm.model.grammars, made
+    )
 
 
 def new_draft(llm: LLM) -> DraftModel:

@@ -18,14 +18,15 @@ from cutaway.backends import Backend
 from cutaway.checks import check_ids, shown
 from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
 from cutaway.errors import InputError
-from cutaway.grammar import Accepted, Compiled, accepts
 from cutaway.loading.model import LoadedModel
 from cutaway.model import Graph, ModelConfig
 from cutaway.text import ChatTemplate, Tokenizer
-from cutaway.text.tools import Tool
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from cutaway.grammar import Accepted, Compiled
+    from cutaway.text.tools import Tool
 
 Message = Mapping[str, Any]
 
@@ -41,7 +42,7 @@ class Asked(NamedTuple):
     request: Request
     text: str | None
     notes: tuple[str, ...]
-    held: Compiled | None = None
+    held: "Compiled | None" = None
 
 
 class ModelUser:
@@ -144,7 +145,7 @@ class ModelUser:
             raise InputError("special says how to read a text, and the prompt is token ids")
         return list(prompt)
 
-    def chat_ids(self, messages: Iterable[Message], tools: Sequence[Tool] = ()) -> list[int]:
+    def chat_ids(self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered."""
         if self.template is None:
             raise InputError("this model has no chat template; use generate with a plain prompt")
@@ -160,7 +161,7 @@ class ModelUser:
         """The text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
 
-    def accepts(self, text: str, **constraint: "Unpack[GrammarOptions]") -> Accepted:
+    def accepts(self, text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
         """Whether a text could be written under a constraint, and where not.
 
         constraint: one of json_schema (with json_compact), regex, grammar and choice, as for
@@ -171,6 +172,8 @@ class ModelUser:
             raise InputError(f"{min(unknown)} is no constraint of a whole text")
         if (grammar := ConstraintParams(**given).source) is None:
             raise InputError("accepts needs one of json_schema, regex, grammar and choice")
+        from cutaway.grammar import accepts
+
         return accepts(text, grammar)
 
     def check_length(self, text: str) -> None:
@@ -209,7 +212,7 @@ def limits_of(model: LoadedModel) -> Limits:
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
     """An engine on the model's backend, which no other may step meanwhile."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
-    return Engine(model.backend, limits_of(model), token_bytes, model.grammars, policy)
+    return Engine(model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy)
 
 
 def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool) -> None:

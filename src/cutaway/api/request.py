@@ -19,7 +19,6 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.errors import InputError
-from cutaway.grammar import check_named
 from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
 
@@ -132,6 +131,8 @@ class Options:
             values["speculate"] = _DRAFT + self.draft
         values["seed"] = seed
         if (check := values["check"]) is not None:
+            from cutaway.grammar import check_named
+
             values["check"] = check_named(check).name
         values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]
         return values

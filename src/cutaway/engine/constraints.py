@@ -7,17 +7,18 @@ one stage.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from cutaway.checks import check_ids, check_int, shown
-from cutaway.engine.checked import Checked
-from cutaway.engine.healing import Healing
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import KINDS, Check, Grammar, Matcher, check_named, source
+from cutaway.grammar import KINDS, Grammar, source
+
+if TYPE_CHECKING:
+    from cutaway.grammar import Check, Matcher
 
 
 class Constraint(Protocol):
@@ -115,7 +116,10 @@ class ConstraintParams:
 
     def __post_init__(self) -> None:
         self._check_words()
-        check_named(self.check)
+        if self.check is not None:
+            from cutaway.grammar import check_named
+
+            check_named(self.check)
         if not isinstance(self.heal, bool):
             object.__setattr__(
                 self, "heal", check_int("heal: true, false or a token id; it", self.heal, 0)
@@ -183,14 +187,21 @@ class ConstraintParams:
             of_bytes.append(BadWords(vocabulary.words(self.bad_words)))
         checks: list[Check] = []
         if (grammar := self.source) is not None:
-            of_bytes.append(GrammarConstraint(vocabulary.grammars.matcher(grammar), ending))
-            checks += vocabulary.grammars.checks(grammar)
+            of_bytes.append(GrammarConstraint(vocabulary.grammars().matcher(grammar), ending))
+            checks += vocabulary.grammars().checks(grammar)
         if self.check is not None:
+            from cutaway.grammar import check_named
+
             checks.append(check_named(self.check))
-        taken = self.taken(vocabulary)
-        made += [Healing(_all(of_bytes), taken, vocabulary)] if taken else of_bytes
+        if taken := self.taken(vocabulary):
+            from cutaway.engine.healing import Healing
+
+            of_bytes = [Healing(_all(of_bytes), taken, vocabulary)]
+        made += of_bytes
         if not checks:
             return _all(made)
+        from cutaway.engine.checked import Checked
+
         seen = vocabulary.tail(prompt)
         return Checked(_all(made), checks, vocabulary, ending, prompt=seen, taken=taken)
 
@@ -209,7 +220,7 @@ class GrammarConstraint:
     ending: the tokens that end the sequence, of which the grammar knows the model's own
     """
 
-    def __init__(self, matcher: Matcher, ending: frozenset[int]) -> None:
+    def __init__(self, matcher: "Matcher", ending: frozenset[int]) -> None:
         self._matcher, self._ending = matcher, ending
 
     def mask(self) -> Mask | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from random import SystemRandom
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.vocabulary import Vocabulary
 from cutaway.errors import InputError, QueueFullError
-from cutaway.grammar import Compiler
 from cutaway.sampling import derive_seed
+
+if TYPE_CHECKING:
+    from cutaway.grammar import Compiler
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
@@ -42,7 +45,7 @@ class Engine:
         backend: Backend,
         limits: Limits,
         token_bytes: Callable[[int], bytes],
-        grammars: Compiler,
+        grammars: "Callable[[], Compiler]",
         policy: Policy | None = None,
     ) -> None:
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from cutaway.engine.checked import Checked
 from cutaway.engine.constraints import masks_along
 from cutaway.engine.events import (
     Ended,
@@ -25,7 +25,6 @@ from cutaway.engine.events import (
     chain_as_data,
 )
 from cutaway.engine.fingerprint import START, chain_hash
-from cutaway.engine.going_back import GoingBack
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows
@@ -38,6 +37,9 @@ from cutaway.sampling import (
     build_chain,
 )
 from cutaway.text import TextStream
+
+if TYPE_CHECKING:
+    from cutaway.engine.going_back import GoingBack
 
 
 @dataclass(eq=False)
@@ -89,7 +91,11 @@ class Sequence:
         self._begin()
         stages = build_chain(request.sampling, constrained=self.constraint is not None)
         self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
-        self.back = GoingBack() if isinstance(self.constraint, Checked) else None
+        self.back: GoingBack | None = None
+        if hasattr(self.constraint, "spoke"):  # checks, which alone come to dead ends
+            from cutaway.engine import going_back
+
+            self.back = going_back.GoingBack()
 
     def _begin(self) -> None:
         """The state of a text of which nothing is written."""
@@ -175,7 +181,7 @@ class Sequence:
         if self.forced:
             self.forced.popleft()
         released = self._release(token_id)
-        spoke = self.constraint.spoke if isinstance(self.constraint, Checked) else ()
+        spoke = getattr(self.constraint, "spoke", ())
         self._constrain(token_id, forced=source == "forced")
         if not self.error:  # which ends it, whatever else might
             self._check_end(token_id)

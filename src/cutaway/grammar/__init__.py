@@ -4,14 +4,34 @@ Knows these languages, and which tokens may follow a text that is begun. Refuses
 sequences and HTTP. The engine of it is llguidance, which is imported when the first grammar is.
 """
 
-from cutaway.grammar.acceptance import Accepted, accepts
-from cutaway.grammar.checks import Check, OwnCheck, check_named
-from cutaway.grammar.compiler import Compiled, Compiler, Matcher, Words, engine
-from cutaway.grammar.notation import source_of
-from cutaway.grammar.source import KINDS, Grammar
-from cutaway.grammar.trial import Trial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cutaway.grammar.acceptance import Accepted, accepts
+    from cutaway.grammar.checks import Check, OwnCheck, check_named
+    from cutaway.grammar.compiler import Compiled, Compiler, Matcher, Words, engine
+    from cutaway.grammar.notation import source_of
+    from cutaway.grammar.source import KINDS, Grammar
+    from cutaway.grammar.trial import Trial
 
 __all__ = [
     "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
     "Words", "accepts", "check_named", "engine", "source_of",
 ]  # fmt: skip
+
+_MODULES = {
+    "acceptance": ("Accepted", "accepts"),
+    "checks": ("Check", "OwnCheck", "check_named"),
+    "compiler": ("Compiled", "Compiler", "Matcher", "Words", "engine"),
+    "notation": ("source_of",),
+    "source": ("KINDS", "Grammar"),
+    "trial": ("Trial",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # most texts are under no grammar, and start without all this
+    if name not in _HOME:
+        raise AttributeError(f"module 'cutaway.grammar' has no attribute {name!r}")
+    return getattr(import_module(f"cutaway.grammar.{_HOME[name]}"), name)

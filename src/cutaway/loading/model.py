@@ -16,16 +16,16 @@ from cutaway import backends, hub, model
 from cutaway.backends import Backend
 from cutaway.checks import check_choice, check_int
 from cutaway.errors import FormatError, InputError
-from cutaway.grammar import Compiler
 from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
 from cutaway.text import ChatTemplate, Tokenizer
-from cutaway.text.thinking import Thinking
 from cutaway.weights import ModelFile
 
 if TYPE_CHECKING:
+    from cutaway.grammar import Compiler
     from cutaway.loading.identity import Identity
+    from cutaway.text.thinking import Thinking
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
@@ -181,13 +181,17 @@ class LoadedModel:
         return identity if self._quantize is None else identity.quantised(self._quantize)
 
     @cached_property
-    def thinking(self) -> Thinking | None:
+    def thinking(self) -> "Thinking | None":
         """How it writes thoughts before an answer; None where it has no words for them."""
+        from cutaway.text.thinking import Thinking
+
         return Thinking.of(self.template, self.tokenizer) if self.template else None
 
     @cached_property
-    def grammars(self) -> Compiler:
+    def grammars(self) -> "Compiler":
         """Its compiler of grammars, which makes its tables when the first one comes."""
+        from cutaway.grammar import Compiler
+
         return Compiler(self.tokenizer)
 
     def claim(self, owner: str) -> None:

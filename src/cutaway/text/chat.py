@@ -13,16 +13,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import FormatError, InputError
-from cutaway.text.messages import for_template
-from cutaway.text.tools.dialect import Dialect
-from cutaway.text.tools.form import Form
-from cutaway.text.tools.tool import Tool
 from cutaway.text.vocabulary import special_id
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
     from cutaway.text.tokenizer import Tokenizer
+    from cutaway.text.tools.dialect import Dialect
+    from cutaway.text.tools.form import Form
+    from cutaway.text.tools.tool import Tool
 
 FIELD = "tokenizer.chat_template"
 _MAX_DEPTH = 68  # of lists and objects in each other: a schema's 64, and those around it
@@ -102,6 +101,8 @@ class ChatTemplate:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """(messages, tools) as the template takes them."""
+        from cutaway.text.messages import for_template  # writing a text needs none of this
+
         read = for_template(messages)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None
@@ -131,6 +132,8 @@ class ChatTemplate:
 
     @cached_property
     def _form(self) -> Form:
+        from cutaway.text.tools.form import Form
+
         def render(messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
             return self._written(messages, tools, {"add_generation_prompt": False})
 

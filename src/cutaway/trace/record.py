@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from cutaway.grammar import KINDS, Grammar, engine
+from cutaway.grammar import Grammar, engine
+from cutaway.grammar.source import KINDS
 from cutaway.trace import check
 
 VERSION = 1
