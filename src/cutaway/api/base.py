@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cutaway import hub
 from cutaway.api.breakers import with_breakers
-from cutaway.api.keywords import GrammarOptions
 from cutaway.api.prompts import Prompt, check_prompt
 from cutaway.api.request import Options, parse_options
 from cutaway.backends import Backend
 from cutaway.checks import check_ids, shown
 from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
 from cutaway.errors import InputError
+from cutaway.grammar.source import KINDS
 from cutaway.loading.model import LoadedModel
 from cutaway.model import Graph, ModelConfig
 from cutaway.text import ChatTemplate, Tokenizer
@@ -25,6 +25,7 @@ from cutaway.text import ChatTemplate, Tokenizer
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from cutaway.api.keywords import GrammarOptions
     from cutaway.grammar import Accepted, Compiled
     from cutaway.text.tools import Tool
 
@@ -168,7 +169,7 @@ class ModelUser:
         generate. Nothing is computed by the model. Raises InputError for a bad constraint.
         """
         given: Mapping[str, Any] = constraint
-        if unknown := given.keys() - GrammarOptions.__annotations__.keys():
+        if unknown := given.keys() - {*KINDS, "json_compact"}:
             raise InputError(f"{min(unknown)} is no constraint of a whole text")
         if (grammar := ConstraintParams(**given).source) is None:
             raise InputError("accepts needs one of json_schema, regex, grammar and choice")

@@ -86,7 +86,7 @@ class ToolUse:
 
         InputError where they have another grammar, or a tool's schema cannot be had.
         """
-        held = [name for name in KINDS if given.get(name) is not None]
+        held = [name for name in KINDS if given.get(name) not in (None, (), [])]
         thinking = self._model.thinking
         thought: dict[str, Any] = {}
         if thinking and (held or self._dialect):

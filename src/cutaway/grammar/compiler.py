@@ -269,10 +269,6 @@ class Matcher:
         """Another in the same state."""
         return Matcher(self._matcher.deep_copy(), self._words)
 
-    def captures(self) -> list[tuple[str, bytes]]:
-        """The texts of the rules that the grammar captures."""
-        return self._matcher.get_captures()
-
     @property
     def may_end(self) -> bool:
         """Whether the text is whole as it is."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
-from cutaway.api.tools import Delta, Thought, ToolUse
+from cutaway.api.tools import Delta, Thought
 from cutaway.engine import Ended, Step
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
@@ -21,7 +21,7 @@ from cutaway.server.openai.formats import (
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
-from cutaway.server.openai.tools import Choice, Tools, finish_reason, piece, use_of
+from cutaway.server.openai.tools import Tools, WithTools, finish_reason, piece
 from cutaway.server.service import Job, Service
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
@@ -76,7 +76,7 @@ class Message(BaseMessage):
         return said | {name: value for name, value in more.items() if value is not None}
 
 
-class ChatRequest(SampledFields):
+class ChatRequest(SampledFields, WithTools):
     """A conversation to answer."""
 
     PROMPT, FILL = "messages", True
@@ -112,13 +112,6 @@ class ChatRequest(SampledFields):
         None, description="text, any JSON object, or JSON that a schema describes"
     )
     schema_in_prompt: InPrompt = True
-    tools: Tools | None = Field(None, description="what the answer may call")
-    tool_choice: Choice | None = Field(
-        None, description="none, auto, required, a tool, or allowed_tools; default auto"
-    )
-    parallel_tool_calls: bool | None = Field(
-        None, description="whether an answer may have several calls; default true"
-    )
     unsupported: ClassVar[Unsupported] = {
         "functions": (([],), "the older form of tools; give those"),
         "function_call": (("none", "auto"), "the older form of tool_choice; give that"),
@@ -159,10 +152,6 @@ class ChatRequest(SampledFields):
         """The messages as templates know them."""
         said = [message.plain() for message in self.messages]
         return with_schema(said, schema_of(self.response_format)) if self.schema_shown else said
-
-    def use(self, service: Service) -> ToolUse:
-        """Its tools; InputError for those that cannot be."""
-        return use_of(service, self.tools, self.tool_choice, self.parallel_tool_calls)
 
 
 class ChatChoices(Choices):

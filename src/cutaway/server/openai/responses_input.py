@@ -52,15 +52,18 @@ class InputMessage(BaseMessage):
     }
 
 
-class FunctionCall(Body):
+class _Call(Body):
+    call_id: str
+    name: str
+    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
+    status: Status | None = Field(None, description="as it was answered")
+
+
+class FunctionCall(_Call):
     """A call of a function in an earlier answer."""
 
     type: Literal["function_call"]
-    call_id: str
-    name: str
     arguments: str
-    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
-    status: Status | None = Field(None, description="as it was answered")
 
     def call(self) -> dict[str, Any]:
         """As chats have it."""
@@ -68,15 +71,11 @@ class FunctionCall(Body):
         return {"id": self.call_id, "type": "function", "function": function}
 
 
-class CustomCall(Body):
+class CustomCall(_Call):
     """A call of a custom tool in an earlier answer."""
 
     type: Literal["custom_tool_call"]
-    call_id: str
-    name: str
     input: str
-    id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
-    status: Status | None = Field(None, description="as it was answered")
 
     def call(self) -> dict[str, Any]:
         """As chats have it."""

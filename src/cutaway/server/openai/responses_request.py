@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from cutaway.api.tools import ToolUse
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.formats import (
@@ -23,8 +22,7 @@ from cutaway.server.openai.formats import (
 )
 from cutaway.server.openai.request_models import TextFields, Unsupported
 from cutaway.server.openai.responses_input import Items, conversation
-from cutaway.server.openai.tools import Choice, Tools, use_of
-from cutaway.server.service import Service
+from cutaway.server.openai.tools import WithTools
 
 _NOT_STORED = "nothing is stored here; send the whole conversation as input"
 _ONE_CACHE = "what was read is kept while there is room; leave it out"
@@ -35,7 +33,7 @@ Metadata = Annotated[
 ]
 
 
-class ResponsesRequest(TextFields):
+class ResponsesRequest(TextFields, WithTools):
     """A text or a conversation to answer."""
 
     PROMPT, FILL = "input", True
@@ -49,13 +47,6 @@ class ResponsesRequest(TextFields):
         None, description="its format: text, any JSON object, or JSON that a schema describes"
     )
     schema_in_prompt: InPrompt = True
-    tools: Tools | None = Field(None, description="what the answer may call")
-    tool_choice: Choice | None = Field(
-        None, description="none, auto, required, a tool, or allowed_tools; default auto"
-    )
-    parallel_tool_calls: bool | None = Field(
-        None, description="whether an answer may have several calls; default true"
-    )
     include: list[Literal["message.output_text.logprobs"]] | None = Field(
         None, description="include each token's log-probability"
     )
@@ -133,10 +124,6 @@ class ResponsesRequest(TextFields):
     @property
     def _format(self) -> FlatFormat | None:
         return self.text.format if self.text else None
-
-    def use(self, service: Service) -> ToolUse:
-        """Its tools; InputError for those that cannot be."""
-        return use_of(service, self.tools, self.tool_choice, self.parallel_tool_calls)
 
     def offered(self) -> dict[str, Any]:
         """Its tools, as the answer has them."""

@@ -5,11 +5,14 @@ Knows OpenAI's fields and reasons. Refuses to know how a model writes a call: ``
 
 from typing import Any
 
+from pydantic import Field
+
 from cutaway.api.tools import AnswerReader, ToolUse
 from cutaway.engine import Ended
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common
 from cutaway.server.openai.chat_schemas import CallPiece, ChatReason
+from cutaway.server.openai.request_models import Body
 from cutaway.server.service import Service
 from cutaway.text.tools import Arguments, CallStart
 
@@ -17,13 +20,23 @@ Tools = list[dict[str, Any]]
 Choice = str | dict[str, Any]
 
 
-def use_of(
-    service: Service, tools: Tools | None, choice: Choice | None, parallel: bool | None
-) -> ToolUse:
-    """The tools of a request, checked; InputError for those that cannot be."""
-    if tools is None and choice not in (None, "none", "auto"):
-        raise ApiError(400, "tool_choice needs tools", param="tool_choice")
-    return ToolUse(service.llm.model, tools or (), choice, parallel is not False)
+class WithTools(Body):
+    """A request whose answer may call tools."""
+
+    tools: Tools | None = Field(None, description="what the answer may call")
+    tool_choice: Choice | None = Field(
+        None, description="none, auto, required, a tool, or allowed_tools; default auto"
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="whether an answer may have several calls; default true"
+    )
+
+    def use(self, service: Service) -> ToolUse:
+        """Its tools; InputError for those that cannot be."""
+        if self.tools is None and self.tool_choice not in (None, "none", "auto"):
+            raise ApiError(400, "tool_choice needs tools", param="tool_choice")
+        parallel = self.parallel_tool_calls is not False
+        return ToolUse(service.llm.model, self.tools or (), self.tool_choice, parallel)
 
 
 def piece(delta: CallStart | Arguments, reader: AnswerReader) -> CallPiece:
