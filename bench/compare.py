@@ -225,7 +225,8 @@ def parse() -> Namespace:
 def main() -> None:
     args = parse()
     if args.make:
-        command = [args.peer_python, str(PEERS / "llama_quantize.py"), args.model, args.make]
+        command = [args.peer_python, str(PEERS / "llama_quantize.py"), args.model, args.make,
+                   "q4_0", "q8_0"]  # fmt: skip
         sys.exit(subprocess.call(command, env=environment()))
     if args.write:
         replace_between_markers(

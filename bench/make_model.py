@@ -1,0 +1,205 @@
+"""Models of the sizes that people run, with random weights: what speed needs, and nothing else.
+
+    python bench/make_model.py SHAPE FOLDER [--formats q4_k_m,q4_0,q8_0] [--peer-python PYTHON]
+
+writes FOLDER/SHAPE-FORMAT.gguf for each format, quantised by llama.cpp's own quantiser, which
+PYTHON must have (llama-cpp-python); f16 needs none and is deleted again where it is not asked for.
+Two tensors at most are in memory at a time.
+
+A shape is a published model's: its widths, layers, heads and vocabulary. The tokenizer is that of
+another model (--tokenizer), filled up with pairs of its words, so that its tables are as long as
+the shape's and every text has the tokens that it has there. Matrices keep a variance of 1, so that
+activations are as large as in a trained model.
+
+What such a model cannot show: texts. Its logits are Gaussian, without the few likely tokens of a
+trained one; SPREAD makes their entropy a trained model's, about 4 nats, but a sampler keeps
+hundreds of tokens where it would keep a few. So compare.py measures greedy, which goes in circles:
+drafts would be accepted more often than in any real text.
+"""
+
+import re
+import subprocess
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import hub
+from cutaway.weights import GGUFFile, ModelFile, TensorInfo
+from cutaway.weights.gguf_writer import write_gguf
+from peers.client import environment
+
+SPREAD = 4.0  # standard deviation of the logits
+QUANTISER = Path(__file__).resolve().parent / "peers" / "llama_quantize.py"
+_NORMAL = 1  # a token's type
+_WORD = re.compile("Ġ[a-z]+")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model. tied: the embedding is the output matrix too."""
+
+    architecture: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    tied: bool = True
+    rope_base: float = 500_000.0
+    context: int = 131_072
+    epsilon: float = 1e-5
+
+
+_QWEN: Any = {"rope_base": 1_000_000.0, "context": 40_960, "epsilon": 1e-6}
+SHAPES = {
+    "llama-1b": Shape("llama", 2048, 16, 32, 8, 64, 8192, 128_256),  # Llama 3.2
+    "llama-3b": Shape("llama", 3072, 28, 24, 8, 128, 8192, 128_256),
+    "llama-8b": Shape("llama", 4096, 32, 32, 8, 128, 14_336, 128_256, tied=False),  # Llama 3.1
+    "qwen3-0.6b": Shape("qwen3", 1024, 28, 16, 8, 128, 3072, 151_936, **_QWEN),
+    "qwen3-1.7b": Shape("qwen3", 2048, 28, 16, 8, 128, 6144, 151_936, **_QWEN),
+    "qwen3-8b": Shape("qwen3", 4096, 36, 32, 8, 128, 12_288, 151_936, **_QWEN, tied=False),
+    "qwen2-1.5b": Shape("qwen2", 1536, 28, 12, 2, 128, 8960, 151_936, **_QWEN),  # Qwen2.5
+    "qwen2-7b": Shape("qwen2", 3584, 28, 28, 4, 128, 18_944, 152_064, **_QWEN, tied=False),
+}
+
+
+class RandomModel(ModelFile):
+    """A model that nobody trained: each tensor is drawn when its bytes are asked for."""
+
+    def __init__(self, shape: Shape, name: str, tokenizer: GGUFFile) -> None:
+        self.path, self.shape = Path(name), shape
+        self.metadata = MappingProxyType(
+            dict(_sizes(shape, name)) | dict(vocabulary(tokenizer, shape.vocab))
+        )
+        self.value_types = tokenizer.value_types
+        self.tensors = MappingProxyType({info.name: info for info in _tensors(shape)})
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """See `ModelFile`: the same bytes for the same name."""
+        info = self.info(name)
+        if "norm" in name:
+            return np.ones(info.shape, np.float32).view(np.uint8)
+        rng = np.random.Generator(np.random.SFC64(crc32(name.encode())))
+        drawn = np.empty(info.shape, np.float16 if info.format == "F16" else np.float32)
+        scale = np.float32(self._scale(info))
+        for rows in np.array_split(drawn.reshape(-1), max(1, drawn.size >> 22)):
+            rows[:] = rng.standard_normal(rows.size, np.float32) * scale
+        return drawn.reshape(-1).view(np.uint8)
+
+    def release(self, name: str) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _scale(self, info: TensorInfo) -> float:
+        heads = "output.weight", "token_embd.weight"[: None if self.shape.tied else 0]
+        spread = SPREAD if info.name in heads else 1.0
+        return 0.1 if len(info.shape) == 1 else spread * info.shape[-1] ** -0.5
+
+
+def _sizes(shape: Shape, name: str) -> Iterator[tuple[str, Any]]:
+    """The metadata that says how large the model is."""
+    yield "general.architecture", shape.architecture
+    yield "general.name", f"{name}, random weights"
+    yield "general.quantization_version", 2
+    for key, value in (
+        ("block_count", shape.layers),
+        ("context_length", shape.context),
+        ("embedding_length", shape.hidden),
+        ("feed_forward_length", shape.ffn),
+        ("attention.head_count", shape.heads),
+        ("attention.head_count_kv", shape.kv_heads),
+        ("attention.key_length", shape.head_dim),
+        ("attention.value_length", shape.head_dim),
+        ("attention.layer_norm_rms_epsilon", shape.epsilon),
+        ("rope.freq_base", shape.rope_base),
+        ("rope.dimension_count", shape.head_dim),
+        ("vocab_size", shape.vocab),
+    ):
+        yield f"{shape.architecture}.{key}", value
+
+
+def _tensors(shape: Shape) -> Iterator[TensorInfo]:
+    """In the order in which a model is run, as converters write them."""
+    hidden, ffn = shape.hidden, shape.ffn
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    yield TensorInfo("token_embd.weight", "F16", (shape.vocab, hidden))
+    for layer in range(shape.layers):
+        for name, *sizes in (
+            ("attn_norm", hidden),
+            ("attn_q", queries, hidden),
+            ("attn_k", keys, hidden),
+            ("attn_v", keys, hidden),
+            ("attn_output", hidden, queries),
+            ("ffn_norm", hidden),
+            ("ffn_gate", ffn, hidden),
+            ("ffn_up", ffn, hidden),
+            ("ffn_down", hidden, ffn),
+        ):
+            kind = "F32" if len(sizes) == 1 else "F16"
+            yield TensorInfo(f"blk.{layer}.{name}.weight", kind, tuple(sizes))
+            if shape.architecture == "qwen2" and name in ("attn_q", "attn_k", "attn_v"):
+                yield TensorInfo(f"blk.{layer}.{name}.bias", "F32", (sizes[0],))
+            if shape.architecture == "qwen3" and name in ("attn_q", "attn_k"):
+                yield TensorInfo(f"blk.{layer}.{name}_norm.weight", "F32", (shape.head_dim,))
+    yield TensorInfo("output_norm.weight", "F32", (hidden,))
+    if not shape.tied:
+        yield TensorInfo("output.weight", "F16", (shape.vocab, hidden))
+
+
+def vocabulary(file: GGUFFile, size: int) -> Iterator[tuple[str, Any]]:
+    """A tokenizer's metadata with `size` tokens: new ones are two words, merged to one.
+
+    Texts are cut into words before any merge, so that none has a new token in it.
+    """
+    for key, value in file.metadata.items():
+        if key.startswith("tokenizer."):
+            yield key, value
+    tokens, merges = file.metadata["tokenizer.ggml.tokens"], file.metadata["tokenizer.ggml.merges"]
+    types, more = file.metadata["tokenizer.ggml.token_type"], size - len(tokens)
+    words = [token for token in tokens if _WORD.fullmatch(token)][: int(max(more, 1) ** 0.5) + 1]
+    pairs = [(a, b) for a in words for b in words][: max(more, 0)]
+    if more < 0 or len(pairs) < more:
+        raise SystemExit(f"{file.path.name} cannot be made a tokenizer of {size} tokens")
+    yield "tokenizer.ggml.tokens", tokens + [a + b for a, b in pairs]
+    yield "tokenizer.ggml.merges", merges + [f"{a} {b}" for a, b in pairs]
+    yield "tokenizer.ggml.token_type", np.concatenate((types, np.full(more, _NORMAL, types.dtype)))
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--formats", default="q4_k_m", help="with commas between them")
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--tokenizer", default="smollm2", help="the model whose tokenizer it gets")
+    args = parser.parse_args()
+    formats = args.formats.split(",")
+    source = args.folder / f"{args.shape}-f16.gguf"
+    tokenizer = hub.resolve(args.tokenizer, progress=False)
+    try:
+        with GGUFFile(tokenizer) as file:
+            write_gguf(source, RandomModel(SHAPES[args.shape], args.shape, file))
+        for format in formats:
+            if format != "f16":
+                target = args.folder / f"{args.shape}-{format}.gguf"
+                command = [args.peer_python, str(QUANTISER), str(source), str(target), format]
+                subprocess.run(command, check=True, env=environment())
+    finally:
+        if "f16" not in formats:
+            source.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""bench/make_model.py: the file that it writes is a model of the shape, with a usable tokenizer."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cutaway._native", reason="the native backend was not built")
+
+from cutaway import LLM
+from cutaway.text import Tokenizer
+from cutaway.weights import GGUFFile
+from cutaway.weights.gguf_writer import write_gguf
+from make_model import SHAPES, RandomModel
+
+SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "ffn": 96}
+TEXTS = "The sky is blue, isn't it?\n\n  Why 12,345 of the words", "the of and to naïve 你好"
+
+pytestmark = pytest.mark.model
+
+
+@pytest.mark.parametrize("name", ["llama-1b", "llama-8b", "qwen2-1.5b", "qwen3-0.6b"])
+def test_a_shape_is_written_and_runs(name, smollm2_path, tmp_path):
+    shape = replace(SHAPES[name], **SMALL, vocab=50_000)
+    with GGUFFile(smollm2_path) as donor:
+        model = RandomModel(shape, name, donor)
+        write_gguf(tmp_path / "m.gguf", model)
+        original = Tokenizer.from_gguf(donor.metadata)
+    llm = LLM(tmp_path / "m.gguf", context=256)
+    assert (llm.config.hidden, llm.tokenizer.vocab_size) == (64, 50_000)
+    assert ("output.weight" in model.tensors) == (not shape.tied)
+    for text in TEXTS:  # none of the new tokens stands in a text
+        assert llm.tokenizer.encode(text) == original.encode(text)
+    assert llm.generate(TEXTS[0], max_tokens=4, temperature=0).token_ids
+
+
+def test_the_sizes_are_those_of_the_published_models(smollm2_path):
+    with GGUFFile(smollm2_path) as donor:
+        counts = {
+            name: sum(math.prod(i.shape) for i in RandomModel(s, name, donor).tensors.values())
+            for name, s in SHAPES.items()
+        }
+    billions = {name: round(count / 1e9, 2) for name, count in counts.items()}
+    assert billions == {
+        "llama-1b": 1.24, "llama-3b": 3.21, "llama-8b": 8.03,
+        "qwen3-0.6b": 0.6, "qwen3-1.7b": 1.72, "qwen3-8b": 8.19,
+        "qwen2-1.5b": 1.54, "qwen2-7b": 7.62,
+    }  # fmt: skip
+
+
+def test_a_tensor_is_the_same_whenever_it_is_read(smollm2_path):
+    with GGUFFile(smollm2_path) as donor:
+        model = RandomModel(replace(SHAPES["llama-1b"], **SMALL), "m", donor)
+    name = "blk.1.ffn_down.weight"
+    assert np.array_equal(model.raw(name), model.raw(name))
+    drawn = model.raw(name).view(np.float16).astype(np.float32)
+    assert drawn.std() == pytest.approx(96**-0.5, rel=0.05)
