@@ -31,7 +31,7 @@ constexpr Kernels make() {
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.to_half = to_half;
   k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;
-  k.exp_sum = exp_sum, k.exp_sum_near = exp_sum_near, k.exp_each = exp_each;
+  k.exp_sum = exp_sum, k.exp_sum_near = exp_sum_near, k.exp_each = exp_each, k.ordered_sum = ordered_sum;
   k.luck_all = luck_all, k.luck_some = luck_some, k.bounds = bounds;
   k.exp_sum_deep = exp_sum_deep, k.rank_of = rank_of, k.logit_histogram = logit_histogram;
   return k;

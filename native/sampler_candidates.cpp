@@ -14,11 +14,7 @@ namespace {
 
 constexpr size_t kRoom = 128;   // spare elements that the kernels may write past the end
 constexpr size_t kTopRemoved = 8;  // how many removed tokens a report names
-constexpr size_t kBins = 1024;  // top-p sorts its candidates bin by bin, as far as it has to
-constexpr size_t kFew = 64;     // candidates not worth binning; weights computed at once
 constexpr double kLargest = 1e38;   // magnitudes that no float32 operation of a stage overflows
-constexpr double kNear = 2e-5;      // twice what `exp_sum_near` may be off by
-constexpr size_t kMany = 4096;      // candidates whose exact mass is worth avoiding
 constexpr double kLittle = 0x1p-20;  // of a mass: a difference is too coarse to show less
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -112,7 +108,7 @@ void Candidates::divide(float by) {
 uint64_t* Candidates::best(const float* z, size_t n, size_t k) {
   // The k-th largest of the maxima of disjoint groups has at least k logits at or above it.
   float least = -kInfinity;
-  size_t groups = kBins;
+  size_t groups = 1024;
   while (groups < 4 * k && 8 * groups <= n) groups *= 2;
   if (k <= groups && 4 * groups <= n) {
     float* maxima = s_.maxima.data();
@@ -132,57 +128,6 @@ void Candidates::top_k(double wanted, StageReport* report) {
   if (wanted >= (double)n_) return;
   const size_t k = (size_t)wanted;
   keep_to(best(z_, n_, k)[k - 1], report);
-}
-
-// A mass that is nearly known nearly always tells where to cut; nobody else wants it exactly, unless
-// there is a report.
-void Candidates::top_p(double p, StageReport* report) {
-  uint64_t last;
-  if (mass_ < 0 && !report && n_ > kMany) {
-    const double near = k_.exp_sum_near(z_, n_, top_);
-    if (cut(p, near * (1 - kNear), near * (1 + kNear), &last)) return keep_to(last, report);
-  }
-  if (cut(p, mass(), mass(), &last)) keep_to(last, report);
-}
-
-// The last key to keep where the mass is low … high; false where these do not agree on one, or where
-// nothing is to be removed.
-bool Candidates::cut(double p, double low, double high, uint64_t* last) {
-  // All logits below top - width together weigh less than n · e^-width = (1 - p) · mass.
-  const double width = log((double)n_ / ((1 - p) * low)) + 0.1;
-  return (width < 600 && cut_at(p * low, p * high, (float)(top_ - width), width, last)) ||
-         cut_at(p * low, p * high, -kInfinity, 64, last);
-}
-
-// Add up weights, best first, of the logits at or above `least`; the key that reaches the target,
-// which is low … high: false where it is reached by one of these and not by the other.
-bool Candidates::cut_at(double low, double high, float least, double width, uint64_t* last) {
-  const size_t m = k_.collect(z_, n_, least, s_.index.data());
-  const size_t bins = m < kFew ? 1 : kBins;
-  const float scale = (float)((double)bins / width);
-  uint32_t ends[kBins + 1] = {0};  // of bin b, at b + 1 while counting, at b once all are in
-  for (size_t i = 0; i < m; i++) {
-    const float depth = (top_ - z_[s_.index[i]]) * scale;
-    s_.bins[i] = (uint16_t)(depth < (float)(bins - 1) ? (int)depth : (int)bins - 1);
-    s_.keys[i] = key_of(z_[s_.index[i]], s_.index[i]);
-    ends[s_.bins[i] + 1]++;
-  }
-  for (size_t b = 1; b < bins; b++) ends[b] += ends[b - 1];
-  uint64_t* sorted = s_.sorted.data();
-  for (size_t i = 0; i < m; i++) sorted[ends[s_.bins[i]]++] = s_.keys[i];
-  double reached = 0;
-  for (size_t b = 0, done = 0; done < m;) {
-    const size_t begin = done;
-    for (; b < bins && done - begin < kFew; done = ends[b++])
-      if (!std::is_sorted(sorted + done, sorted + ends[b])) std::sort(sorted + done, sorted + ends[b]);
-    for (size_t i = begin; i < done; i++) s_.floats[i - begin] = logit_of(sorted[i]);
-    k_.exp_each(s_.floats.data(), done - begin, top_, s_.weights.data());
-    for (size_t i = begin; i < done; i++) {
-      reached += s_.weights[i - begin];
-      if (reached >= low) return *last = sorted[i], reached >= high;
-    }
-  }
-  return false;
 }
 
 // After a filter that may have removed the highest logit.

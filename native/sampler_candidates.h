@@ -90,8 +90,10 @@ class Candidates {
 
  private:
   uint64_t* best(const float* z, size_t n, size_t k);
-  bool cut(double p, double low, double high, uint64_t* last);
-  bool cut_at(double low, double high, float least, double width, uint64_t* last);
+  // sampler_top_p.cpp
+  double width_of(double p, double mass) const;
+  bool walk_best(double low, double high, float least, double width, uint64_t* last);
+  bool walk_bins(double p, uint64_t* last);
   void keep_to(uint64_t last, StageReport* report);
   void keep(size_t m, StageReport* report);
   void find_top();

@@ -9,6 +9,7 @@ namespace cutaway {
 namespace {
 
 constexpr size_t kFew = 64;      // candidates whose luck is computed exactly at once
+constexpr size_t kShared = 4;    // neighbours whose luck is computed together
 constexpr double kSharp = 1e9;   // beyond, float64 scores are too coarse for `bounds`
 constexpr double kSlack = 1e-3;  // ten times what `bounds` may be short by
 
@@ -38,8 +39,15 @@ size_t Candidates::draw(const Row& row) {
 // upper bound reaches the score of one that is known.
 size_t Candidates::luckiest(const Row& row) {
   uint32_t* words = s_.words.data();
-  if (all_) k_.luck_all(n_, row.position, row.seed, words);
-  else k_.luck_some(s_.ids.data(), n_, row.position, row.seed, words);
+  const uint32_t* ids = s_.ids.data();
+  if (all_) {
+    k_.luck_all(n_, row.position, row.seed, words);
+  } else if (n_ > ids[n_ - 1] / kShared) {
+    k_.luck_all(ids[n_ - 1] + 1, row.position, row.seed, words);
+    for (size_t i = 0; i < n_; i++) words[i] = words[ids[i]];  // in place: an id is never below its index
+  } else {
+    k_.luck_some(ids, n_, row.position, row.seed, words);
+  }
   const auto score = [&](size_t i) { return (double)z_[i] + gumbel(words[i]); };
   uint32_t* index = s_.index.data();
   size_t m = n_;
