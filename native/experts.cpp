@@ -94,12 +94,19 @@ void Experts::choose(const Step& step, int row, std::vector<std::vector<Choice>>
   for (int i = 0; i < used_; i++) by_expert[order[i]].push_back({row, i, (float)(e[order[i]] / total)});
 }
 
+// An item's quant blocks: the items of one expert are cut into tiles for themselves.
+ActRow Experts::act(std::vector<ActBlock>& rows, int blocks, int item) const {
+  const int* next = std::upper_bound(first_.data(), first_.data() + first_.size(), item);
+  const int first = next[-1];
+  return act_row(rows.data() + (size_t)first * blocks, blocks, item - first, *next - first);
+}
+
 void Experts::gather(const Step& step, int thread) {
   const int rows = count(step, rows_), blocks = hidden_ / kQuant;
   for (int i = thread; i < (int)choices_.size(); i += step.pool.size()) {
     const int row = choices_[i].row;
     if (float_in_) memcpy(&x_[(size_t)i * hidden_], step.at(in_, row), sizeof(float) * hidden_);
-    else memcpy(&x_act_[(size_t)i * blocks], step.act(act_, row, thread, rows), sizeof(ActBlock) * blocks);
+    else copy(step.act(act_, row, thread, rows), blocks, act(x_act_, blocks, i));
   }
 }
 
@@ -114,8 +121,7 @@ void Experts::multiply(Step& step, int thread, bool inward) {
     const int panel = item % panels, last = first_[item / panels + 1];
     const int lanes = std::min(kLanes, width - panel * kLanes);
     for (int i = first_[item / panels]; i < last;) {
-      int tile = 0;
-      while (kTileRows[tile] > last - i) tile++;
+      const int tile = tile_of(last - i);
       tiles(step, inward ? e.gate : e.down, panel, i, inward, tile, out);
       if (inward) {
         tiles(step, e.up, panel, i, inward, tile, up);
@@ -140,7 +146,7 @@ void Experts::tiles(const Step& step, const Packed& w, int panel, int first, boo
 
 void Experts::quantise(const Step& step, int thread) {
   for (int i = thread; i < (int)choices_.size(); i += step.pool.size())
-    step.k.quantise(&middle_[(size_t)i * inner_], inner_, &middle_act_[(size_t)i * (inner_ / kQuant)]);
+    step.k.quantise(&middle_[(size_t)i * inner_], inner_, act(middle_act_, inner_ / kQuant, i));
 }
 
 void Experts::mix(const Step& step, int thread) const {

@@ -28,6 +28,7 @@ class Experts : public Op {
   void tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile, float* out) const;
   void quantise(const Step& step, int thread);
   void mix(const Step& step, int thread) const;
+  ActRow act(std::vector<ActBlock>& rows, int blocks, int item) const;
 
   const Rows rows_;
   const View in_;

@@ -4,9 +4,30 @@
 
 namespace cutaway {
 
-// How many rows of activations a tile may sweep at once; a tile function per entry.
+// How many rows of activations a tile may sweep at once; a tile function per entry. Rows are cut into
+// tiles from the first on: as many of 8 as there are, then 4, 2 and 1.
 constexpr int kTileRows[] = {8, 4, 2, 1};
 constexpr int kTiles = 4;
+
+inline int tile_of(int rows_left) {
+  int tile = 0;
+  while (kTileRows[tile] > rows_left) tile++;
+  return tile;
+}
+
+// Where a row's quant blocks lie. Those of a tile's rows are side by side, block by block, so that a
+// kernel reads all of them at constant distances from one pointer.
+struct ActRow {
+  ActBlock* first;
+  int apart;  // from one to the next
+};
+
+// Of row `row` of `count`; a tile's first row is where the tile begins.
+inline ActRow act_row(ActBlock* rows, int blocks, int row, int count) {
+  int first = row / kTileRows[0] * kTileRows[0], size = kTileRows[tile_of(count - first)];
+  while (first + size <= row) first += size, size = kTileRows[tile_of(count - first)];
+  return {rows + (size_t)first * blocks + (row - first), size};
+}
 
 // Query rows of one KV head over one chunk of its history.
 struct AttendChunk {
@@ -37,10 +58,10 @@ struct RowStats {
 
 struct Kernels {
   const char* name;
-  // out[R][16] = rows of x times a panel. Quantised: x is ActBlock rows, stride in ActBlocks, and n
-  // counts quant blocks; F16, BF16, F32: x is float rows, stride in floats, and n counts columns.
+  // out[R][16] = rows of x times a panel. Quantised: x is a tile of ActBlocks, and n counts quant
+  // blocks; F16, BF16, F32: x is float rows, stride in floats, and n counts columns.
   void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, float* out);
-  void (*quantise)(const float* x, int cols, ActBlock* out);
+  void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
   // out may be a or b; b is null where the kind has one input.

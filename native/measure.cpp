@@ -113,7 +113,7 @@ double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
   std::vector<float> x(floats ? rows * stride : 0, 1.0f);
   std::vector<ActBlock> quantised(floats ? 0 : rows * stride);
   for (int r = 0; !floats && r < rows; r++)
-    kernels.quantise(ones.data(), weight.cols, quantised.data() + r * stride);
+    kernels.quantise(ones.data(), weight.cols, act_row(quantised.data(), stride, r, rows));
   const void* in = floats ? (const void*)x.data() : quantised.data();
   return rate(pool, [&](int) {
     alignas(64) float out[rows * kLanes];

@@ -60,7 +60,7 @@ void Normalise::run(Step& step, int thread) {
     // Floats are for everyone, so one thread made this row: hand every thread its quant blocks.
     for (int t = 0; !all && step.is_thread_local(rows) && t < step.pool.size(); t++)
       if (t != thread)
-        memcpy(step.act(act_, i, t, rows), step.act(act_, i, thread, rows), sizeof(ActBlock) * (width_ / kQuant));
+        copy(step.act(act_, i, thread, rows), width_ / kQuant, step.act(act_, i, t, rows));
   }
 }
 
@@ -133,8 +133,7 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
     int panel = p;
     const Part& part = part_of(panel);
     for (int row = begin; row < end;) {
-      int tile = 0;
-      while (kTileRows[tile] > end - row) tile++;
+      const int tile = tile_of(end - row);
       compute(step, thread, part, panel, row, tile, out);
       if (is_gated()) {
         compute(step, thread, parts_[1], panel, row, tile, up);
@@ -151,8 +150,8 @@ void Linear::compute(Step& step, int thread, const Part& part, int panel, int ro
                      float* out) const {
   const Packed& w = part.weight;
   const bool floats = is_float(w.format);
-  const void* x = floats ? (const void*)step.at(in_, row) : step.act(act_, row, thread, count(step, rows_));
-  const size_t stride = floats ? step.width(in_.buffer) : step.width(act_) / kQuant;
+  const void* x = floats ? (const void*)step.at(in_, row) : step.act(act_, row, thread, count(step, rows_)).first;
+  const size_t stride = floats ? step.width(in_.buffer) : 0;
   step.k.tile[w.format][tile](w.data + panel * w.panel, floats ? w.cols : w.cols / kQuant, x, stride, out);
   if (part.bias.empty()) return;
   for (int r = 0; r < kTileRows[tile]; r++)

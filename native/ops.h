@@ -10,6 +10,10 @@ inline int count(const Step& step, Rows rows) {
   return rows == Rows::kAll ? step.batch.rows : (int)step.logit_rows.size();
 }
 
+inline void copy(ActRow from, int blocks, ActRow to) {
+  for (int i = 0; i < blocks; i++) to.first[i * to.apart] = from.first[i * from.apart];
+}
+
 // The rows of a matrix that the batch's tokens name, or its positions.
 class Embed : public Op {
  public:

@@ -62,7 +62,7 @@ struct Step {
   bool is_thread_local(int rows) const { return rows <= kThreadLocalRows; }
 
   float* at(View v, int row) const;
-  ActBlock* act(int buffer, int row, int thread, int rows) const;
+  ActRow act(int buffer, int row, int thread, int rows) const;  // of so many rows
   int width(int buffer) const;
 };
 
@@ -153,10 +153,11 @@ inline float* Step::at(View v, int row) const {
   auto& b = plan.buffers_[v.buffer];
   return b.floats() + (size_t)row * b.width + v.column;
 }
-inline ActBlock* Step::act(int buffer, int row, int thread, int rows) const {
+inline ActRow Step::act(int buffer, int row, int thread, int rows) const {
   auto& b = plan.buffers_[buffer];
+  const int blocks = b.width / kQuant;
   const size_t first = is_thread_local(rows) ? (size_t)thread * kThreadLocalRows : 0;
-  return b.acts() + (first + row) * (b.width / kQuant);
+  return act_row(b.acts() + first * blocks, blocks, row, rows);
 }
 inline int Step::width(int buffer) const { return plan.buffers_[buffer].width; }
 

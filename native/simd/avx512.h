@@ -67,9 +67,8 @@ template <int G> INLINE W or_bits6(W w, W plane) {
 }
 // acc + Σ over the 4 bytes of a lane of w · x, w in 0..127, x the same 4 int8 for every lane.
 INLINE I dot4(I acc, W w, const int8_t* x) {
-  int32_t four;
-  memcpy(&four, x, 4);
-  return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const int8_t(*)[4])x));
+  return acc;
 }
 // The same for w in 0..255 that stands for w - 128; the sum starts at offset_full(-Σx).
 INLINE I dot4_full(I acc, W w, const int8_t* x) { return dot4(acc, w, x); }

@@ -10,7 +10,9 @@ from support.native_plans import (
     TIERS,
     assert_same_bits,
     linear,
+    linear_plan,
     random_bytes,
+    run_apart,
 )
 
 ROWS = 37  # two panels and a ragged one
@@ -81,14 +83,21 @@ def test_extreme_codes_do_not_saturate(name, tier):
             assert (np.abs(linear(tier, name, raw, ROWS, x) - expected) / size).max() < 1e-6
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 5])
-@pytest.mark.parametrize("name", ["Q4_1", "Q6_K", "F16"])
-def test_a_row_s_bits_do_not_depend_on_its_company(name, threads):
-    raw = random_bytes(np.random.default_rng(3), name, 300, 256)
-    x = random_rows(4, 140, 256)  # more than one stretch of rows
-    together = linear(TIERS[0], name, raw, 300, x, threads)
-    for count in (1, 2, 3, 7, 8, 33, 129):
-        assert_same_bits(linear(TIERS[0], name, raw, 300, x[-count:], threads), together[-count:])
+COUNTS = {*range(1, 70), *range(70, 600, 41), 127, 128, 129, 255, 256, 257, 511, 512, 513, 600}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("finish", ["store", "silu_mul"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_number_of_rows_ends_with_the_bits_of_a_row_alone(name, finish, threads):
+    """However rows and panels are cut into tiles and dealt to threads, none is lost or waits."""
+    rows, cols = 16 * threads + 37, 256
+    raw = random_bytes(np.random.default_rng(3), name, rows, cols)
+    x = random_rows(4, max(COUNTS), cols)
+    plan = linear_plan(TIERS[threads % 2], name, raw, rows, x, threads, finish)
+    alone = np.concatenate([run_apart(plan, 1, first) for first in range(len(x))])[:, :rows]
+    for count in COUNTS:
+        assert_same_bits(run_apart(plan, count)[:, :rows], alone[:count])
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -43,6 +43,11 @@ def int32(values):
 
 def linear(tier, name, raw, rows, x, threads=1, finish="store"):
     """x (M, cols) times a matrix of `rows` rows in the format `name`: (M, rows)."""
+    return run_apart(linear_plan(tier, name, raw, rows, x, threads, finish), len(x))[:, :rows]
+
+
+def linear_plan(tier, name, raw, rows, x, threads=1, finish="store"):
+    """Of which `run_apart` gives what `linear` does. A gate is that of the matrix with itself."""
     cols, count = x.shape[1], len(x)
     width = max(rows, count)
     fed = np.zeros((width, cols), np.float32)
@@ -55,15 +60,16 @@ def linear(tier, name, raw, rows, x, threads=1, finish="store"):
     if act >= 0:
         plan.normalise(False, (source, 0), cols, NO_WEIGHT, NO_WEIGHT, 0.0, 0, NOWHERE, act)
     weight = pack(name, raw, rows, cols, threads)
-    plan.linear(False, (source, 0), act, finish, [(weight, (out, 0), [])])
+    parts = 2 if finish in ("silu_mul", "gelu_mul") else 1
+    plan.linear(False, (source, 0), act, finish, [(weight, (out, 0), [])] * parts)
     plan.output((out, 0))
-    return run_apart(plan, count)[:, :rows]
+    return plan
 
 
-def run_apart(plan, count):
-    """Token i as row i, each a sequence of its own, all with logits."""
+def run_apart(plan, count, first=0):
+    """Token first + i as row i, each a sequence of its own, all with logits."""
     every, zeros = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
-    return plan.run(every, zeros, every, np.zeros((count, 1), np.int32), every).copy()
+    return plan.run(every + first, zeros, every, np.zeros((count, 1), np.int32), every).copy()
 
 
 def turns(rope_dim, base):
