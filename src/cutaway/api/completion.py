@@ -148,13 +148,17 @@ class Stopwatch:
         self.last = perf_counter() if made is None else made
         self.first = self.first or self.last
 
-    def timing(self, load_s: float, prompt_tokens: int, tokens: int) -> Timing:
-        """The figures; the first token belongs to the prefill, the others to decoding."""
+    def timing(self, load_s: float, prompt_tokens: int, tokens: int, held: int = 0) -> Timing:
+        """The figures; the first token belongs to the prefill, the others to decoding.
+
+        held: so many tokens were made before the first one came
+        """
         if self.first is None:
             return Timing(load_s, None, None, None)
-        ttft, decode = self.first - self.start, self.last - self.first
+        ttft, decode, made = self.first - self.start, self.last - self.first, tokens - 1 - held
         # Forced tokens may all come with the first.
-        return Timing(load_s, ttft, prompt_tokens / ttft, (tokens - 1) / decode if decode else None)
+        rate = made / decode if decode and made > 0 else None
+        return Timing(load_s, ttft, None if held else prompt_tokens / ttft, rate)
 
 
 def held_text(steps: Sequence[Step], token_bytes: Callable[[int], bytes]) -> str:

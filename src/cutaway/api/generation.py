@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from cutaway.api.completion import Completion, Stopwatch, held_text
+from cutaway.api.completion import Completion, Stopwatch, Timing, held_text
 from cutaway.api.request import Options
 from cutaway.engine import (
     Ended,
@@ -150,10 +150,15 @@ class Generation:
         cached = self.started.cached_tokens if self.started else 0
         return Usage(len(self.prompt_token_ids), cached, len(self.steps))
 
+    def timing(self, load_s: float = 0.0) -> Timing:
+        """Times and rates so far."""
+        usage, held = self.usage(), self.started.held if self.started else 0
+        return self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, held)
+
     def completion(self) -> Completion:
         """What there is so far; of a stream that was not read to its end, the part that was."""
         usage, ended = self.usage(), self.ended if self._has_read_all else None
-        timing = self.watch.timing(self._model.load_s, usage.prompt_tokens, usage.completion_tokens)
+        timing = self.timing(self._model.load_s)
         top = self.options.logprobs
         return Completion(
             model=self._model.name,

@@ -62,6 +62,7 @@ class Started(NamedTuple):
     cached_tokens  tokens of the prompt whose keys and values were found in the prefix cache
     queued_s       seconds in the queue
     chain          the sampling stages in force, in order: {"stage": name, …its rule}
+    held           how many of its last steps are told late, since they may be taken back
     """
 
     id: int
@@ -70,6 +71,7 @@ class Started(NamedTuple):
     seed: int
     chain: tuple[Mapping[str, Any], ...]
     queued_s: float
+    held: int = 0
 
 
 class Scored(NamedTuple):

@@ -30,6 +30,8 @@ class GoingBack:
     count  how often it went back
     """
 
+    held = HELD
+
     def __init__(self) -> None:
         self.count = 0
         self._held: deque[Step] = deque()

@@ -276,11 +276,11 @@ class Sequence:
 
     def started(self) -> list[Event]:
         """It left the queue; what another sample has computed for it comes at once."""
-        cached = self.num_cached_tokens or 0
+        cached, held = self.num_cached_tokens or 0, self.back.held if self.back else 0
         chain = chain_as_data(self.chain.chain)
         queued_s = perf_counter() - self._added
         events: list[Event] = [
-            Started(self.id, self.prompt_token_ids, cached, self.seed, chain, queued_s)
+            Started(self.id, self.prompt_token_ids, cached, self.seed, chain, queued_s, held)
         ]
         if self.prompt_scores:
             events.append(Scored(self.id, 1, tuple(self.prompt_scores)))

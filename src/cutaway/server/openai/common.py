@@ -103,9 +103,8 @@ def estimates(texts: Sequence[Generation], samples: int) -> list[Estimate | None
 def ending(job: Job, index: int) -> Ending:
     """How a text ended, in our own words."""
     text = job.texts[index]
-    ended, usage = text.ended, text.usage()
+    ended, timing = text.ended, text.timing()
     assert ended is not None
-    timing = text.watch.timing(0.0, usage.prompt_tokens, usage.completion_tokens)
     found: Ending = {
         "finish_reason": _own_reason(ended),
         "matched": ended.matched,
