@@ -1,7 +1,8 @@
 """cutaway beside its peers: the same file, one run, in turns (A B A B), as ratios.
 
     python bench/compare.py -m MODEL.gguf [--also OTHER.gguf] [--peer-python PYTHON]
-        [--rounds 5] [--seconds 1] [--threads N] [--only NAME,NAME] [--write README.md]
+        [--rounds 5] [--seconds 1] [--threads N] [--only NAME,NAME] [--measure NAME,NAME]
+        [--write README.md [--table NAME]]
     python bench/compare.py -m MODEL.gguf --peer-python PYTHON --make-q4_0 OTHER.gguf
 
 Peers are optional: llama-cpp-python, openvino-genai, transformers, whichever PYTHON has (this
@@ -11,26 +12,30 @@ the peers a second column: --make-q4_0 writes such a file (llama_model_quantize 
 allow_requantize, the embedding and the output matrix as Q8_0).
 
 A measurement during which others took more than a few percent of the processors is repeated.
---write puts the table between <!-- compare:begin --> and <!-- compare:end -->. The last line is
-one JSON document.
+--measure chooses what is measured, contexts up to 7,000 and 32 streams included; make_model.py
+makes models of sizes that nobody needs to download. The column "what reading allows" is the rate
+at which the machine reads, measured in the same turns, by what a step must read.
+
+--write puts the table between <!-- compare:begin --> and <!-- compare:end -->, or the markers that
+--table names. The last line is one JSON document, of which growth.py draws curves.
 """
 
 import json
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from peers.client import Cold, PeerError, Worker, cold, environment
+from peers.goals import METRICS, USUAL, goals_of
 from peers.guard import Guard
 from peers.table import (
     Column,
     Metric,
-    Target,
     markdown,
     replace_between_markers,
     verdict,
@@ -39,30 +44,13 @@ from peers.table import (
 
 PEERS = Path(__file__).resolve().parent / "peers"
 TEXT, NEW = "The sky is", "16"
-KINDS = {"llama": "llama.cpp", "openvino": "OpenVINO GenAI", "transformers": "transformers"}
-
-METRICS = (
-    Metric("decode64", "one stream at context 64", "tokens/s",
-           {"do": "decode", "context": 64, "batch": 1}),
-    Metric("decode512", "one stream at context 512", "tokens/s",
-           {"do": "decode", "context": 512, "batch": 1}),
-    Metric("batch8", "8 streams at context 64", "tokens/s",
-           {"do": "decode", "context": 64, "batch": 8}),
-    Metric("prefill", "a prompt of 512", "tokens/s", {"do": "prefill", "tokens": 512}),
-    Metric("cold", "from a cold process to its first text", "s", None, True, 1.0, 2),
-    Metric("memory", "peak memory of that process", "MB", None, True, 1e-6),
-)  # fmt: skip
-TARGETS = (
-    Target("decode64", "llama", 1.8),
-    Target("decode64", "llama", 1.3, other_format=True),
-    Target("decode512", "llama", 2.5),
-    Target("batch8", "llama", 4.0),
-    Target("prefill", "llama", 6.0),
-    Target("prefill", "openvino", 1.1),
-    Target("prefill", "openvino", 1.1, other_format=True),
-    Target("cold", "llama", 1.35),
-)
-MEMORY_TARGET = 1.4  # times the file and the keys and values in use
+NAMES = tuple(metric.name for metric in METRICS)
+KINDS = {
+    "limit": "what reading allows",
+    "llama": "llama.cpp",
+    "openvino": "OpenVINO GenAI",
+    "transformers": "transformers",
+}
 
 
 class Comparison:
@@ -73,11 +61,14 @@ class Comparison:
         self.columns: list[Column] = []
         self.workers: list[Worker] = []
         self.left_out: list[str] = []
+        self.metrics = [metric for metric in METRICS if metric.name in args.measure]
         self._start("cutaway", sys.executable, args.model)
+        self.goals = goals_of(self.workers[0].info["parameters"])
         for kind in KINDS:
-            for file in (args.model, args.also):
+            python = sys.executable if kind == "limit" else args.peer_python
+            for file in (args.model, None if kind == "limit" else args.also):
                 if file and (not args.only or kind in args.only):
-                    self._start(kind, args.peer_python, file)
+                    self._start(kind, python, file)
 
     def _start(self, kind: str, python: str, file: Path) -> None:
         other = file is self.args.also
@@ -91,7 +82,8 @@ class Comparison:
             self.left_out.append(f"{name} ({error})")
             return
         version = worker.info["version"]
-        title = name.replace(KINDS.get(kind, kind), f"{KINDS.get(kind, kind)} {version}", 1)
+        versioned = f"{KINDS.get(kind, kind)} {version}".strip()
+        title = name.replace(KINDS.get(kind, kind), versioned, 1)
         self.columns.append(Column(title, kind, other))
         self.workers.append(worker)
 
@@ -99,12 +91,12 @@ class Comparison:
         """All rounds; a first one, not counted, warms every engine up."""
         for i in range(self.args.rounds + 1):
             print(f"round {i} of {self.args.rounds} …", file=sys.stderr, flush=True)
-            for metric in METRICS:
+            for metric in self.metrics:
                 for column, worker in zip(self.columns, self.workers, strict=True):
                     if metric.command is not None:
                         self._warm(column, worker, metric, count=i > 0)
             for column in self.columns:
-                if i > 0:
+                if i > 0 and {"cold", "memory"} & set(self.args.measure):
                     self._cold(column)
 
     def _warm(self, column: Column, worker: Worker, metric: Metric, *, count: bool) -> None:
@@ -120,7 +112,8 @@ class Comparison:
             return before - last
 
         seconds = self.guard.run(lambda: worker.ask(**command), own)
-        column.figures.setdefault(metric.name, []).append(metric.figure(seconds))
+        if seconds:
+            column.figures.setdefault(metric.name, []).append(metric.figure(seconds))
 
     def _cold(self, column: Column) -> None:
         command = cold_command(column, self.args)
@@ -147,8 +140,8 @@ class Comparison:
         ratio = median(self.columns[0].figures["memory"]) / (file + kv)
         return {
             "metric": "peak memory by the file and the keys and values in use", "peer": "the file",
-            "ratio": ratio, "lowest": ratio, "highest": ratio, "target": MEMORY_TARGET,
-            "verdict": verdict(MEMORY_TARGET, ratio, lower_is_better=True),
+            "ratio": ratio, "lowest": ratio, "highest": ratio, "target": self.goals.memory,
+            "verdict": verdict(self.goals.memory, ratio, lower_is_better=True),
         }  # fmt: skip
 
 
@@ -190,20 +183,32 @@ def processor() -> str:
 
 def report(comparison: Comparison) -> None:
     """Print the table, the verdicts, and one JSON document; write the table where asked."""
-    table = markdown(comparison.columns, METRICS, notes(comparison))
-    found = [*verdicts(comparison.columns, METRICS, TARGETS), comparison.memory()]
+    args, goals = comparison.args, comparison.goals
+    table = markdown(comparison.columns, comparison.metrics, notes(comparison))
+    found = verdicts(comparison.columns, comparison.metrics, goals.targets)
+    if "memory" in args.measure:
+        found.append(comparison.memory())
     print(table, end="\n\n")
     for v in found:
         print(f"{v['metric']}, by {v['peer']}: {v['ratio']:.2f}× "
               f"({v['lowest']:.2f}–{v['highest']:.2f}), {v['verdict']}")  # fmt: skip
-    if comparison.args.write:
-        path = comparison.args.write
-        path.write_text(replace_between_markers(path.read_text(), "compare", table))
-    engines = [asdict(column) for column in comparison.columns]
-    guard = asdict(comparison.guard)
-    print(
-        json.dumps({"benchmark": "compare", "engines": engines, "targets": found, "guard": guard})
-    )
+    if args.write:
+        args.write.write_text(replace_between_markers(args.write.read_text(), args.table, table))
+    document = {
+        "benchmark": "compare", "model": args.model.stem, "machine": processor(),
+        "parameters": comparison.workers[0].info["parameters"], "threads": args.threads,
+        "engines": [asdict(column) for column in comparison.columns], "targets": found,
+        "guard": asdict(comparison.guard),
+    }  # fmt: skip
+    print(json.dumps(document))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """What --measure asks for."""
+    found = NAMES if text == "all" else tuple(text.split(","))
+    if unknown := set(found) - set(NAMES):
+        raise ArgumentTypeError(f"there is no {', '.join(sorted(unknown))}")
+    return found
 
 
 def parse() -> Namespace:
@@ -217,7 +222,9 @@ def parse() -> Namespace:
     parser.add_argument("--others", type=float, default=0.05, help="share that others may take")
     parser.add_argument("--tries", type=int, default=4, help="of a disturbed measurement")
     parser.add_argument("--only", type=lambda text: text.split(","), help=", ".join(KINDS))
+    parser.add_argument("--measure", type=names, default=USUAL, help="all, or: " + ", ".join(NAMES))
     parser.add_argument("--write", type=Path, metavar="README.md")
+    parser.add_argument("--table", default="compare", help="the markers to write between")
     parser.add_argument("--make-q4_0", type=Path, dest="make", metavar="OTHER.gguf")
     return parser.parse_args()
 
@@ -230,7 +237,7 @@ def main() -> None:
         sys.exit(subprocess.call(command, env=environment()))
     if args.write:
         replace_between_markers(
-            args.write.read_text(), "compare", ""
+            args.write.read_text(), args.table, ""
         )  # now, not after the last round
     try:
         comparison = Comparison(args)

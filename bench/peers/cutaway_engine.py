@@ -1,5 +1,6 @@
 """cutaway, as `cutaway bench` measures it, but greedy like its peers here."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,16 @@ class Engine:
         self.llm = LLM(path, backend="cpu", threads=threads)
         with GGUFFile(path) as file:
             costs = costs_of(self.llm.graph, file.tensors)
-        self.info: dict[str, Any] = {"version": __version__, "kv_block_bytes": costs.kv_bytes(1)}
+            parameters = sum(prod(info.shape) for info in file.tensors.values())
+        self.info: dict[str, Any] = {
+            "version": __version__, "kv_block_bytes": costs.kv_bytes(1), "parameters": parameters
+        }  # fmt: skip
         self.rng = np.random.default_rng(0)
 
     def decode(self, context: int, batch: int) -> list[float]:
-        """Seconds of the decode steps of one run."""
-        return runs.decode(self.llm, self.rng, context, batch, _GREEDY, resample=False).step
+        """Seconds of the decode steps of one run; its prompts are read once, for all runs."""
+        rng = np.random.default_rng((context, batch))
+        return runs.decode(self.llm, rng, context, batch, _GREEDY, resample=False).step
 
     def prefill(self, tokens: int) -> list[float]:
         """Seconds of one prompt, in a list."""

@@ -29,14 +29,13 @@ class Engine:
         self.vocab = self.lib.llama_vocab_n_tokens(self.lib.llama_model_get_vocab(self.model))
         self.batch = self.lib.llama_batch_init(_ROWS, 0, 1)
         self.contexts: dict[tuple[int, int], Any] = {}
+        self.prompts: set[tuple[int, int]] = set()
         self.rng = np.random.default_rng(0)
         self.info: dict[str, Any] = {"version": self.lib.__version__}
 
     def decode(self, context: int, batch: int) -> list[float]:
-        """Seconds of the decode steps of one run."""
-        handle = self._context(context + _STEPS, batch)
-        for sequence in range(batch):
-            self._read(handle, context, sequence)
+        """Seconds of the decode steps of one run; its prompts are read once, for all runs."""
+        handle = self._with_prompts(context, batch)
         tokens, seconds = self._tokens(batch), []
         for step in range(_STEPS):
             started = perf_counter()
@@ -52,12 +51,25 @@ class Engine:
     def prefill(self, tokens: int) -> list[float]:
         """Seconds of one prompt, in a list."""
         handle = self._context(tokens, 1)
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(handle), True)
         started = perf_counter()
         self._read(handle, tokens, 0)
         return [perf_counter() - started]
 
+    def _with_prompts(self, context: int, batch: int) -> Any:
+        """A context in which that many prompts were read, and nothing after them."""
+        handle = self._context(context + _STEPS, batch)
+        for sequence in range(batch):
+            if (context, batch) in self.prompts:
+                memory = self.lib.llama_get_memory(handle)
+                self.lib.llama_memory_seq_rm(memory, sequence, context, -1)
+            else:
+                self._read(handle, context, sequence)
+        self.prompts.add((context, batch))
+        return handle
+
     def _context(self, tokens: int, batch: int) -> Any:
-        """An empty context for so many sequences of so many tokens."""
+        """A context for so many sequences of so many tokens."""
         if (tokens, batch) not in self.contexts:
             params = self.lib.llama_context_default_params()
             params.n_ctx = batch * (-(-tokens // 256) * 256)
@@ -67,9 +79,7 @@ class Engine:
             params.flash_attn_type = self.lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
             params.no_perf = True
             self.contexts[tokens, batch] = self.lib.llama_init_from_model(self.model, params)
-        handle = self.contexts[tokens, batch]
-        self.lib.llama_memory_clear(self.lib.llama_get_memory(handle), True)
-        return handle
+        return self.contexts[tokens, batch]
 
     def _read(self, handle: Any, tokens: int, sequence: int) -> None:
         """A prompt of random tokens; the logits of its last are wanted."""

@@ -27,7 +27,10 @@ def measure(engine: Any, command: dict[str, Any]) -> list[float]:
         if command["do"] == "decode":
             seconds += engine.decode(command["context"], command["batch"])
         else:
-            seconds += engine.prefill(command["tokens"])
+            found = engine.prefill(command["tokens"])
+            if not found:  # not of this engine
+                break
+            seconds += found
     return seconds
 
 

@@ -210,7 +210,7 @@ class FakeWorker:
     def __init__(self, python, kind, path, threads):
         if kind == "transformers":
             raise PeerError("ModuleNotFoundError: No module named 'torch'")
-        self.kind, self.info = kind, {"version": "1", "kv_block_bytes": 100}
+        self.kind, self.info = kind, {"version": "1", "kv_block_bytes": 100, "parameters": 10**8}
 
     def ask(self, **command):
         self.log.append(self.kind)
@@ -231,18 +231,19 @@ def test_a_comparison_takes_turns_and_writes_its_table(monkeypatch, tmp_path, ca
     args = Namespace(
         model=tmp_path / "model.gguf", also=tmp_path / "other-Q4_0.gguf", peer_python="python",
         threads=2, rounds=2, seconds=0.0, others=9.0, tries=1, only=None, write=readme, make=None,
+        measure=compare.USUAL, table="compare",
     )  # fmt: skip
     monkeypatch.setattr(compare, "parse", lambda: args)
     monkeypatch.setattr(compare, "Worker", FakeWorker)
     monkeypatch.setattr(compare, "cold", lambda command: Cold(0.5, 1300, 0.0))
     FakeWorker.log = []
     compare.main()
-    engines = ["cutaway", "llama", "llama", "openvino", "openvino"]
+    engines = ["cutaway", "limit", "llama", "llama", "openvino", "openvino"]
     assert FakeWorker.log == engines * 4 * 3 + [f"{e} closed" for e in engines]
     printed = capsys.readouterr().out
     last = json.loads(printed.splitlines()[-1])
     assert {v["ratio"] for v in last["targets"]} == {2.0, 1.0, 1.3}
     table = readme.read_text()
-    assert table.startswith(f"a\n{BEGIN}\n|  | **cutaway 1** | llama.cpp 1 | llama.cpp 1, Q4_0 |")
+    assert table.startswith(f"a\n{BEGIN}\n|  | **cutaway 1** | what reading allows 1 |")
     assert "transformers (ModuleNotFoundError" in table
     assert table.endswith(f"{END}\nb\n")

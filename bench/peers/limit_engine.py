@@ -1,0 +1,34 @@
+"""What the machine allows: a decode step can take no less time than reading what it must read.
+
+The read rate is measured in every turn, as an engine's steps are, in a buffer as large as the
+weights.
+"""
+
+from math import inf
+from typing import Any
+
+from cutaway import _native
+from cutaway.loading.model import Parts
+from cutaway.measure.limits import costs_of
+from cutaway.measure.machine import STREAMS
+from cutaway.weights import GGUFFile
+
+
+class Engine:
+    """See worker.py."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        with GGUFFile(path) as file:
+            self.costs = costs_of(Parts.read(file).graph, file.tensors)
+        self.pool = _native.Pool(threads)
+        self.memory = _native.ReadProbe(self.pool, self.costs.step_bytes(0))
+        self.info: dict[str, Any] = {"version": ""}
+
+    def decode(self, context: int, batch: int) -> list[float]:
+        """Seconds of a decode step in which nothing but reading takes time."""
+        bandwidth = max(self.memory.run(self.pool, streams) for streams in STREAMS)
+        return [batch / self.costs.decode_limit(context, batch, bandwidth, inf)]
+
+    def prefill(self, _tokens: int) -> list[float]:
+        """Reading is not what limits a prompt: no time at all."""
+        return []
