@@ -94,6 +94,10 @@ void copy_blocks(Plan& plan, Ints sources, Ints targets) {
   plan.copy_blocks(sources.data(), targets.data(), sources.size());
 }
 
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> block_memory(Plan& plan, int block) {
+  return {plan.block_memory(block), {plan.kv_bytes()}, nb::find(plan)};
+}
+
 Map map_of(const std::string& name) {
   const std::pair<const char*, Map> kinds[] = {
       {"add", Map::kAdd},   {"silu_mul", Map::kSiluMul},     {"gelu_mul", Map::kGeluMul}, {"gelu", Map::kGelu},
@@ -203,6 +207,7 @@ NB_MODULE(_native, m) {
          "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
+      .def("block_memory", &block_memory, "block"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
            "limits"_a = nb::none());
 

@@ -131,6 +131,12 @@ void Plan::copy_blocks(const int32_t* sources, const int32_t* targets, size_t co
   for (size_t i = 0; i < count; i++) memcpy(kv(targets[i]), kv(sources[i]), kv_bytes_);
 }
 
+uint8_t* Plan::block_memory(int block) {
+  if (block < 0 || block >= kv_blocks) throw std::invalid_argument("block_memory: the id names no KV block");
+  reserve_kv();
+  return (uint8_t*)kv(block);
+}
+
 // Buffers only grow. The logits' has a row for each that is wanted: one row can be a megabyte.
 void Plan::reserve(int rows, int logits) {
   reserve_kv();

@@ -114,6 +114,9 @@ class Plan {
   // Each source block's content becomes its target's too. Throws std::invalid_argument where an id names
   // no block, or where the order of the copies would matter.
   void copy_blocks(const int32_t* sources, const int32_t* targets, size_t count);
+  // A whole KV block's kv_bytes() bytes, to be read or overwritten between two runs. Throws
+  // std::invalid_argument where the id names no block.
+  uint8_t* block_memory(int block);
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch);

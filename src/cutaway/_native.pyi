@@ -77,6 +77,8 @@ class Plan:
 
     def copy_blocks(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
+    def block_memory(self, block: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
     def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], limits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]: ...
 
 class Chain:
@@ -91,9 +93,8 @@ class Chain:
 
 def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, tier: str, pool: Pool | None = None) -> list:
     """
-    (status, token id, own token id, survivors, logprob, row hash, ledger, log-probabilities or None,
-    what was observed or None) per row;
-    status 1: not finite, 2: ask the twin.
+    (status, token id, sampled id, survivors, logprob, hash of the logits, observation or None) per row;
+    status 1: not finite, 2: ask the twin, 3: the constraint left no token.
     """
 
 def read_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], next_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], top: int, tier: str, pool: Pool | None = None) -> list:

@@ -181,6 +181,10 @@ class MockBackend(HostSampling):
         for source, target in pairs:
             self.slots[target] = self.slots[source]
 
+    def block_memory(self, block_id) -> list[np.ndarray]:
+        assert 0 <= block_id < self.kv_blocks
+        return [self.slots[block_id].view(np.uint8)]
+
 
 def make_engine(
     model: Model = noise, *, context: int = 64, kv_blocks: int = 64, block: int = 32,

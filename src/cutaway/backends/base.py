@@ -18,6 +18,7 @@ KV_BLOCK = 32
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 OnOp = Callable[[str, NDArray[Any]], None]
 """Called with the name and value of each op's output; see ``ReferenceBackend``."""
 
@@ -108,6 +109,14 @@ class Backend(Protocol):
         """Copy the keys and values of whole KV blocks: (source, target) ids.
 
         ValueError where an id names no block, or a target is a source too or named twice.
+        """
+        ...
+
+    def block_memory(self, block_id: int) -> list[Bytes]:
+        """The memory of a whole KV block, in pieces: to be read or overwritten between two runs.
+
+        Together they are ``kv.bytes_per_token * kv.block_tokens`` bytes, which say the same in
+        every backend of this name and layout. ValueError where the id names no block.
         """
         ...
 

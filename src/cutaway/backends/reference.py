@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cutaway.backends.base import (
     KV_BLOCK,
     Batch,
+    Bytes,
     HostSampling,
     KVGroup,
     KVLayout,
@@ -78,6 +79,14 @@ class ReferenceBackend(HostSampling):
             for slots in keys_and_values:
                 blocks = slots.reshape(self.kv_blocks, KV_BLOCK, *slots.shape[1:])
                 blocks[[*targets]] = blocks[[*sources]]
+
+    def block_memory(self, block_id: int) -> list[Bytes]:
+        """See ``Backend``."""
+        if not 0 <= block_id < self.kv_blocks:
+            raise ValueError(f"{block_id} names no KV block")
+        slots = slice(block_id * KV_BLOCK, (block_id + 1) * KV_BLOCK)
+        every = (part for keys_and_values in self._kv.values() for part in keys_and_values)
+        return [part[slots].reshape(-1).view(np.uint8) for part in every]
 
     def _weight(self, op: Op, role: str = "weight") -> Array:
         return self.weights[op.weights[role]]

@@ -40,7 +40,8 @@ class TimedBackend:
     def __init__(self, backend: Backend) -> None:
         self.name, self.kv_blocks, self.kv = backend.name, backend.kv_blocks, backend.kv
         self.tier, self.threads = backend.tier, backend.threads
-        self.copy_blocks, self.sample, self.read = backend.copy_blocks, backend.sample, backend.read
+        self.copy_blocks, self.block_memory = backend.copy_blocks, backend.block_memory
+        self.sample, self.read = backend.sample, backend.read
         self._run = backend.run
         self.seconds = 0.0
         self.rows = 0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import _native, sampling
-from cutaway.backends.base import Batch, KVGroup, KVLayout, Logits
+from cutaway.backends.base import Batch, Bytes, KVGroup, KVLayout, Logits
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
@@ -84,6 +84,10 @@ class CpuBackend:
         """
         sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
         self._plan.copy_blocks(sources, targets)
+
+    def block_memory(self, block_id: int) -> list[Bytes]:
+        """See ``Backend``."""
+        return [self._plan.block_memory(block_id)]
 
 
 def pack_matrices(
