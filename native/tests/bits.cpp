@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "../quantise.h"
+#include "checks.h"
 #include "tiny_model.h"
 
 using namespace cutaway;
@@ -64,11 +65,7 @@ int check_format(Format f, int tokens, bool other) {
   const std::string name = std::string(other ? "other " : "") + kNames[f];
   std::vector<float> first;
   int wrong = 0;
-  std::string names = available_kernels();
-  for (size_t at = 0; at < names.size();) {
-    const size_t comma = std::min(names.find(',', at), names.size());
-    const std::string tier = names.substr(at, comma - at);
-    at = comma + 1;
+  for (const std::string& tier : tier_names()) {
     for (int threads = 1; threads <= 3; threads++) {
       const int blocks = 2 * ((tokens + kKvBlock - 1) / kKvBlock);
       TinyModel model(std::make_shared<Pool>(threads), choose_kernels(tier.c_str()), f, tokens, blocks, other);
@@ -164,7 +161,7 @@ int check_quantise() {
 
 int main(int argc, char** argv) {
   const int tokens = argc > 1 ? atoi(argv[1]) : 24;
-  int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_quantise();
+  int wrong = check_pool(1) + check_pool(2) + check_pool(3) + check_refusals() + check_quantise() + check_sampler();
   for (int f = 0; f < kFormats; f++) wrong += check_format((Format)f, f == Q4_0 ? 12 * tokens : tokens, false);
   for (const Format f : {Q8_0, Q4_K, F32}) wrong += check_format(f, tokens, true);
   return wrong ? 1 : 0;

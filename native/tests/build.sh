@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles native/tests/bits.cpp and the native code, without Python: build.sh OUTPUT [FLAGS …].
+# Compiles native/tests/ and the native code, without Python: build.sh OUTPUT [FLAGS …].
 # CXX names the compiler, and with it the machine. The tiers' flags are those of CMakeLists.txt.
 # (GCC 12 finds its own intrinsics uninitialised where it optimises little.)
 set -eu
@@ -29,10 +29,10 @@ case $($cxx -dumpmachine) in
 esac
 tier generic &
 # shellcheck disable=SC2086
-$cxx $common -c tests/bits.cpp -o "$objects/bits.o"
-for name in plan ops attend experts pack memory quantise pool dispatch; do
+for name in tests/bits tests/sampler plan ops attend experts pack memory quantise pool dispatch \
+    sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p; do
   # shellcheck disable=SC2086
-  $cxx $common -c $name.cpp -o "$objects/$name.o"
+  $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"
 done
 wait
 # shellcheck disable=SC2086
