@@ -21,8 +21,8 @@ size_t value_bytes(int kv_heads, int head_dim) { return key_bytes(kv_heads, stri
 
 Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rotation rotation)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
-      keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim)) / 2),
-      values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim)) / 2),
+      kv_(plan.kv(s.window)), keys_(kv_.claim(key_bytes(s.kv_heads, s.head_dim), s.window) / 2),
+      values_(kv_.claim(value_bytes(s.kv_heads, s.head_dim), s.window) / 2),
       angles_(plan.angles(std::move(rotation))) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
       (int)angles_->rotation().frequencies.size() > s.head_dim / 2)
@@ -68,8 +68,7 @@ void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
   const int position = b.positions[row], d = shape_.head_dim;
   for (int g = 0; g < group_; g++) angles_->rotate(step.at(q_, row) + (kv_head * group_ + g) * d, position);
-  const int32_t* table = b.tables + (size_t)b.sequences[row] * b.table_cols;
-  uint16_t* block = step.plan.kv(table[position / kKvBlock]);
+  uint16_t* block = kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
   const int token = position % kKvBlock;
   float wide[kMostDim] = {0};
   uint16_t half[kMostDim];
@@ -123,11 +122,11 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   }
   float peak[kMostRows], total[kMostRows], out[kMostRows * kMostDim];
   const size_t key_head = (size_t)shape_.head_dim * kKvBlock, value_head = (size_t)stride_ * kKvBlock;
-  const uint16_t* kv = step.plan.kv(0);
+  const uint16_t* kv = kv_.at(0);
   AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0,
-                b.tables + (size_t)segment.sequence * b.table_cols,
+                kv_.table(step, segment.sequence),
                 kv + keys_ + kv_head * key_head, kv + values_ + kv_head * value_head,
-                step.plan.kv_bytes() / 2,
+                kv_.bytes() / 2,
                 shape_.scale, shape_.softcap, shape_.window, peak, total, out};
   if (shape_.window) first = std::max(first, std::max(0, position[0] - shape_.window + 1) / kKvChunk);
   for (int chunk = first; chunk < last && chunk * kKvChunk <= tile.last; chunk++) {

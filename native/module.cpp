@@ -87,15 +87,28 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
   return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
 }
 
-void copy_blocks(Plan& plan, Ints sources, Ints targets) {
+void check_pairs(Ints sources, Ints targets) {
   if (sources.size() != targets.size())
-    throw std::invalid_argument("copy_blocks: sources and targets differ in length");
+    throw std::invalid_argument("copies of KV blocks: sources and targets differ in length");
+}
+
+void copy_blocks(Plan& plan, Ints sources, Ints targets) {
+  check_pairs(sources, targets);
   WithoutGil release;
   plan.copy_blocks(sources.data(), targets.data(), sources.size());
 }
 
-nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> block_memory(Plan& plan, int block) {
-  return {plan.block_memory(block), {plan.kv_bytes()}, nb::find(plan)};
+std::vector<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> block_memory(Plan& plan, int block, bool windows) {
+  std::vector<nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>> pieces;
+  for (const auto& [memory, bytes] : plan.block_memory(block, windows))
+    pieces.push_back({memory, {bytes}, nb::find(plan)});
+  return pieces;
+}
+
+void copy_windows(Plan& plan, Ints sources, Ints targets) {
+  check_pairs(sources, targets);
+  WithoutGil release;
+  plan.copy_windows(sources.data(), targets.data(), sources.size());
 }
 
 Map map_of(const std::string& name) {
@@ -173,7 +186,7 @@ NB_MODULE(_native, m) {
              self->context = context;
            }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a)
       .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
-      .def_prop_ro("kv_block_bytes", &Plan::kv_bytes)
+      .def_prop_ro("held_windows", [](Plan& p) { return p.kv(1).held(); })
       .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
       .def("embed", [](Plan& p, const Packed& table, Where out) {
         p.vocab = table.rows;
@@ -207,7 +220,8 @@ NB_MODULE(_native, m) {
          "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a)
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
-      .def("block_memory", &block_memory, "block"_a)
+      .def("block_memory", &block_memory, "block"_a, "windows"_a)
+      .def("copy_windows", &copy_windows, "sources"_a, "targets"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
            "limits"_a = nb::none());
 

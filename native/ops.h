@@ -140,6 +140,7 @@ class Attend : public Op {
   const View q_, k_, v_, out_;
   const AttendShape shape_;
   const int group_, stride_;  // query heads per KV head; halves per V row
+  KvStore& kv_;
   const size_t keys_, values_;  // where in a KV block this layer's begin, in halves
   const std::shared_ptr<Angles> angles_;
   std::vector<Tile> tiles_;

@@ -68,12 +68,6 @@ bool WorkQueue::take(int thread, int grain, int* first, int* last) {
   return false;
 }
 
-size_t Plan::claim_kv(size_t bytes) {
-  const size_t at = kv_bytes_;
-  kv_bytes_ += (bytes + 63) / 64 * 64;
-  return at;
-}
-
 void Plan::check(const Batch& b) const {
   const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
   for (int i = 0; i < b.rows; i++) {
@@ -107,10 +101,6 @@ void Plan::check_limits(const Batch& b) const {
   }
 }
 
-void Plan::reserve_kv() {
-  if (kv_.size() == 0) kv_ = Memory(kv_bytes_ * kv_blocks);
-}
-
 void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t count) const {
   const auto bad = [](const char* what) { throw std::invalid_argument(std::string("copy_blocks: ") + what); };
   const auto known = [&](int32_t block) { return block >= 0 && block < kv_blocks; };
@@ -127,19 +117,34 @@ void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t c
 
 void Plan::copy_blocks(const int32_t* sources, const int32_t* targets, size_t count) {
   check_copies(sources, targets, count);
-  reserve_kv();
-  for (size_t i = 0; i < count; i++) memcpy(kv(targets[i]), kv(sources[i]), kv_bytes_);
+  for (size_t i = 0; i < count; i++) {
+    whole_.copy(sources[i], targets[i]);
+    windowed_.copy(sources[i], targets[i]);
+  }
 }
 
-uint8_t* Plan::block_memory(int block) {
+void Plan::copy_windows(const int32_t* sources, const int32_t* targets, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (sources[i] < 0 || sources[i] >= kv_blocks || targets[i] < -1 || targets[i] >= kv_blocks)
+      throw std::invalid_argument("copy_windows: an id names no KV block");
+  for (size_t i = 0; i < count; i++) {
+    if (targets[i] < 0)
+      windowed_.let_go(sources[i]);
+    else if (targets[i] != sources[i])
+      windowed_.copy(sources[i], targets[i]);
+  }
+}
+
+std::vector<std::pair<uint8_t*, size_t>> Plan::block_memory(int block, bool windows) {
   if (block < 0 || block >= kv_blocks) throw std::invalid_argument("block_memory: the id names no KV block");
-  reserve_kv();
-  return (uint8_t*)kv(block);
+  std::vector<std::pair<uint8_t*, size_t>> pieces;
+  for (KvStore* store : {&whole_, &windowed_})
+    if (uint8_t* memory = store->memory(block, windows)) pieces.push_back({memory, store->bytes()});
+  return pieces;
 }
 
 // Buffers only grow. The logits' has a row for each that is wanted: one row can be a megabyte.
 void Plan::reserve(int rows, int logits) {
-  reserve_kv();
   for (size_t i = 0; i < buffers_.size(); i++) {
     Buffer& b = buffers_[i];
     size_t n = (int)i == output.buffer ? std::max(logits, 1) : std::max(rows, 1);
@@ -160,6 +165,8 @@ const float* Plan::run(const Batch& given) {
       step.segments.push_back({i, 0, batch.sequences[i]});
     step.segments.back().rows++;
   }
+  whole_.prepare(step);
+  windowed_.prepare(step);
   for (auto& op : ops_) op->prepare(step);
   if (batch.rows > 0)
     pool->run([&](int thread) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "kv.h"
 #include "pack.h"
 #include "pool.h"
 
@@ -95,28 +96,27 @@ class Op {
 class Plan {
  public:
   Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks)
-      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks) {}
+      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), whole_(kv_blocks), windowed_(kv_blocks) {}
 
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
   int add_buffer(int width, bool quantised);
-  // Claim bytes of every KV block; returns where in a block they begin.
-  size_t claim_kv(size_t bytes);
+  // Of the layers that see a window, or of those that see the whole text (0).
+  KvStore& kv(int window) { return window ? windowed_ : whole_; }
   // Shared by all layers with the same rotation.
   std::shared_ptr<Angles> angles(Rotation rotation);
   // streams: the op reads weights, so that memory should be kept busy until it runs.
   void add(std::unique_ptr<Op> op, bool streams = false);
-  // A KV block: the keys and values of kKvBlock tokens, all layers side by side, so that memory
-  // grows with the blocks in use and a block is copied in one piece.
-  uint16_t* kv(int block) const { return (uint16_t*)(kv_.data() + (size_t)block * kv_bytes_); }
-  size_t kv_bytes() const { return kv_bytes_; }
   // Each source block's content becomes its target's too. Throws std::invalid_argument where an id names
   // no block, or where the order of the copies would matter.
   void copy_blocks(const int32_t* sources, const int32_t* targets, size_t count);
-  // A whole KV block's kv_bytes() bytes, to be read or overwritten between two runs. Throws
-  // std::invalid_argument where the id names no block.
-  uint8_t* block_memory(int block);
+  // A whole KV block's memory in pieces, each with its bytes, to be read or overwritten between two runs: of the
+  // layers that see all, then of those that see a window where the block has a place, or is to be given one
+  // (windows). Throws std::invalid_argument where the id names no block.
+  std::vector<std::pair<uint8_t*, size_t>> block_memory(int block, bool windows);
+  // The same in the layers that see a window alone, in order; a source with the target -1 is let go of.
+  void copy_windows(const int32_t* sources, const int32_t* targets, size_t count);
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch);
@@ -133,7 +133,6 @@ class Plan {
   void check_limits(const Batch& batch) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
-  void reserve_kv();
 
   struct Buffer {
     int width;
@@ -148,8 +147,7 @@ class Plan {
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
   std::vector<std::shared_ptr<Angles>> angles_;
   size_t last_stream_ = 0;
-  size_t kv_bytes_ = 0;
-  Memory kv_;
+  KvStore whole_, windowed_;
 };
 
 inline float* Step::at(View v, int row) const {

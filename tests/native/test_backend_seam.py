@@ -32,6 +32,21 @@ def test_the_plan_tells_how_keys_and_values_are_kept(llm):
     assert backends.kv_layout(llm.graph) == kv  # the same without loading the weights
 
 
+def test_layers_with_a_window_are_a_group_of_their_own(tmp_path):
+    windows = {"llama.attention.sliding_window": 40, "llama.attention.sliding_window_pattern": 3}
+    path = write_tiny_llama(tmp_path / "tiny.gguf", **SHAPE, layers=5, metadata=windows)
+    for name, nbytes in (("cpu", (20 + 32) * 2), ("reference", (20 + 20) * 4)):
+        kv = LLM(path, backend=name).backend.kv
+        whole, windowed = kv.groups
+        assert (whole.layers, whole.window) == ((2,), 0)
+        assert (windowed.layers, windowed.window) == ((0, 1, 3, 4), 40)
+        assert [g.bytes_per_token for g in kv.groups] == [2 * nbytes, 8 * nbytes]
+        assert (kv.window, kv.bytes_per_token) == (40, 10 * nbytes)
+        assert [kv.bytes_read(n) for n in (1, 40, 41)] == [
+            10 * nbytes, 400 * nbytes, (41 * 2 + 40 * 8) * nbytes
+        ]  # fmt: skip
+
+
 def test_the_reference_keeps_all_in_float32(path):
     reference = LLM(path, backend="reference")
     arrays = [part for both in reference.backend._kv.values() for part in both]

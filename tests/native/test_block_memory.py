@@ -33,7 +33,9 @@ def run(backend, start, tokens, blocks):
 def carry(source, target, pairs):
     """Through bytes, as a file has them."""
     for one, other in pairs:
-        for memory, into in zip(source.block_memory(one), target.block_memory(other), strict=True):
+        for memory, into in zip(
+            source.block_memory(one), target.block_memory(other, windows=True), strict=True
+        ):
             into[:] = np.frombuffer(memory.tobytes(), np.uint8)
 
 
@@ -67,7 +69,7 @@ def test_a_block_is_as_large_as_the_layout_says(path, backend):
     backend = loaded(path, backend)
     nbytes = backend.kv.bytes_per_token * backend.kv.block_tokens
     for block_id in (0, 7):
-        pieces = backend.block_memory(block_id)
+        pieces = backend.block_memory(block_id, windows=True)
         assert sum(piece.nbytes for piece in pieces) == nbytes
         assert all(piece.dtype == np.uint8 and piece.flags.writeable for piece in pieces)
 

@@ -117,15 +117,24 @@ def broken_after(tokens: tuple[int, ...], value: float) -> Model:
 
 
 class MockBackend(HostSampling):
-    """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says."""
+    """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says.
+
+    With a window it keeps them twice, and reads the last ones of a row from where they can be let
+    go of: whatever is read too late or from another block changes the logits, or fails.
+    """
 
     name = tier = "mock"
     threads = 0
 
-    def __init__(self, kv_blocks: int, model: Model = noise, block: int = 32) -> None:
-        self.kv_blocks, self.model = kv_blocks, model
-        self.block, self.kv = block, KVLayout(block, (KVGroup((0,), 0, "tokens", 4),))
+    def __init__(
+        self, kv_blocks: int, model: Model = noise, block: int = 32, window: int = 0
+    ) -> None:
+        self.kv_blocks, self.model, self.window = kv_blocks, model, window
+        groups = [KVGroup((0,), 0, "tokens", 4), KVGroup((1,), window, "tokens", 4)]
+        self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],))
         self.most_rows = 512
+        self.windows: dict[int, np.ndarray] = {}  # by block, until it is let go of
+        self.most_windows = 0
         self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
         self.runs: list[int] = []
         self.failures = 0
@@ -138,7 +147,11 @@ class MockBackend(HostSampling):
         self._check(batch)
         self.runs.append(len(batch.tokens))
         for row, token in enumerate(batch.tokens):
-            self.slots[self._slot(batch, row, batch.positions[row])] = token
+            block, place = self._slot(batch, row, batch.positions[row])
+            self.slots[block, place] = token
+            if self.window:
+                self.windows.setdefault(block, self._nothing())[place] = token
+        self.most_windows = max(self.most_windows, len(self.windows))
         return self._hand_out([self.model(self._history(batch, r)) for r in batch.logit_rows])
 
     def _slot(self, batch, row, position) -> tuple[int, int]:
@@ -149,7 +162,15 @@ class MockBackend(HostSampling):
     def _history(self, batch, row) -> tuple[int, ...]:
         limits = batch.positions if batch.limits is None else batch.limits
         positions = range(limits[row] + 1)
-        return tuple(int(self.slots[self._slot(batch, row, p)]) for p in positions)
+        seen = [int(self.slots[self._slot(batch, row, p)]) for p in positions]
+        for p in positions[max(0, batch.positions[row] - self.window + 1) :] if self.window else ():
+            block, place = self._slot(batch, row, p)
+            assert block in self.windows, f"block {block} was let go of, and position {p} is seen"
+            seen[p] = int(self.windows[block][place])
+        return tuple(seen)
+
+    def _nothing(self) -> np.ndarray:
+        return np.full(self.block, NEVER_WRITTEN, np.int32)
 
     def _hand_out(self, rows) -> np.ndarray:
         """Read-only, and spoiled by the next call, as the protocol allows."""
@@ -180,10 +201,25 @@ class MockBackend(HostSampling):
         assert len({*targets} - {*sources}) == len(targets)
         for source, target in pairs:
             self.slots[target] = self.slots[source]
+        self.copy_windows(pairs)
 
-    def block_memory(self, block_id) -> list[np.ndarray]:
+    def copy_windows(self, pairs) -> None:
+        for source, target in pairs:
+            if target == -1:
+                self.windows.pop(source, None)
+            elif source in self.windows:
+                self.windows[target] = self.windows[source].copy()
+            else:
+                self.windows.pop(target, None)
+
+    def block_memory(self, block_id, *, windows=False) -> list[np.ndarray]:
         assert 0 <= block_id < self.kv_blocks
-        return [self.slots[block_id].view(np.uint8)]
+        if windows and self.window:
+            self.windows.setdefault(block_id, self._nothing())
+        held = [self.slots[block_id]]
+        if block_id in self.windows:
+            held.append(self.windows[block_id])
+        return [piece.view(np.uint8) for piece in held]
 
 
 def make_engine(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import sampling
+from cutaway.model import Graph
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
 KV_BLOCK = 32
@@ -50,7 +51,7 @@ class KVGroup(NamedTuple):
     """Layers whose keys and values are stored alike.
 
     layers           their numbers in the graph
-    window           how many of a sequence's latest tokens are stored; 0: all
+    window           the most tokens that one of them sees, the row's own included; 0: all
     format           of one number: "F16" or "F32"
     bytes_per_token  in all of these layers together
     """
@@ -62,7 +63,10 @@ class KVGroup(NamedTuple):
 
 
 class KVLayout(NamedTuple):
-    """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group."""
+    """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group.
+
+    One group sees the whole text, one a window of it; a graph has either or both.
+    """
 
     block_tokens: int
     groups: tuple[KVGroup, ...]
@@ -71,6 +75,29 @@ class KVLayout(NamedTuple):
     def bytes_per_token(self) -> int:
         """Of one token in all layers."""
         return sum(group.bytes_per_token for group in self.groups)
+
+    @property
+    def window(self) -> int:
+        """Of the layers that have one; 0: none has."""
+        return max((group.window for group in self.groups), default=0)
+
+    def bytes_read(self, tokens: int) -> int:
+        """What a row reads that has so many tokens before it and is one itself."""
+        return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
+
+
+def kv_groups(
+    graph: Graph, format: str, bytes_of: Callable[[int, int], int]
+) -> tuple[KVGroup, ...]:
+    """A graph's groups. bytes_of: of a token in one layer, of (kv_heads, head_dim)."""
+    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    groups = []
+    for mine in ([a for a in attends if not a["window"]], [a for a in attends if a["window"]]):
+        if mine:
+            layers, window = tuple(a["layer"] for a in mine), max(a["window"] for a in mine)
+            nbytes = sum(bytes_of(a["kv_heads"], a["head_dim"]) for a in mine)
+            groups.append(KVGroup(layers, window, format, nbytes))
+    return tuple(groups)
 
 
 class Backend(Protocol):
@@ -91,7 +118,8 @@ class Backend(Protocol):
         A row attends to positions 0 … its limit in its sequence's blocks: those of earlier
         runs and those of this batch. Nothing else is read, so a block's old content is harmless.
         The result may be reused by the next call: copy what you keep.
-        ValueError where a limit is negative, outside the block table, or before the row's window.
+        ValueError where a limit is negative, outside the block table, or before the row's window,
+        or where a row sees a block that was let go of.
         """
         ...
 
@@ -112,11 +140,21 @@ class Backend(Protocol):
         """
         ...
 
-    def block_memory(self, block_id: int) -> list[Bytes]:
+    def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
+        """The same in the layers that see a window alone, pair after pair.
+
+        With the target -1 the source is let go of: its memory is there for other blocks, and it
+        must be written again before any row sees it. ValueError where an id names no block.
+        """
+        ...
+
+    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
         """The memory of a whole KV block, in pieces: to be read or overwritten between two runs.
 
-        Together they are ``kv.bytes_per_token * kv.block_tokens`` bytes, which say the same in
-        every backend of this name and layout. ValueError where the id names no block.
+        They say the same in every backend of this name and layout. Those of layers that see a
+        window are the last, and missing where the block was let go of, unless it is to have them
+        again: with ``windows`` they are ``kv.bytes_per_token * kv.block_tokens`` bytes together.
+        ValueError where the id names no block.
         """
         ...
 

@@ -17,10 +17,10 @@ from cutaway.backends.base import (
     Batch,
     Bytes,
     HostSampling,
-    KVGroup,
     KVLayout,
     Logits,
     OnOp,
+    kv_groups,
 )
 from cutaway.model import Graph, Op
 
@@ -44,20 +44,26 @@ class ReferenceBackend(HostSampling):
         self.on_op: OnOp | None = None
         self._last_use = {name: op for op in graph.ops for name in op.inputs}
         self._kv: dict[int, tuple[Array, Array]] = {}  # layer -> keys, values by slot
+        self._whole: list[Array] = []  # of these, as blocks: those of layers that see all,
+        self._windowed: list[Array] = []  # and those of layers that see a window
+        self._places = np.full(kv_blocks, -1, np.int32)  # where a block's are in them; -1: nowhere
+        self._free = [*reversed(range(kv_blocks))]
         for op in graph.ops:
             if op.kind == "attend":
                 # np.empty takes address space only; pages come when a block is first written.
-                shape = (kv_blocks * KV_BLOCK, op.attrs["kv_heads"], op.attrs["head_dim"])
-                self._kv[op.attrs["layer"]] = (
-                    np.empty(shape, np.float32),
-                    np.empty(shape, np.float32),
-                )
-
+                shape = (kv_blocks, KV_BLOCK, op.attrs["kv_heads"], op.attrs["head_dim"])
+                keys, values = np.empty(shape, np.float32), np.empty(shape, np.float32)
+                alike = self._windowed if op.attrs["window"] else self._whole
+                alike += keys, values
+                slots = (kv_blocks * KV_BLOCK, *shape[2:])
+                self._kv[op.attrs["layer"]] = keys.reshape(slots), values.reshape(slots)
         self.kv = kv_layout(graph)
 
     def run(self, batch: Batch) -> Logits:
         """Logits of the rows asked for, (L, vocab)."""
         _check_limits(batch)
+        for block in np.unique(batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]):
+            self._take(block)
         values: dict[str, Array] = {}
         for op in self.graph.ops:
             result = _OPS[op.kind](self, op, batch, *(values[name] for name in op.inputs))
@@ -75,18 +81,42 @@ class ReferenceBackend(HostSampling):
         ids = {*sources, *targets}
         if min(ids) < 0 or max(ids) >= self.kv_blocks or len({*targets} - {*sources}) < len(pairs):
             raise ValueError(f"KV blocks cannot be copied by these pairs: {pairs}")
-        for keys_and_values in self._kv.values():
-            for slots in keys_and_values:
-                blocks = slots.reshape(self.kv_blocks, KV_BLOCK, *slots.shape[1:])
-                blocks[[*targets]] = blocks[[*sources]]
+        for blocks in self._whole:
+            blocks[[*targets]] = blocks[[*sources]]
+        self.copy_windows(pairs)
 
-    def block_memory(self, block_id: int) -> list[Bytes]:
+    def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        last = self.kv_blocks - 1
+        if not all(0 <= source <= last and -1 <= target <= last for source, target in pairs):
+            raise ValueError(f"KV blocks cannot be copied by these pairs: {pairs}")
+        for source, target in pairs:
+            if target < 0 or self._places[source] < 0:
+                self._let_go(target if target >= 0 else source)
+                continue
+            self._take(target)
+            for blocks in self._windowed:
+                blocks[self._places[target]] = blocks[self._places[source]]
+
+    def _take(self, block: int) -> None:
+        if self._places[block] < 0:
+            self._places[block] = self._free.pop()
+
+    def _let_go(self, block: int) -> None:
+        if self._places[block] >= 0:
+            self._free.append(int(self._places[block]))
+            self._places[block] = -1
+
+    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
         """See ``Backend``."""
         if not 0 <= block_id < self.kv_blocks:
             raise ValueError(f"{block_id} names no KV block")
-        slots = slice(block_id * KV_BLOCK, (block_id + 1) * KV_BLOCK)
-        every = (part for keys_and_values in self._kv.values() for part in keys_and_values)
-        return [part[slots].reshape(-1).view(np.uint8) for part in every]
+        if windows:
+            self._take(block_id)
+        place = int(self._places[block_id])
+        pieces = [blocks[block_id] for blocks in self._whole]
+        pieces += [blocks[place] for blocks in self._windowed if place >= 0]
+        return [piece.reshape(-1).view(np.uint8) for piece in pieces]
 
     def _weight(self, op: Op, role: str = "weight") -> Array:
         return self.weights[op.weights[role]]
@@ -136,21 +166,27 @@ class ReferenceBackend(HostSampling):
 
     def _attend(self, op: Op, batch: Batch, q: Array, k: Array, v: Array) -> Array:
         keys, values = self._kv[op.attrs["layer"]]
-        slots = batch.block_tables[batch.sequences, batch.positions // KV_BLOCK] * KV_BLOCK
+        window = op.attrs["window"]
+        tables = self._places[batch.block_tables] if window else batch.block_tables
+        slots = tables[batch.sequences, batch.positions // KV_BLOCK] * KV_BLOCK
         slots += batch.positions % KV_BLOCK
         keys[slots] = k.reshape(-1, *keys.shape[1:])
         values[slots] = v.reshape(-1, *values.shape[1:])
         out = np.empty_like(q)
-        for s, table in enumerate(batch.block_tables):
+        for s, table in enumerate(tables):
             rows = batch.sequences == s
             positions, limits = batch.positions[rows], _limits(batch)[rows]
             history = np.arange(limits.max() + 1)  # (T,)
-            where = table[history // KV_BLOCK] * KV_BLOCK + history % KV_BLOCK
             unseen = history > limits[:, None]  # (rows, T)
-            if window := op.attrs["window"]:
+            if window:
                 unseen |= history <= positions[:, None] - window
             if unseen.all(axis=-1).any():
                 raise ValueError("batch: a limit lies before its row's window")
+            first = max(0, positions.min() - window + 1) if window else 0
+            if (table[first // KV_BLOCK : history[-1] // KV_BLOCK + 1] < 0).any():
+                raise ValueError("batch: a row sees a KV block that was let go of")
+            read = np.maximum(history, first)  # of what no row sees nothing may be stored
+            where = table[read // KV_BLOCK] * KV_BLOCK + read % KV_BLOCK
             out[rows] = self._attend_one(op, q[rows], keys[where], values[where], unseen)
         return out
 
@@ -215,10 +251,8 @@ class ReferenceBackend(HostSampling):
 
 
 def kv_layout(graph: Graph) -> KVLayout:
-    """All layers alike, in float32."""
-    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
-    nbytes = sum(2 * a["kv_heads"] * a["head_dim"] * 4 for a in attends)
-    return KVLayout(KV_BLOCK, (KVGroup(tuple(a["layer"] for a in attends), 0, "F32", nbytes),))
+    """All layers in float32."""
+    return KVLayout(KV_BLOCK, kv_groups(graph, "F32", lambda heads, dim: 2 * heads * dim * 4))
 
 
 def _limits(batch: Batch) -> NDArray[np.int32]:

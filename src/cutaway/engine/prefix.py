@@ -45,7 +45,7 @@ def fill_blocks(engine: Engine, token_ids: Sequence[int], most: int, fill: OnBlo
     held += blocks.allocate(wanted)
     try:
         for filled, block_id in enumerate(held[known:], known):
-            fill(filled, engine.backend.block_memory(block_id))
+            fill(filled, engine.backend.block_memory(block_id, windows=True))
         filled = known + wanted
     finally:  # what was filled before an error is whole
         held = blocks.publish(held, token_ids[: filled * blocks.block], known)

@@ -41,6 +41,7 @@ class TimedBackend:
         self.name, self.kv_blocks, self.kv = backend.name, backend.kv_blocks, backend.kv
         self.tier, self.threads = backend.tier, backend.threads
         self.copy_blocks, self.block_memory = backend.copy_blocks, backend.block_memory
+        self.copy_blocks, self.copy_windows = backend.copy_blocks, backend.copy_windows
         self.sample, self.read = backend.sample, backend.read
         self._run = backend.run
         self.seconds = 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import _native, sampling
-from cutaway.backends.base import Batch, Bytes, KVGroup, KVLayout, Logits
+from cutaway.backends.base import Batch, Bytes, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
@@ -57,7 +57,7 @@ class CpuBackend:
         matrices = pack_matrices(graph, file, self.pool)
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         Emitter(Compiler(graph, *matrices, vectors), plan)
-        self.kv = _layout(graph, plan.kv_block_bytes)
+        self.kv = kv_layout(graph)
         self._plan = plan
 
     def run(self, batch: Batch) -> Logits:
@@ -85,9 +85,14 @@ class CpuBackend:
         sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
         self._plan.copy_blocks(sources, targets)
 
-    def block_memory(self, block_id: int) -> list[Bytes]:
+    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
         """See ``Backend``."""
-        return [self._plan.block_memory(block_id)]
+        return self._plan.block_memory(block_id, windows)
+
+    def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
+        """The same in the layers that see a window alone, or let go of what they hold (-1)."""
+        sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
+        self._plan.copy_windows(sources, targets)
 
 
 def pack_matrices(
@@ -144,17 +149,11 @@ def read_vector(file: ModelFile, name: str) -> NDArray[np.float32]:
 
 def kv_layout(graph: Graph) -> KVLayout:
     """How the keys and values of a graph's layers are kept, without its weights."""
-    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
-    return _layout(
-        graph, sum(_native.kv_block_bytes(a["kv_heads"], a["head_dim"]) for a in attends)
-    )
 
+    def nbytes(kv_heads: int, head_dim: int) -> int:
+        return _native.kv_block_bytes(kv_heads, head_dim) // _native.KV_BLOCK
 
-def _layout(graph: Graph, block_bytes: int) -> KVLayout:
-    """All layers alike, in float16. block_bytes: of a KV block in all of them."""
-    layers = tuple(op.attrs["layer"] for op in graph.ops if op.kind == "attend")
-    group = KVGroup(layers, 0, "F16", block_bytes // _native.KV_BLOCK)
-    return KVLayout(_native.KV_BLOCK, (group,))
+    return KVLayout(_native.KV_BLOCK, kv_groups(graph, "F16", nbytes))
 
 
 def tiers() -> tuple[str, ...]:

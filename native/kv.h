@@ -1,0 +1,50 @@
+// The keys and values of layers that are stored alike.
+//
+// Knows KV blocks by id, and where in memory each is. Refuses to know whose text a block holds.
+#pragma once
+#include <vector>
+
+#include "memory.h"
+
+namespace cutaway {
+
+struct Step;
+
+// A KV block is kKvBlock tokens of these layers side by side, so that memory grows with the blocks in use and
+// a block is copied in one piece. Where the layers see a window, a block has a place in memory only from when
+// a row is first stored in it until it is let go of, and what was let go of is the next to be taken.
+class KvStore {
+ public:
+  explicit KvStore(int blocks) : blocks_(blocks) {}
+  // Claim bytes of every block for a layer; returns where in a block they begin. window 0: all is kept.
+  size_t claim(size_t bytes, int window);
+  // Once a step, before any layer stores: find a place for what comes. Throws std::invalid_argument where a row
+  // would see a block that was let go of.
+  void prepare(const Step& step);
+  // A sequence's blocks by position / kKvBlock, as indices for `at`. Of a store with a window those before the
+  // chunk in which the rows of this step begin to see are not valid; those in that chunk, which no row sees,
+  // stand for some block that one does.
+  const int32_t* table(const Step& step, int sequence) const;
+  uint16_t* at(int place) const { return (uint16_t*)(memory_.data() + (size_t)place * bytes_); }
+  size_t bytes() const { return bytes_; }
+  // What the source block holds is the target's too; nothing, if it has no place.
+  void copy(int source, int target);
+  void let_go(int block);
+  // A block's bytes() bytes; null where it has no place, unless one is to be found.
+  uint8_t* memory(int block, bool find);
+  // Blocks that have a place.
+  int held() const { return next_ - (int)free_.size(); }
+
+ private:
+  void reserve();
+  int take(int block);
+
+  const int blocks_;
+  int window_ = 0;  // the widest of its layers; 0: a block's place is its id
+  size_t bytes_ = 0;
+  Memory memory_;
+  std::vector<int32_t> places_, free_, tables_;  // by block, -1: none; to be used again; of the step's sequences
+  int next_ = 0;                                 // the first place that was never used
+};
+
+}  // namespace cutaway
