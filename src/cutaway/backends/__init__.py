@@ -1,5 +1,6 @@
 """How the ops of a graph are computed. Refuses to know sequences and requests."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 from cutaway.backends.base import (
@@ -63,11 +64,13 @@ def load(
     context: int,
     threads: int | None = None,
     beside: Backend | None = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
 ) -> Backend:
     """Prepare a graph and its weights for running. InputError for an unknown backend.
 
     name: None takes the default, and logs a warning where that is the slow one
     beside: a backend of the same name that never runs at the same time, whose threads to use
+    on_progress: called with the bytes of weights that are ready
     """
     if name is None and (name := default()) != "cpu":
         from logging import getLogger
@@ -81,8 +84,9 @@ def load(
 
         pool = beside.pool if isinstance(beside, CpuBackend) else None
         return CpuBackend(
-            graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool
-        )
+            graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool,
+            on_progress=on_progress,
+        )  # fmt: skip
     if name != "reference":
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
     from cutaway.backends.reference import ReferenceBackend

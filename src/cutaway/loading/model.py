@@ -4,6 +4,7 @@ Knows how a model may be run, which parts it has and that they must fit each oth
 know requests.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -16,9 +17,11 @@ from cutaway import backends, hub, model
 from cutaway.backends import Backend
 from cutaway.checks import check_choice, check_int
 from cutaway.errors import FormatError, InputError
+from cutaway.loading.meanwhile import meanwhile
 from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
+from cutaway.progress import Bar
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.weights import ModelFile
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from cutaway.text.thinking import Thinking
 
 LEAST_KV_TOKENS = 8192
+_SOON_S = 1.0  # nobody needs to be told how far what is over by then has come
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
 
 
@@ -101,14 +105,20 @@ class Parts:
     nbytes: int
 
     @classmethod
-    def read(cls, file: ModelFile, context: int | None = None) -> Self:
+    def read(
+        cls, file: ModelFile, context: int | None = None,
+        load: Callable[[ModelConfig, Graph], None] = lambda _config, _graph: None,
+    ) -> Self:  # fmt: skip
         """FormatError where the model and its tokenizer are not of one vocabulary.
 
         context: the tokens that texts may have; None is as many as the model can.
+        load: what to do with these two while the tokenizer is read, which keeps one processor busy
         """
         shapes = {name: info.shape for name, info in file.tensors.items()}
         config, graph = model.build(file.metadata, shapes, context)
-        tokenizer = Tokenizer.from_gguf(file.metadata)
+        read = meanwhile(lambda: Tokenizer.from_gguf(file.metadata))
+        load(config, graph)
+        tokenizer = read()
         if graph.ops[-1].out.width != tokenizer.vocab_size:
             raise FormatError(
                 f"the model predicts {graph.ops[-1].out.width} tokens and its tokenizer has "
@@ -127,15 +137,18 @@ class LoadedModel:
     load_s     seconds that loading took
     """
 
-    def __init__(self, path: Path, setup: Setup) -> None:
-        """Load a file or folder. FormatError for a bad one, InputError where memory is full."""
+    def __init__(self, path: Path, setup: Setup, *, progress: bool = False) -> None:
+        """Load a file or folder. FormatError for a bad one, InputError where memory is full.
+
+        progress: show on the terminal how far it is where that takes over a second
+        """
         started = perf_counter()
         self.name = model_name(path, setup.quantize)
         self._path, self._stat, self._quantize = path, stat_model(path), setup.quantize
         self._owner, self._lock = "", Lock()
         with open_as(path, setup.quantize, setup.threads) as file:
             try:
-                self._load(file, setup)
+                self._load(file, setup, progress)
             except MemoryError as error:
                 raise InputError(
                     f"{path.name} does not fit into memory with this context: lower context"
@@ -149,21 +162,28 @@ class LoadedModel:
     ) -> Self:  # fmt: skip
         """Load a model by its name or path, fetched where it is not here yet.
 
-        FetchError where it cannot be had. progress: show on the terminal how far a fetch is
+        FetchError where it cannot be had.
+        progress: show on the terminal how far a fetch is, and a load of over a second
         """
         path = hub.resolve(None if model is None else str(model), progress=progress)
-        return cls(path, setup or Setup())
+        return cls(path, setup or Setup(), progress=progress)
 
-    def _load(self, file: ModelFile, setup: Setup) -> None:
-        self.parts = parts = Parts.read(file, setup.context)
+    def _load(self, file: ModelFile, setup: Setup, progress: bool) -> None:
+        self._backend: Backend | None = None
+
+        def load(config: ModelConfig, graph: Graph) -> None:
+            self.context, kv_tokens = setup.tokens(config.context_length)
+            size = sum(info.nbytes for info in file.tensors.values())
+            with Bar(f"loading {self.name}", size, show=progress, after=_SOON_S) as bar:
+                self._backend = backends.load(
+                    setup.backend, graph, file,
+                    kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=self.context,
+                    threads=setup.threads, on_progress=bar.update,
+                )  # fmt: skip
+
+        self.parts = parts = Parts.read(file, setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
-        self.context, kv_tokens = setup.tokens(self.config.context_length)
-        self._backend: Backend | None = backends.load(
-            setup.backend, self.graph, file,
-            kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=self.context,
-            threads=setup.threads,
-        )  # fmt: skip
 
     @property
     def backend(self) -> Backend:

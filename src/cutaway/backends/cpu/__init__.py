@@ -6,7 +6,7 @@ Refuses to know sequences and requests.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import prod
 
@@ -23,7 +23,7 @@ from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 from cutaway.weights import ModelFile
 
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
-_AT_ONCE = 1 << 20  # bytes of a matrix for each row of a panel, packed in one piece
+_AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
 
 
@@ -41,6 +41,7 @@ class CpuBackend:
         context: int,
         threads: int | None = None,
         pool: _native.Pool | None = None,
+        on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
         """threads: None takes one for each processor that this process may use.
 
@@ -54,7 +55,7 @@ class CpuBackend:
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
-        matrices = pack_matrices(graph, file, self.pool)
+        matrices = pack_matrices(graph, file, self.pool, on_progress)
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         Emitter(Compiler(graph, *matrices, vectors), plan)
         self.kv = kv_layout(graph)
@@ -96,7 +97,10 @@ class CpuBackend:
 
 
 def pack_matrices(
-    graph: Graph, file: ModelFile, pool: _native.Pool
+    graph: Graph,
+    file: ModelFile,
+    pool: _native.Pool,
+    on_progress: Callable[[int], None] = lambda _done: None,
 ) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
     """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena.
 
@@ -106,7 +110,7 @@ def pack_matrices(
     shapes = {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
     sizes = (_native.packed_bytes(file.tensors[p[0]].format, *shape) for p, shape in shapes.items())
     arena = _native.Arena(sum(sizes))
-    packed = {}
+    packed, done = {}, 0
     for name, parts in groupby(wanted, lambda part: part[0]):
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
@@ -118,6 +122,7 @@ def pack_matrices(
                 rows = raw[at * row : min(at + step, last) * row]
                 arena.fill(pool, packed[part], rows, at - first)
                 file.release(name)  # or a large matrix would be in memory twice
+                on_progress(done := done + rows.nbytes)
     experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
     return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in experts}
 
