@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.errors import InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.hub import cache_dir
 from cutaway.loading.open import files_of, open_model, stat_model
+from cutaway.whole_files import whole_file
 
 _TOKENIZER = tuple(
     f"tokenizer.ggml.{name}"
@@ -123,8 +124,8 @@ def _remember(path: Path, stamp: list[list[int]], identity: Identity) -> None:
     if time_ns() - max(max(one[-2:]) for one in stamp) < _SETTLED_NS:
         return
     note, text = _note(path), json.dumps({"stamp": stamp, "identity": asdict(identity)})
-    with suppress(OSError):  # a cache that cannot be written costs the next run a second
+    # A cache that cannot be written costs the next run a second.
+    with suppress(OSError, CutawayError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        fresh = note.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text)
-        fresh.replace(note)
+        with whole_file(note) as out:
+            out.write(text.encode())

@@ -4,7 +4,6 @@ Knows how the header, metadata and the tensor table are written. Refuses to know
 Source: docs/gguf.md of ggml.
 """
 
-import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from cutaway.errors import CutawayError
+from cutaway.whole_files import whole_file
 
 from .cursor import ARRAY, NUMBERS, STRING
 from .file import ModelFile, TensorInfo
@@ -32,20 +31,8 @@ def write_gguf(
     whatever is raised, nothing is left behind.
     on_progress: called after each tensor with the bytes of tensors that are written
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        try:
-            with part.open("xb") as out:
-                _write(out, file, on_progress)
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise CutawayError(
-            f"{path} cannot be written: {error.strerror}; nothing was left behind"
-        ) from error
+    with whole_file(path) as out:
+        _write(out, file, on_progress)
 
 
 def _write(out: BinaryIO, file: ModelFile, on_progress: Callable[[int], None]) -> None:

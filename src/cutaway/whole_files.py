@@ -1,0 +1,37 @@
+"""A file that has its name when it is complete: written beside it, flushed to the disk, renamed.
+
+Knows names and the disk. Refuses to know what is written.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from cutaway.errors import CutawayError
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write into, which takes the name when the block ends.
+
+    A file that had the name before is replaced; a link stays, and what it names is. Of two that
+    write at once each has a file of its own, and the last to end has the name. Raises CutawayError
+    where it cannot be written; whatever is raised, nothing is left behind.
+    """
+    place = Path(os.path.realpath(path))
+    part = place.with_name(f".{os.getpid()}-{os.urandom(4).hex()}.part")
+    try:
+        try:
+            with part.open("xb") as out:
+                yield out
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(place)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise CutawayError(
+            f"{path} cannot be written: {error.strerror}; nothing was left behind"
+        ) from error
