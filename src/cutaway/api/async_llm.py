@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -26,7 +27,7 @@ from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
 from cutaway.api.request import Options
 from cutaway.api.samples import answer
-from cutaway.engine import AsyncEngine, Event, Inboxes, Step
+from cutaway.engine import AsyncEngine, Engine, Event, Inboxes, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Trial, source_of
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
+    from cutaway.api.prefix import Asked as AskedPrefix
+    from cutaway.api.prefix import Between, Prefix
     from cutaway.api.tools import Tools
 
 
@@ -173,6 +176,50 @@ class AsyncLLM(ModelUser):
             return self.chat_ids(messages, ToolUse(self.model, tools).tools)
 
         return await asyncio.to_thread(read)
+
+    async def save_prefix(
+        self,
+        path: "str | PathLike[str]",
+        prompt: Prompt | None = None,
+        *,
+        messages: Iterable[Message] | None = None,
+        special: bool = False,
+    ) -> "Prefix":
+        """As ``LLM.save_prefix``; others are served meanwhile."""
+        from cutaway.api import prefix
+
+        between = self._between()
+
+        def read() -> "tuple[Path, AskedPrefix]":
+            asked = prefix.read_asked(self, prompt, messages, special)
+            prefix.check_worth(asked, between)
+            return prefix.place_of(path), asked
+
+        place, asked = await asyncio.to_thread(read)
+        inboxes = await self.engine.submit(lambda: self.engine.engine.add(asked.request()))
+        while await inboxes.read():
+            pass
+        return await asyncio.to_thread(
+            prefix.save, place, asked, self.model, between, whole=True, show=self.progress
+        )
+
+    async def restore_prefix(self, path: "str | PathLike[str]") -> "Prefix":
+        """As ``LLM.restore_prefix``; others are served meanwhile."""
+        from cutaway.api import prefix
+
+        return await asyncio.to_thread(
+            prefix.restore, path, self.model, self._between(), show=self.progress
+        )
+
+    def _between(self) -> "Between":
+        """For threads beside this event loop."""
+        loop = asyncio.get_running_loop()
+
+        def between(function: Callable[[Engine], T]) -> T:
+            called = self.engine.call(function, self.engine.engine)
+            return asyncio.run_coroutine_threadsafe(called, loop).result()
+
+        return between
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """The options of a request with those of all. InputError for one that cannot be.

@@ -6,9 +6,10 @@ Knows how the rooms fit together. Refuses to know HTTP.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from cutaway.api.base import (
     Asked,
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.api.keywords import RequestOptions
+    from cutaway.api.prefix import Prefix
     from cutaway.api.tools import Tools
+
+T = TypeVar("T")
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
@@ -308,6 +312,50 @@ class LLM(ModelUser):
         finally:
             self._runner.abort(sequence_id)
         return reader.logits()
+
+    # -- what was computed, on disk ------------------------------------------------------------
+
+    def save_prefix(
+        self,
+        path: str | PathLike[str],
+        prompt: Prompt | None = None,
+        *,
+        messages: Iterable[Message] | None = None,
+        special: bool = False,
+        compute: bool = True,
+    ) -> "Prefix":
+        """Save the keys and values of a prompt, for ``restore_prefix`` of the same model.
+
+        prompt, messages: as for generate and chat; whole KV blocks of 32 tokens are saved
+        special: parse special tokens in a prompt that is text
+        compute: compute what the prefix cache lacks; else save what it has
+        A file of this name is replaced once the new one is whole. Raises InputError for a prompt
+        that cannot be, CutawayError where it cannot be written.
+        """
+        from cutaway.api import prefix
+
+        place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
+        if compute:
+            prefix.check_worth(asked, self._between)
+            prefix.compute(self._runner, asked, show=self.progress)
+        return prefix.save(
+            place, asked, self.model, self._between, whole=compute, show=self.progress
+        )
+
+    def restore_prefix(self, path: str | PathLike[str]) -> "Prefix":
+        """Put a saved prefix into the prefix cache: prompts that begin with its tokens go on there.
+
+        ``cached_tokens`` of the result are fewer than ``token_ids`` where ``kv_tokens`` has no
+        room for all. Not a bit is other than if it had been computed. Raises InputError for a file
+        that cannot be read or is of another model, FormatError for one that is damaged.
+        """
+        from cutaway.api import prefix
+
+        return prefix.restore(path, self.model, self._between, show=self.progress)
+
+    def _between(self, function: Callable[[Engine], T]) -> T:
+        """Call a function of the engine between two steps."""
+        return self._runner.call(lambda: function(self.engine))
 
     # -- the end -----------------------------------------------------------------------------
 

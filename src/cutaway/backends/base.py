@@ -85,6 +85,15 @@ class KVLayout(NamedTuple):
         """What a row reads that has so many tokens before it and is one itself."""
         return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
 
+    def __str__(self) -> str:
+        """All of it in words."""
+        groups = (
+            f"layers {', '.join(map(str, g.layers))} in {g.format}, {g.bytes_per_token} bytes a "
+            f"token, window {g.window}"
+            for g in self.groups
+        )
+        return f"blocks of {self.block_tokens} tokens; {'; '.join(groups)}"
+
 
 def kv_groups(
     graph: Graph, format: str, bytes_of: Callable[[int, int], int]

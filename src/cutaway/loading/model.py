@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from cutaway import backends, hub, model
+from cutaway._version import __version__
 from cutaway.backends import Backend
 from cutaway.checks import check_choice, check_int
 from cutaway.errors import FormatError, InputError
@@ -199,6 +200,28 @@ class LoadedModel:
 
         identity = identify(self._path, self._stat)
         return identity if self._quantize is None else identity.quantised(self._quantize)
+
+    @property
+    def arithmetic(self) -> str:
+        """What computes, by name: equal names give equal bits from equal weights."""
+        return f"cutaway-{__version__}-{self.backend.name}"
+
+    @property
+    def computed_by(self) -> dict[str, str]:
+        """What the bits of keys and values depend on beside the tokens, by what to call it.
+
+        Of the settings ``context`` is one: positions of some models depend on it.
+        """
+        from hashlib import sha256  # not at every start
+
+        ops = sha256(repr(self.graph.ops).encode()).hexdigest()
+        return {
+            "weights": self.identity.weights,
+            "tokenizer": self.identity.tokenizer,
+            "arithmetic": self.arithmetic,
+            "layout of keys and values": str(self.backend.kv),
+            "graph, which follows from context": ops[:16],
+        }
 
     @cached_property
     def thinking(self) -> "Thinking | None":

@@ -15,7 +15,6 @@ from weakref import WeakSet
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from cutaway._version import __version__
 from cutaway.api.async_llm import AsyncLLM, Generations
 from cutaway.api.generation import Generation
 from cutaway.api.prompts import Prompt
@@ -78,7 +77,7 @@ class Service:
     def fingerprint(self) -> str:
         """What computes: OpenAI's ``system_fingerprint``."""
         model = self.llm.model
-        return f"cutaway-{__version__}-{model.backend.name}-{model.identity.weights[:12]}"
+        return f"{model.arithmetic}-{model.identity.weights[:12]}"
 
     @property
     def retry_after(self) -> int:

@@ -1,0 +1,234 @@
+"""A prompt's keys and values: computed, saved to a file, and taken back from one.
+
+Knows which model a file must be of, and that a few blocks at a time let others go on. Refuses to
+know who steps the engine, how a file is written, and what is in a block.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from cutaway.api.runner import Runner
+from cutaway.checks import shown
+from cutaway.engine import Ended, Engine, Event, Request, StopParams
+from cutaway.engine.prefix import fill_blocks, read_blocks
+from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.prefix import Head, PrefixReader, write_prefix
+from cutaway.progress import Bar, bytes_done, tokens_done
+from cutaway.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from cutaway.api.base import Message, ModelUser
+    from cutaway.loading.model import LoadedModel
+
+T = TypeVar("T")
+_AT_ONCE = 1 << 24  # bytes of blocks between two steps of others
+
+
+class Prefix(NamedTuple):
+    """A saved prefix, as it was written or taken back.
+
+    token_ids      of its whole KV blocks
+    cached_tokens  how many of them the prefix cache has now
+    text           what was saved, which may go on behind them; None: it was token ids or messages
+    special        whether special tokens were parsed in the text
+    nbytes         of the file
+    """
+
+    token_ids: tuple[int, ...]
+    cached_tokens: int
+    text: str | None
+    special: bool
+    nbytes: int
+
+
+class Between(Protocol):
+    """Calls a function of the engine between two steps, on any thread."""
+
+    def __call__(self, function: Callable[[Engine], T]) -> T:
+        """What it returns or raises."""
+
+
+class Asked(NamedTuple):
+    """What is to be saved, read: the token ids, and the text that they were."""
+
+    ids: list[int]
+    text: str | None
+    special: bool
+
+    def request(self) -> Request:
+        """What computes it. One token is drawn, and forgotten."""
+        return Request(
+            prompt_token_ids=tuple(self.ids),
+            sampling=SamplingParams(temperature=0),
+            stopping=StopParams(max_tokens=1),
+        )
+
+
+def read_asked(
+    user: "ModelUser", prompt: Any, messages: "Iterable[Message] | None", special: bool
+) -> Asked:
+    """InputError where it is not one prompt or one conversation."""
+    if (prompt is None) == (messages is None):
+        raise InputError("give a prompt or messages to save, one of them")
+    if messages is not None:
+        if special:
+            raise InputError("special says how to read a text, and these are messages")
+        return Asked(user.chat_ids(messages), None, False)
+    ids = user.read_prompt(prompt, user.parse_options({"special": special}))
+    return Asked(ids, prompt if isinstance(prompt, str) else None, special)
+
+
+def place_of(path: Any) -> Path:
+    """Where a file is to be; InputError where none can be, before anything is computed."""
+    try:
+        place = Path(path)
+    except TypeError:
+        raise InputError(f"path must be a file's name, not {shown(path)}") from None
+    if place.exists() and not place.is_file():
+        raise InputError(f"{place} is not a regular file; name a new one")
+    if not place.parent.is_dir():
+        raise InputError(f"there is no folder {place.parent}; make it first")
+    return place
+
+
+def check_worth(asked: Asked, between: Between) -> None:
+    """InputError where nothing of it could be kept or found again."""
+    _check_cached(between)
+    block = between(lambda engine: engine.blocks.block)
+    if len(asked.ids) < block:
+        raise InputError(
+            f"prompt has {len(asked.ids)} tokens, and whole KV blocks of {block} are saved: give "
+            "a longer one"
+        )
+
+
+def _check_cached(between: Between) -> None:
+    if not between(lambda engine: engine.scheduler.policy.prefix_cache):
+        raise InputError("prefix_cache is off, which saved prefixes belong to: leave it on")
+
+
+class _Listener:
+    """Hears when a sequence ends."""
+
+    ended: Ended | None = None
+
+    def receive(self, event: Event) -> None:
+        if isinstance(event, Ended):
+            self.ended = event
+
+
+def compute(runner: Runner, asked: Asked, *, show: bool) -> None:
+    """Compute a prompt, beside whatever else is written; raises what it failed with."""
+    listener, request = _Listener(), asked.request()
+
+    def add() -> Any:
+        [sequence] = runner.engine.add(request)
+        runner.listen(sequence, listener)
+        return sequence
+
+    sequence = runner.call(add)
+    try:
+        total = len(asked.ids)
+        with Bar("computing", total, show=show, figures=tokens_done, after=1) as bar:
+            while listener.ended is None:
+                runner.turn()
+                bar.update(sequence.num_computed_tokens)
+    finally:
+        runner.abort(sequence.id)
+    if listener.ended.error:
+        raise listener.ended.error
+
+
+def save(
+    path: Path, asked: Asked, model: "LoadedModel", between: Between, *, whole: bool, show: bool
+) -> Prefix:
+    """Write what the prefix cache has of a text.
+
+    whole: CutawayError where that is not all of it
+    """
+    block = model.backend.kv.block_tokens
+    ids = asked.ids[: len(asked.ids) // block * block]
+    cached = between(lambda engine: read_blocks(engine, ids, 0, len(ids), lambda *_: None))
+    if whole and cached * block < len(ids):
+        raise _lost()
+    head = Head(
+        model=model.name, computed_by=model.computed_by, block_tokens=block,
+        block_bytes=model.backend.kv.bytes_per_token * block,
+        token_ids=tuple(ids[: cached * block]), text=asked.text, special=asked.special,
+    )  # fmt: skip
+    with write_prefix(path, head) as add, _bar("saving", head, show=show) as bar:
+        done = 0
+        while done < head.blocks:
+            before = done
+            done = between(
+                lambda engine: read_blocks(engine, head.token_ids, before, _most(head), add)  # noqa: B023 - used at once
+            )
+            if done == before:
+                raise _lost()
+            bar.update(done * head.block_bytes)
+    return _prefix(head, head.blocks, head.sizes.file)
+
+
+def restore(path: Any, model: "LoadedModel", between: Between, *, show: bool) -> Prefix:
+    """Put what a file holds into the prefix cache, as far as there is room."""
+    _check_cached(between)
+    try:
+        place = Path(path)
+    except TypeError:
+        raise InputError(f"path must be a file's name, not {shown(path)}") from None
+    with PrefixReader(place) as file, _bar("restoring", file.head, show=show) as bar:
+        head = file.head
+        _check_same(place, head, model)
+        before, done = -1, 0
+        while before < done < head.blocks:
+            before, done = (
+                done,
+                between(lambda engine: fill_blocks(engine, head.token_ids, _most(head), file.read)),
+            )
+            bar.update(done * head.block_bytes)
+        return _prefix(head, done, file.nbytes)
+
+
+def _check_same(path: Path, head: Head, model: "LoadedModel") -> None:
+    """InputError unless this model would have computed the same bits."""
+    now = model.computed_by
+    for what in dict.fromkeys((*now, *head.computed_by)):
+        if (then := head.computed_by.get(what)) == now.get(what):
+            continue
+        if what in ("weights", "tokenizer"):
+            raise InputError(
+                f"{path} is of {head.model}, and this is {model.name} with other {what}: save it "
+                "again with this model"
+            )
+        raise InputError(
+            f"{path} was saved with another {what} ({then or 'none'}) than this model has now "
+            f"({now.get(what, 'none')}): save it again"
+        )
+    kv = model.backend.kv
+    if (head.block_tokens, head.block_bytes) != (
+        kv.block_tokens,
+        kv.block_tokens * kv.bytes_per_token,
+    ):
+        raise FormatError(f"{path} has blocks of another size than it says: save it again")
+
+
+def _most(head: Head) -> int:
+    return max(_AT_ONCE // max(head.block_bytes, 1), 1)
+
+
+def _bar(label: str, head: Head, *, show: bool) -> Bar:
+    total = head.blocks * head.block_bytes
+    return Bar(label, total, show=show, figures=bytes_done, after=1)
+
+
+def _prefix(head: Head, blocks: int, nbytes: int) -> Prefix:
+    cached = blocks * head.block_tokens
+    return Prefix(head.token_ids, cached, head.text, head.special, nbytes)
+
+
+def _lost() -> CutawayError:
+    return CutawayError(
+        "other texts took the memory of the keys and values before they were saved: try again, or "
+        "raise kv_tokens"
+    )

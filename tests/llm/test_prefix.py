@@ -1,0 +1,295 @@
+"""Saved prefixes: what was computed once goes on anywhere, the same bits, or is refused."""
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway import LLM, AsyncLLM, CutawayError, FormatError, InputError, _native
+from cutaway.prefix import PrefixReader
+from support.random_llama import write_tiny_llama
+from support.served import TEMPLATE
+
+TEXT = "a bé ab été, " * 12
+MORE = "and then"
+RUN = {"max_tokens": 8, "seed": 3, "temperature": 1.0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a folder ü")
+    metadata = {"tokenizer.chat_template": TEMPLATE}
+    return write_tiny_llama(folder / "tiny.gguf", context=512, metadata=metadata)
+
+
+@pytest.fixture(scope="module")
+def saved(path):
+    place = path.with_name("some text.prefix")
+    load(path).save_prefix(place, TEXT)
+    return place
+
+
+def load(path, **setup):
+    if setup.get("backend") != "reference":
+        setup.setdefault("threads", 1)
+    return LLM(path, progress=False, **setup)
+
+
+def taken_back(path, place, **setup):
+    llm = load(path, **setup)
+    return llm, llm.restore_prefix(place)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_text_goes_on_with_the_bits_of_one_computed_anew(path, tmp_path, backend):
+    place = tmp_path / "été.prefix"
+    first = load(path, backend=backend)
+    written = first.save_prefix(place, TEXT)
+    llm, prefix = taken_back(path, place, backend=backend)
+    assert prefix == written
+    assert prefix.nbytes == place.stat().st_size
+    assert prefix.text == TEXT
+    ids = llm.tokenize(TEXT)
+    assert prefix.token_ids == tuple(ids[: len(ids) // 32 * 32])
+    assert prefix.cached_tokens == len(prefix.token_ids) > 100
+    # NumPy's BLAS rounds as the number of rows is: what `reference` goes on from must be cached.
+    other = first if backend == "reference" else load(path, backend=backend)
+    done, expected = (one.generate(prefix.text + MORE, **RUN) for one in (llm, other))
+    assert done.usage.cached_tokens >= prefix.cached_tokens - 32
+    assert expected.usage.cached_tokens == (done.usage.cached_tokens if other is first else 0)
+    assert (done.token_ids, done.fingerprint) == (expected.token_ids, expected.fingerprint)
+    assert llm.engine.blocks.free == llm.engine.blocks.count
+    llm.engine.blocks.check([])
+
+
+@pytest.mark.parametrize("tier", _native.tiers().split(","))
+def test_another_instruction_set_and_other_threads_go_on_too(path, saved, monkeypatch, tier):
+    expected = load(path).generate(TEXT + MORE, **RUN).fingerprint
+    monkeypatch.setenv("CUTAWAY_ISA", tier)
+    llm, prefix = taken_back(path, saved, threads=3)
+    done = llm.generate(prefix.text + MORE, **RUN)
+    assert done.usage.cached_tokens > 100
+    assert done.fingerprint == expected
+
+
+def test_messages_and_token_ids_are_prompts_too(path, tmp_path):
+    llm, messages = load(path), [{"role": "user", "content": TEXT}]
+    ids = llm.chat_prompt(messages)
+    for given_ in ({"messages": messages}, {"prompt": ids}):
+        prefix = llm.save_prefix(tmp_path / "one", **given_)
+        assert (prefix.text, prefix.special) == (None, False)
+        again, _ = taken_back(path, tmp_path / "one")
+        done = again.chat(messages, **RUN)
+        assert done.usage.cached_tokens == (len(ids) - 1) // 32 * 32
+        assert done.fingerprint == load(path).chat(messages, **RUN).fingerprint
+
+
+def test_special_tokens_are_parsed_where_they_are_to_be(path, tmp_path):
+    llm = load(path)
+    plain = llm.save_prefix(tmp_path / "plain", TEXT + "</s>" + TEXT)
+    special = llm.save_prefix(tmp_path / "special", TEXT + "</s>" + TEXT, special=True)
+    assert (plain.special, special.special) == (False, True)
+    assert plain.token_ids != special.token_ids
+    assert taken_back(path, tmp_path / "special")[1] == special
+
+
+def test_without_computing_only_what_is_there_is_saved(path, tmp_path):
+    llm, place = load(path), tmp_path / "some"
+    assert llm.save_prefix(place, TEXT, compute=False).token_ids == ()
+    llm.generate(TEXT[:80], max_tokens=1)
+    part = llm.save_prefix(place, TEXT, compute=False)
+    assert part.token_ids == tuple(llm.tokenize(TEXT)[:64])
+    assert taken_back(path, place)[1] == part
+
+
+def test_what_does_not_fit_is_left_out_and_said(path, saved):
+    whole = taken_back(path, saved)[1]
+    llm, prefix = taken_back(path, saved, kv_tokens=96)
+    assert prefix == whole._replace(cached_tokens=96)
+    assert len(llm.tokenize(TEXT)[:90]) == 90
+    done = llm.generate(llm.tokenize(TEXT)[:90], max_tokens=2, seed=1)
+    assert done.usage.cached_tokens == 64
+    assert (
+        done.fingerprint
+        == load(path).generate(llm.tokenize(TEXT)[:90], max_tokens=2, seed=1).fingerprint
+    )
+
+
+def test_whoever_writes_meanwhile_keeps_what_they_hold(path, saved):
+    llm, expected = load(path, kv_tokens=256), load(path).generate("ab", **RUN).fingerprint
+    with llm.stream("ab", **RUN) as stream:
+        next(stream)
+        prefix = llm.restore_prefix(saved)
+        assert 0 < prefix.cached_tokens <= 256 - 32
+        assert stream.finish().fingerprint == expected
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+def test_another_model_is_refused(path, saved, tmp_path):
+    metadata = {"tokenizer.chat_template": TEMPLATE}
+    other = write_tiny_llama(tmp_path / "other.gguf", context=512, metadata=metadata, seed=9)
+    with pytest.raises(InputError, match="is of tiny, and this is other with other weights"):
+        taken_back(other, saved)
+
+
+def test_another_arithmetic_layout_or_version_is_refused(path, saved, monkeypatch):
+    with pytest.raises(InputError, match="another arithmetic"):
+        taken_back(path, saved, backend="reference")
+    llm = load(path)
+    groups = tuple(group._replace(format="Q8_0") for group in llm.backend.kv.groups)
+    monkeypatch.setattr(llm.backend, "kv", llm.backend.kv._replace(groups=groups))
+    with pytest.raises(InputError, match=r"another layout of keys and values .*F16.*Q8_0"):
+        llm.restore_prefix(saved)
+    monkeypatch.setattr("cutaway.loading.model.__version__", "99")
+    with pytest.raises(InputError, match=r"another arithmetic .*save it again"):
+        taken_back(path, saved)
+
+
+def test_quantised_weights_are_other_weights(path, saved):
+    with pytest.raises(InputError, match="other weights"):
+        taken_back(path, saved, quantize="q8_0")
+
+
+def test_another_graph_of_the_same_file_is_refused(path, saved):
+    """As longrope's, whose factors depend on the context."""
+    llm = load(path)
+    llm.graph.ops[1] = replace(llm.graph.ops[1], attrs={"eps": 0.5, "group": 64})
+    with pytest.raises(InputError, match="another graph, which follows from context"):
+        llm.restore_prefix(saved)
+    assert taken_back(path, saved, context=256)[1].cached_tokens > 100  # the same positions
+
+
+def test_prompts_that_cannot_be_saved(path, tmp_path):
+    llm, place = load(path), tmp_path / "none"
+    for wrong, sentence in (
+        ({}, "a prompt or messages"),
+        ({"prompt": TEXT, "messages": []}, "a prompt or messages"),
+        ({"prompt": "ab"}, "give a longer one"),
+        ({"prompt": TEXT * 20}, "context"),
+        ({"prompt": 7}, "prompt must be"),
+        ({"prompt": [10**9] * 40}, "prompt"),
+        ({"messages": [{"role": "user", "content": TEXT}], "special": True}, "special"),
+        ({"prompt": TEXT, "special": 7}, "special"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            llm.save_prefix(place, **wrong)
+    for strange in (tmp_path, tmp_path / "no such" / "x", 7, None):
+        with pytest.raises(InputError, match=r"regular file|no folder|path must be"):
+            llm.save_prefix(strange, TEXT)
+    assert [*tmp_path.iterdir()] == []
+    llm.engine.blocks.check([])
+    for strange in (tmp_path, tmp_path / "x", 7, path):
+        with pytest.raises(InputError):
+            llm.restore_prefix(strange)
+
+
+def test_without_a_prefix_cache_there_is_nothing_to_save_or_restore(path, saved, tmp_path):
+    llm = load(path, prefix_cache=False)
+    with pytest.raises(InputError, match="prefix_cache is off"):
+        llm.save_prefix(tmp_path / "x", TEXT)
+    with pytest.raises(InputError, match="prefix_cache is off"):
+        llm.restore_prefix(saved)
+
+
+def test_a_disk_that_fails_leaves_the_model_as_it_was(path, tmp_path, monkeypatch):
+    llm = load(path)
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(CutawayError, match="cannot be written: No space left"):
+        llm.save_prefix(tmp_path / "x", TEXT)
+    assert [*tmp_path.iterdir()] == []
+    llm.engine.blocks.check([])
+    assert llm.generate("ab", **RUN).fingerprint == load(path).generate("ab", **RUN).fingerprint
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_damage_gives_an_error_and_never_another_text(path, saved, tmp_path_factory, data):
+    """What was read before the damaged block may stay: it is right."""
+    raw = bytearray(saved.read_bytes())
+    with PrefixReader(saved) as file:
+        first = file.head.sizes.head
+    where = st.one_of(st.integers(0, first - 1), st.integers(first, len(raw) - 1))
+    for at in data.draw(st.lists(where, min_size=1, max_size=3, unique=True)):
+        raw[at] ^= 1 << data.draw(st.integers(0, 7))
+    place = tmp_path_factory.getbasetemp() / "flipped.prefix"
+    place.write_bytes(raw[: data.draw(st.sampled_from([len(raw), len(raw) - 1, first]))])
+    llm = load(path)
+    with pytest.raises(FormatError):
+        llm.restore_prefix(place)
+    llm.engine.blocks.check([])
+    assert llm.generate(TEXT + MORE, **RUN).fingerprint == _anew(path)
+
+
+_known = {}
+
+
+def _anew(path):
+    if path not in _known:
+        _known[path] = load(path).generate(TEXT + MORE, **RUN).fingerprint
+    return _known[path]
+
+
+# -- others --------------------------------------------------------------------------------------
+
+
+def test_threads_that_save_restore_and_write_at_once(path, saved, tmp_path):
+    llm, errors = load(path), []
+    expected = load(path).generate(TEXT + MORE, **RUN).fingerprint
+
+    def work(number):
+        try:
+            for _ in range(4):
+                if number == 0:
+                    llm.save_prefix(tmp_path / "shared", TEXT)
+                elif number == 1:
+                    llm.restore_prefix(saved)
+                else:
+                    assert llm.generate(TEXT + MORE, **RUN).fingerprint == expected
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number % 3,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    llm.engine.blocks.check([])
+    assert taken_back(path, tmp_path / "shared")[1].cached_tokens > 100
+
+
+def test_the_asynchronous_face_saves_and_restores_beside_others(path, tmp_path):
+    place, expected = tmp_path / "async", load(path).generate(TEXT + MORE, **RUN).fingerprint
+
+    async def run():
+        async with AsyncLLM(load(path), **RUN) as first:
+            other, written = await asyncio.gather(
+                first.generate(TEXT + MORE), first.save_prefix(place, TEXT)
+            )
+            with pytest.raises(InputError, match="longer one"):
+                await first.save_prefix(place, "ab")
+        async with AsyncLLM(load(path), **RUN) as second:
+            assert await second.restore_prefix(place) == written
+            done = await second.generate(TEXT + MORE)
+            with pytest.raises(InputError, match="no file"):
+                await second.restore_prefix(tmp_path / "x")
+        assert done.usage.cached_tokens > 100
+        assert done.fingerprint == other.fingerprint == expected
+        with pytest.raises(CutawayError, match="closed"):
+            await second.restore_prefix(place)
+
+    asyncio.run(run())
+
+
+def test_a_closed_model_says_so(path, saved, tmp_path):
+    llm = load(path)
+    llm.close()
+    with pytest.raises(InputError, match="closed"):
+        llm.restore_prefix(saved)
+    with pytest.raises(InputError, match="closed"):
+        llm.save_prefix(tmp_path / "x", TEXT)
