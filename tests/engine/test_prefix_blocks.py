@@ -11,6 +11,7 @@ from support.engine_mock import Request, check, make_engine, narrow, run_to_end,
 BLOCK = 4
 TEXTS = st.lists(st.sampled_from([*b"ab"]), min_size=1, max_size=40).map(tuple)
 TEXT = tuple(b"abbabbbaababbabbab")  # four blocks and a half
+SIZES = [4 * BLOCK] * 16
 LONG = StopParams(max_tokens=20, ignore_eos=True)
 
 
@@ -51,7 +52,7 @@ def test_a_text_goes_on_from_the_blocks_of_another_engine(prompt, other, kv_bloc
     assert len(blocks) == len(prompt) // BLOCK
     engine, before, done = engine_with(other, kv_blocks=kv_blocks), -1, 0
     while done > before:
-        before, done = done, fill_blocks(engine, prompt, most, fill_from(blocks))
+        before, done = done, fill_blocks(engine, prompt, SIZES, most, fill_from(blocks))
         check(engine)
     assert done == len(blocks)
     request = Request(prompt, stops=StopParams(max_tokens=4))
@@ -71,7 +72,7 @@ def test_blocks_come_and_go_between_the_steps_of_others(turns):
         for _ in range(steps):
             events += engine.step()
         blocks = taken(engine_with(text[::-1]), text[::-1])
-        assert fill_blocks(engine, text[::-1], most, fill_from(blocks)) <= len(blocks)
+        assert fill_blocks(engine, text[::-1], SIZES, most, fill_from(blocks)) <= len(blocks)
         check(engine)
         for place, block in enumerate(taken(engine, text)):
             assert block == bytes_of(text[place * BLOCK : (place + 1) * BLOCK])
@@ -88,7 +89,7 @@ def bytes_of(tokens):
 def test_what_is_in_a_block_is_what_the_text_goes_on_from():
     """So the tests above see wrong blocks."""
     engine, request = engine_with(), Request(TEXT, stops=LONG)
-    assert fill_blocks(engine, TEXT, 9, fill_from([bytes_of(b"bbbb")] * 4)) == 4
+    assert fill_blocks(engine, TEXT, SIZES, 9, fill_from([bytes_of(b"bbbb")] * 4)) == 4
     assert request.run_on(engine) != request.run_on(engine_with())
 
 
@@ -102,7 +103,7 @@ def test_blocks_after_one_that_cannot_be_filled_are_not_there():
         fill_from(blocks)(place, memory)
 
     with pytest.raises(OSError, match="gone"):
-        fill_blocks(engine, TEXT, 9, fill)
+        fill_blocks(engine, TEXT, SIZES, 9, fill)
     check(engine)
     assert engine.blocks.free == engine.blocks.count
     assert taken(engine, TEXT) == blocks[:2]
@@ -116,9 +117,9 @@ def test_what_is_there_already_is_not_filled_again():
         places.append(place)
         fill_from(blocks)(place, memory)
 
-    assert fill_blocks(engine, TEXT, 1, fill) == 3
-    assert fill_blocks(engine, TEXT, 9, fill) == 4
-    assert fill_blocks(engine, TEXT, 9, fill) == 4
+    assert fill_blocks(engine, TEXT, SIZES, 1, fill) == 3
+    assert fill_blocks(engine, TEXT, SIZES, 9, fill) == 4
+    assert fill_blocks(engine, TEXT, SIZES, 9, fill) == 4
     assert places == [2, 3]
     assert taken(engine, TEXT) == blocks
 
@@ -129,8 +130,8 @@ def test_nothing_is_taken_from_those_who_write():
     engine.step()
     assert engine.blocks.free == 1
     blocks = taken(engine_with(TEXT), TEXT)
-    assert fill_blocks(engine, TEXT, 9, fill_from(blocks)) == 1
-    assert fill_blocks(engine, TEXT, 9, fill_from(blocks)) == 1
+    assert fill_blocks(engine, TEXT, SIZES, 9, fill_from(blocks)) == 1
+    assert fill_blocks(engine, TEXT, SIZES, 9, fill_from(blocks)) == 1
     check(engine)
     run_to_end(engine)
     assert sequence.finish_reason

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.prefix import Head, PrefixReader, write_prefix
 from support.damage import damage
 
-BLOCKS = [bytes([n] * 5 + [n + 100] * 6) for n in range(3)]
+BLOCKS = [bytes([n] * 5 + [n + 100] * (6 if n else 9)) for n in range(3)]
 HEAD = Head(
-    model="tiny", computed_by={"weights": "af", "cutaway": "0"}, block_tokens=2, block_bytes=11,
+    model="tiny", computed_by={"weights": "af", "cutaway": "0"}, block_tokens=2,
     token_ids=(1, 2, 3, 4, 2**31 - 1, 0), text="été und\0mehr", special=True,
 )  # fmt: skip
 
@@ -34,9 +35,10 @@ def pieces(data):
 
 
 def write(path, blocks=BLOCKS, head=HEAD):
-    with write_prefix(path, head) as add:
+    with write_prefix(path, head) as file:
         for place, block in enumerate(blocks):
-            add(place, pieces(block))
+            file.add(place, pieces(block))
+    assert file.nbytes == path.stat().st_size
     return path
 
 
@@ -45,7 +47,7 @@ def read(path):
     with PrefixReader(path) as file:
         blocks = {}
         for place in reversed(range(file.head.blocks)):
-            memory = pieces(bytes(11))
+            memory = pieces(bytes(file.head.block_bytes[place]))
             file.read(place, memory)
             blocks[place] = b"".join(piece.tobytes() for piece in memory)
         file.check()
@@ -63,12 +65,12 @@ def test_what_was_written_is_read(tmp_path, name):
     head, blocks = read(write(tmp_path / name))
     assert blocks == BLOCKS
     digests = tuple(sha256(block).digest() for block in BLOCKS)
-    assert head == Head(**{**vars(HEAD), "digests": digests})
+    assert head == replace(HEAD, digests=digests, block_bytes=(14, 11, 11))
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_no_blocks_and_no_text_are_a_file_too(tmp_path):
-    head = Head(**{**vars(HEAD), "token_ids": (), "text": None, "special": False})
+    head = replace(HEAD, token_ids=(), text=None, special=False)
     assert read(write(tmp_path / "none", [], head)) == (head, [])
 
 
@@ -138,9 +140,26 @@ def test_sizes_that_no_file_has_are_refused_before_memory_is_taken(
      b"[" * 100_000, b'{"text": "\xff"}'],
 )  # fmt: skip
 def test_a_head_that_nobody_wrote_is_refused(tmp_path, said):
-    fixed = b"cutaway\x0c" + struct.pack("<IIQQQ", 1, 2, 0, 11, len(said))
+    fixed = b"cutaway\x0c" + struct.pack("<IIQQQ", 1, 2, 0, 0, len(said))
     path = tmp_path / "strange"
     path.write_bytes(fixed + sha256(fixed + said).digest() + said)
+    with pytest.raises(FormatError, match="what no cutaway has written"):
+        PrefixReader(path)
+
+
+def test_blocks_are_of_the_size_that_the_reader_has_room_for(tmp_path):
+    with PrefixReader(write(tmp_path / "some")) as file:
+        for nbytes in (10, 12):
+            with pytest.raises(FormatError, match="of another size than its model"):
+                file.read(1, pieces(bytes(nbytes)))
+
+
+def test_sizes_that_do_not_add_up_are_refused(tmp_path, raw):
+    said = b'{"model":"a","computed_by":{},"text":null,"special":false}'
+    fixed = b"cutaway\x0c" + struct.pack("<IIQQQ", 1, 1, 1, 3, len(said))
+    rest = said + bytes(4) + (2**63).to_bytes(8, "little") + bytes(32)
+    path = tmp_path / "strange"
+    path.write_bytes(fixed + sha256(fixed + rest).digest() + rest + b"abc")
     with pytest.raises(FormatError, match="what no cutaway has written"):
         PrefixReader(path)
 
@@ -175,7 +194,7 @@ def test_a_file_that_is_deleted_or_replaced_is_read_to_its_end(tmp_path, raw):
     path.write_bytes(raw)
     with PrefixReader(path) as file:
         path.unlink()
-        write(path, BLOCKS[:1], Head(**{**vars(HEAD), "token_ids": (1, 2)}))
+        write(path, BLOCKS[:1], replace(HEAD, token_ids=(1, 2)))
         file.check()
         memory = pieces(bytes(11))
         file.read(2, memory)
@@ -192,15 +211,15 @@ def test_a_file_that_is_cut_or_overwritten_while_it_is_read_is_found(tmp_path, r
         with pytest.raises(FormatError, match="damaged in block 2"):
             file.check()
         os.truncate(path, len(raw) - 12)
-        file.read(0, pieces(bytes(11)))
+        file.read(0, pieces(bytes(14)))
         with pytest.raises(FormatError, match="was cut while it was read"):
             file.check()
 
 
 def test_a_file_of_before_stays_until_another_is_whole(tmp_path, raw):
     path = write(tmp_path / "some.prefix")
-    with pytest.raises(KeyboardInterrupt), write_prefix(path, HEAD) as add:
-        add(0, pieces(BLOCKS[1]))
+    with pytest.raises(KeyboardInterrupt), write_prefix(path, HEAD) as file:
+        file.add(0, pieces(BLOCKS[1]))
         raise KeyboardInterrupt
     assert path.read_bytes() == raw
     assert [*tmp_path.iterdir()] == [path]
@@ -221,11 +240,11 @@ import numpy as np
 from pathlib import Path
 from cutaway.prefix import Head, write_prefix
 path, own = Path(sys.argv[1]), int(sys.argv[2])
-head = Head(model="m", computed_by={}, block_tokens=1, block_bytes=4096, token_ids=(own,) * 50)
+head = Head(model="m", computed_by={}, block_tokens=1, token_ids=(own,) * 50)
 for _ in range(40):
-    with write_prefix(path, head) as add:
+    with write_prefix(path, head) as file:
         for place in range(50):
-            add(place, [np.full(4096, own, np.uint8)])
+            file.add(place, [np.full(4096, own, np.uint8)])
 """
 
 
@@ -275,7 +294,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, raw):
     path = write(tmp_path / "some.prefix")
     for room in (0, 50, 200, len(raw) - 1):
         with at_most(room), pytest.raises(CutawayError, match="cannot be written: File too large"):
-            write(path, [bytes(11)] * 3)
+            write(path, BLOCKS[::-1])
         assert path.read_bytes() == raw
         assert [*tmp_path.iterdir()] == [path]
 

@@ -12,9 +12,9 @@ from cutaway.api.runner import Runner
 from cutaway.checks import shown
 from cutaway.engine import Ended, Engine, Event, Request, StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
-from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.errors import CutawayError, InputError
 from cutaway.prefix import Head, PrefixReader, write_prefix
-from cutaway.progress import Bar, bytes_done, tokens_done
+from cutaway.progress import Bar, tokens_done
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -79,12 +79,16 @@ def read_asked(
     return Asked(ids, prompt if isinstance(prompt, str) else None, special)
 
 
-def place_of(path: Any) -> Path:
-    """Where a file is to be; InputError where none can be, before anything is computed."""
+def _named(path: Any) -> Path:
     try:
-        place = Path(path)
+        return Path(path)
     except TypeError:
         raise InputError(f"path must be a file's name, not {shown(path)}") from None
+
+
+def place_of(path: Any) -> Path:
+    """Where a file is to be; InputError where none can be, before anything is computed."""
+    place = _named(path)
     if place.exists() and not place.is_file():
         raise InputError(f"{place} is not a regular file; name a new one")
     if not place.parent.is_dir():
@@ -154,39 +158,36 @@ def save(
         raise _lost()
     head = Head(
         model=model.name, computed_by=model.computed_by, block_tokens=block,
-        block_bytes=model.backend.kv.bytes_per_token * block,
         token_ids=tuple(ids[: cached * block]), text=asked.text, special=asked.special,
     )  # fmt: skip
-    with write_prefix(path, head) as add, _bar("saving", head, show=show) as bar:
+    most = _most(model)
+    with write_prefix(path, head) as file, _bar("saving", head, show=show) as bar:
         done = 0
         while done < head.blocks:
-            before = done
+            first = done
             done = between(
-                lambda engine: read_blocks(engine, head.token_ids, before, _most(head), add)  # noqa: B023 - used at once
+                lambda engine: read_blocks(engine, head.token_ids, first, most, file.add)  # noqa: B023
             )
-            if done == before:
+            if done == first:
                 raise _lost()
-            bar.update(done * head.block_bytes)
-    return _prefix(head, head.blocks, head.sizes.file)
+            bar.update(done * block)
+    return _prefix(head, head.blocks, file.nbytes)
 
 
 def restore(path: Any, model: "LoadedModel", between: Between, *, show: bool) -> Prefix:
     """Put what a file holds into the prefix cache, as far as there is room."""
     _check_cached(between)
-    try:
-        place = Path(path)
-    except TypeError:
-        raise InputError(f"path must be a file's name, not {shown(path)}") from None
-    with PrefixReader(place) as file, _bar("restoring", file.head, show=show) as bar:
-        head = file.head
-        _check_same(place, head, model)
+    with PrefixReader(_named(path)) as file, _bar("restoring", file.head, show=show) as bar:
+        head, most = file.head, _most(model)
+        _check_same(file.path, head, model)
+
+        def fill(engine: Engine) -> int:
+            return fill_blocks(engine, head.token_ids, head.block_bytes, most, file.read)
+
         before, done = -1, 0
         while before < done < head.blocks:
-            before, done = (
-                done,
-                between(lambda engine: fill_blocks(engine, head.token_ids, _most(head), file.read)),
-            )
-            bar.update(done * head.block_bytes)
+            before, done = done, between(fill)
+            bar.update(done * head.block_tokens)
         return _prefix(head, done, file.nbytes)
 
 
@@ -205,21 +206,16 @@ def _check_same(path: Path, head: Head, model: "LoadedModel") -> None:
             f"{path} was saved with another {what} ({then or 'none'}) than this model has now "
             f"({now.get(what, 'none')}): save it again"
         )
+
+
+def _most(model: "LoadedModel") -> int:
+    """Blocks between two steps of others."""
     kv = model.backend.kv
-    if (head.block_tokens, head.block_bytes) != (
-        kv.block_tokens,
-        kv.block_tokens * kv.bytes_per_token,
-    ):
-        raise FormatError(f"{path} has blocks of another size than it says: save it again")
-
-
-def _most(head: Head) -> int:
-    return max(_AT_ONCE // max(head.block_bytes, 1), 1)
+    return max(_AT_ONCE // (kv.bytes_per_token * kv.block_tokens), 1)
 
 
 def _bar(label: str, head: Head, *, show: bool) -> Bar:
-    total = head.blocks * head.block_bytes
-    return Bar(label, total, show=show, figures=bytes_done, after=1)
+    return Bar(label, len(head.token_ids), show=show, figures=tokens_done, after=1)
 
 
 def _prefix(head: Head, blocks: int, nbytes: int) -> Prefix:

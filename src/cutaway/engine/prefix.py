@@ -31,21 +31,27 @@ def read_blocks(
     return last
 
 
-def fill_blocks(engine: Engine, token_ids: Sequence[int], most: int, fill: OnBlock) -> int:
+def fill_blocks(
+    engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], most: int, fill: OnBlock
+) -> int:
     """Put the next blocks of a text into the prefix cache; how many of it are there then.
 
     ``fill`` writes all of a block's memory, or raises, and then that block and those after it are
     not put in. Blocks that are there already are not filled again; where no block is free the
     number does not grow.
+    sizes: bytes of each block, fewer where layers that see a window do not store it
     """
-    blocks = engine.blocks
+    blocks, kv = engine.blocks, engine.backend.kv
     held = blocks.match(token_ids)
     known = filled = len(held)
     wanted = min(most, len(token_ids) // blocks.block - known, blocks.free)
     held += blocks.allocate(wanted)
     try:
         for filled, block_id in enumerate(held[known:], known):
-            fill(filled, engine.backend.block_memory(block_id, windows=True))
+            windows = sizes[filled] == kv.bytes_per_token * kv.block_tokens
+            if not windows:
+                engine.backend.copy_windows([(block_id, -1)])  # of a text that it held before
+            fill(filled, engine.backend.block_memory(block_id, windows=windows))
         filled = known + wanted
     finally:  # what was filled before an error is whole
         held = blocks.publish(held, token_ids[: filled * blocks.block], known)

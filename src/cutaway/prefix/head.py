@@ -5,15 +5,17 @@
     8       4      version of the format: 1
     12      4      tokens of a block
     16      8      number of blocks, n
-    24      8      bytes of a block
+    24      8      bytes of all blocks
     32      8      bytes of the JSON, j
     40      32     SHA-256 of bytes 0 to 39 and of all from 72 to the first block
     72      j      JSON: {"model", "computed_by", "text", "special"}
             4 n t  token ids, int32: t of them in each block
+            8 n    bytes of each block
             32 n   SHA-256 of each block
             …      the blocks, one after the other, to the end of the file
 
-All numbers are little-endian. Every byte is under a hash, so that no change goes unnoticed.
+All numbers are little-endian. Every byte is under a hash, so that no change goes unnoticed. Blocks
+differ in size where layers that see a window no longer store it.
 Refuses to know files and models.
 """
 
@@ -32,7 +34,7 @@ from cutaway.errors import FormatError, InputError
 MAGIC, VERSION, HASH = b"cutaway\x0c", 1, 32
 _FIXED = struct.Struct("<8sIIQQQ")
 START = _FIXED.size + HASH
-_TOKEN = np.dtype("<i4")
+_TOKEN, _SIZE = np.dtype("<i4"), np.dtype("<u8")
 
 
 class Sizes(NamedTuple):
@@ -42,7 +44,7 @@ class Sizes(NamedTuple):
     version: int
     block_tokens: int
     blocks: int
-    block_bytes: int
+    blocks_bytes: int
     json_bytes: int
 
     @classmethod
@@ -59,18 +61,19 @@ class Sizes(NamedTuple):
                 f"{VERSION}: save it again"
             )
         if not sizes.block_tokens:
-            raise FormatError("says of itself what no cutaway has written: save it again")
+            raise _strange()
         return sizes
 
     @property
     def head(self) -> int:
         """Bytes before the first block."""
-        return START + self.json_bytes + self.blocks * (self.block_tokens * 4 + HASH)
+        each = self.block_tokens * _TOKEN.itemsize + _SIZE.itemsize + HASH
+        return START + self.json_bytes + self.blocks * each
 
     @property
     def file(self) -> int:
         """Bytes of the whole file."""
-        return self.head + self.blocks * self.block_bytes
+        return self.head + self.blocks_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +82,9 @@ class Head:
 
     model        the name of the model that computed them
     computed_by  what its bits depend on beside the tokens, by what to call it
-    block_tokens, block_bytes  of each block
+    block_tokens of each block
     token_ids    of all blocks, one after the other
-    digests      the SHA-256 of each block
+    block_bytes, digests  of each block; the latter are SHA-256
     text         the text that was saved, which may go on behind the last whole block; None: it was
                  token ids
     special      whether special tokens were parsed in the text
@@ -90,10 +93,10 @@ class Head:
     model: str
     computed_by: Mapping[str, str]
     block_tokens: int
-    block_bytes: int
     token_ids: tuple[int, ...]
     text: str | None = None
     special: bool = False
+    block_bytes: tuple[int, ...] = ()
     digests: tuple[bytes, ...] = ()
 
     @property
@@ -104,9 +107,8 @@ class Head:
     @property
     def sizes(self) -> Sizes:
         """Of the file."""
-        return Sizes(
-            MAGIC, VERSION, self.block_tokens, self.blocks, self.block_bytes, len(self._json)
-        )
+        total = sum(self.block_bytes)
+        return Sizes(MAGIC, VERSION, self.block_tokens, self.blocks, total, len(self._json))
 
     @property
     def _json(self) -> bytes:
@@ -120,7 +122,8 @@ class Head:
         """As they stand before the blocks."""
         fixed = _FIXED.pack(*self.sizes)
         ids = np.array(self.token_ids, _TOKEN).tobytes()
-        rest = self._json + ids + b"".join(self.digests)
+        each = np.array(self.block_bytes, _SIZE).tobytes()
+        rest = self._json + ids + each + b"".join(self.digests)
         return fixed + sha256(fixed + rest).digest() + rest
 
     @classmethod
@@ -134,13 +137,21 @@ class Head:
         if digest.digest() != found:
             raise FormatError("is damaged in what it says of its blocks: save it again")
         ids_at = sizes.json_bytes
-        digests_at = ids_at + sizes.blocks * sizes.block_tokens * _TOKEN.itemsize
-        ids = np.frombuffer(rest[ids_at:digests_at], _TOKEN).tolist()
+        each_at = ids_at + sizes.blocks * sizes.block_tokens * _TOKEN.itemsize
+        digests_at = each_at + sizes.blocks * _SIZE.itemsize
+        ids = np.frombuffer(rest[ids_at:each_at], _TOKEN).tolist()
+        each = np.frombuffer(rest[each_at:digests_at], _SIZE).tolist()
+        if sum(each) != sizes.blocks_bytes:
+            raise _strange()
         digests = (rest[at : at + HASH].tobytes() for at in range(digests_at, len(rest), HASH))
         return cls(
-            **_said(bytes(rest[:ids_at])), block_tokens=sizes.block_tokens,
-            block_bytes=sizes.block_bytes, token_ids=tuple(ids), digests=tuple(digests),
+            **_said(bytes(rest[:ids_at])), block_tokens=sizes.block_tokens, token_ids=tuple(ids),
+            block_bytes=tuple(each), digests=tuple(digests),
         )  # fmt: skip
+
+
+def _strange() -> FormatError:
+    return FormatError("says of itself what no cutaway has written: save it again")
 
 
 def _said(data: bytes) -> dict[str, Any]:
@@ -158,6 +169,6 @@ def _said(data: bytes) -> dict[str, Any]:
     except (InputError, AttributeError, KeyError, TypeError):
         right = False
     if not right:
-        raise FormatError("says of itself what no cutaway has written: save it again")
+        raise _strange()
     checked: dict[str, Any] = said
     return checked

@@ -8,6 +8,7 @@ program cuts ends the process. Refuses to know where blocks go.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
@@ -35,12 +36,14 @@ class PrefixReader:
             self._file = path.open("rb", buffering=0)
         try:
             with self._explained():
-                self.head, self.nbytes, self._first = self._read_head()
+                self.head, first = self._read_head()
         except BaseException:
             self._file.close()
             raise
+        self._starts = [*accumulate(self.head.block_bytes, initial=first)]
+        self.nbytes = self._starts[-1]
 
-    def _read_head(self) -> tuple[Head, int, int]:
+    def _read_head(self) -> tuple[Head, int]:
         nbytes = self._file.seek(0, 2)
         start = np.empty(min(nbytes, START), np.uint8)
         self._read_at(0, start)
@@ -50,12 +53,14 @@ class PrefixReader:
             raise FormatError(f"{what} ({nbytes} bytes instead of {sizes.file}): save it again")
         head = np.empty(sizes.head, np.uint8)
         self._read_at(0, head)
-        return Head.from_bytes(head.tobytes()), nbytes, sizes.head
+        return Head.from_bytes(head.tobytes()), sizes.head
 
     def read(self, place: int, memory: Memory) -> None:
         """Read a block into memory of its size. FormatError where it is not as it was written."""
-        at, digest = self._first + place * self.head.block_bytes, sha256()
+        at, digest = self._starts[place], sha256()
         with self._explained():
+            if sum(piece.nbytes for piece in memory) != self.head.block_bytes[place]:
+                raise FormatError("has blocks of another size than its model: save it again")
             for piece in memory:
                 self._read_at(at, piece)
                 digest.update(piece.data)
@@ -65,10 +70,10 @@ class PrefixReader:
 
     def check(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
         """Read all blocks. on_progress: called with the bytes that were read"""
-        memory = np.empty(self.head.block_bytes, np.uint8)
-        for place in range(self.head.blocks):
-            self.read(place, [memory])
-            on_progress((place + 1) * memory.nbytes)
+        done, memory = 0, np.empty(max(self.head.block_bytes, default=0), np.uint8)
+        for place, nbytes in enumerate(self.head.block_bytes):
+            self.read(place, [memory[:nbytes]])
+            on_progress(done := done + nbytes)
 
     def _read_at(self, at: int, into: NDArray[np.uint8]) -> None:
         self._file.seek(at)
