@@ -21,8 +21,8 @@ size_t value_bytes(int kv_heads, int head_dim) { return key_bytes(kv_heads, stri
 
 Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rotation rotation)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
-      kv_(plan.kv(s.window)), keys_(kv_.claim(key_bytes(s.kv_heads, s.head_dim), s.window) / 2),
-      values_(kv_.claim(value_bytes(s.kv_heads, s.head_dim), s.window) / 2),
+      kv_(plan.kv(s.window)), keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim), s.window) / 2),
+      values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim), s.window) / 2),
       angles_(plan.angles(std::move(rotation))) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
       (int)angles_->rotation().frequencies.size() > s.head_dim / 2)

@@ -16,8 +16,9 @@ struct Step;
 class KvStore {
  public:
   explicit KvStore(int blocks) : blocks_(blocks) {}
-  // Claim bytes of every block for a layer; returns where in a block they begin. window 0: all is kept.
-  size_t claim(size_t bytes, int window);
+  // Bytes of every block for a layer, from `at` on; where in a block the next layer's begin. window 0: all is
+  // kept. A second plan claims the same again.
+  size_t claim(size_t at, size_t bytes, int window);
   // Once a step, before any layer stores: find a place for what comes. Throws std::invalid_argument where a row
   // would see a block that was let go of.
   void prepare(const Step& step);

@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -85,6 +86,13 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
     logits = plan.run(batch);
   }
   return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> read_buffer(const Plan& plan, Where from, int rows, int width) {
+  auto* numbers = new std::vector<float>((size_t)std::max(rows, 0) * std::max(width, 0));
+  nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });
+  plan.read(view(from), rows, width, numbers->data());
+  return {numbers->data(), {(size_t)rows, (size_t)width}, owner};
 }
 
 void check_pairs(Ints sources, Ints targets) {
@@ -185,6 +193,8 @@ NB_MODULE(_native, m) {
              new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks);
              self->context = context;
            }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a)
+      .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
+           "An empty plan on the same threads, tier, keys and values.")
       .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
       .def_prop_ro("held_windows", [](Plan& p) { return p.kv(1).held(); })
       .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
@@ -218,6 +228,13 @@ NB_MODULE(_native, m) {
         p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(rotation)));
       }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "frequencies"_a,
          "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a)
+      .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, std::vector<double> frequencies,
+                        bool rotate_half, float attention_factor) {
+        Rotation rotation{std::move(frequencies), rotate_half, attention_factor};
+        p.add(std::make_unique<Rotate>(p, view(in), view(out), heads, head_dim, std::move(rotation)));
+      }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "frequencies"_a, "rotate_half"_a, "attention_factor"_a)
+      .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
+           "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
       .def("block_memory", &block_memory, "block"_a, "windows"_a)

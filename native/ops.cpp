@@ -23,6 +23,17 @@ void Gather::run(Step& step, int thread) {
     memcpy(step.at(out_, i), step.at(in_, step.logit_rows[i]), sizeof(float) * width_);
 }
 
+void Rotate::prepare(Step& step) {
+  for (int i = 0; i < step.batch.rows; i++) angles_->reach(step.batch.positions[i]);
+}
+
+void Rotate::run(Step& step, int thread) {
+  for (int i = thread; i < step.batch.rows; i += step.pool.size()) {
+    memcpy(step.at(out_, i), step.at(in_, i), sizeof(float) * heads_ * head_dim_);
+    for (int h = 0; h < heads_; h++) angles_->rotate(step.at(out_, i) + h * head_dim_, step.batch.positions[i]);
+  }
+}
+
 Normalise::Normalise(Rows rows, View in, int width, Norm norm, View out, int act)
     : rows_(rows), in_(in), width_(width), norm_(std::move(norm)), out_(out), act_(act) {
   const int group = norm_.group;

@@ -64,6 +64,20 @@ class Normalise : public Op {
   int act_;
 };
 
+// A rotated copy: what Attend does in place, for a plan in which both can be read.
+class Rotate : public Op {
+ public:
+  Rotate(Plan& plan, View in, View out, int heads, int head_dim, Rotation rotation)
+      : in_(in), out_(out), heads_(heads), head_dim_(head_dim), angles_(plan.angles(std::move(rotation))) {}
+  void prepare(Step& step) override;
+  void run(Step& step, int thread) override;
+
+ private:
+  View in_, out_;
+  int heads_, head_dim_;
+  const std::shared_ptr<Angles> angles_;
+};
+
 // Number by number. b.buffer < 0: one input.
 class Elementwise : public Op {
  public:

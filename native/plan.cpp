@@ -68,6 +68,13 @@ bool WorkQueue::take(int thread, int grain, int* first, int* last) {
   return false;
 }
 
+size_t Plan::claim_kv(size_t bytes, int window) {
+  size_t& claimed = claimed_[window > 0];
+  const size_t at = claimed;
+  claimed = kv(window).claim(at, bytes, window);
+  return at;
+}
+
 void Plan::check(const Batch& b) const {
   const auto bad = [](const char* what) { throw std::invalid_argument(std::string("batch: ") + what); };
   for (int i = 0; i < b.rows; i++) {
@@ -118,8 +125,8 @@ void Plan::check_copies(const int32_t* sources, const int32_t* targets, size_t c
 void Plan::copy_blocks(const int32_t* sources, const int32_t* targets, size_t count) {
   check_copies(sources, targets, count);
   for (size_t i = 0; i < count; i++) {
-    whole_.copy(sources[i], targets[i]);
-    windowed_.copy(sources[i], targets[i]);
+    whole_->copy(sources[i], targets[i]);
+    windowed_->copy(sources[i], targets[i]);
   }
 }
 
@@ -129,16 +136,16 @@ void Plan::copy_windows(const int32_t* sources, const int32_t* targets, size_t c
       throw std::invalid_argument("copy_windows: an id names no KV block");
   for (size_t i = 0; i < count; i++) {
     if (targets[i] < 0)
-      windowed_.let_go(sources[i]);
+      windowed_->let_go(sources[i]);
     else if (targets[i] != sources[i])
-      windowed_.copy(sources[i], targets[i]);
+      windowed_->copy(sources[i], targets[i]);
   }
 }
 
 std::vector<std::pair<uint8_t*, size_t>> Plan::block_memory(int block, bool windows) {
   if (block < 0 || block >= kv_blocks) throw std::invalid_argument("block_memory: the id names no KV block");
   std::vector<std::pair<uint8_t*, size_t>> pieces;
-  for (KvStore* store : {&whole_, &windowed_})
+  for (KvStore* store : {whole_.get(), windowed_.get()})
     if (uint8_t* memory = store->memory(block, windows)) pieces.push_back({memory, store->bytes()});
   return pieces;
 }
@@ -165,8 +172,8 @@ const float* Plan::run(const Batch& given) {
       step.segments.push_back({i, 0, batch.sequences[i]});
     step.segments.back().rows++;
   }
-  whole_.prepare(step);
-  windowed_.prepare(step);
+  whole_->prepare(step);
+  windowed_->prepare(step);
   for (auto& op : ops_) op->prepare(step);
   if (batch.rows > 0)
     pool->run([&](int thread) {
@@ -177,6 +184,17 @@ const float* Plan::run(const Batch& given) {
       }
     });
   return step.at(output, 0);
+}
+
+void Plan::read(View from, int rows, int width, float* out) const {
+  const auto bad = [] { throw std::invalid_argument("read: the plan has no such numbers"); };
+  if (from.buffer < 0 || from.buffer >= (int)buffers_.size()) bad();
+  const Buffer& b = buffers_[from.buffer];
+  if (b.quantised || from.column < 0 || width < 0 || from.column + width > b.width || rows < 0 ||
+      b.memory.size() < (size_t)rows * b.row_bytes())
+    bad();
+  for (int i = 0; i < rows; i++)
+    memcpy(out + (size_t)i * width, b.floats() + (size_t)i * b.width + from.column, sizeof(float) * width);
 }
 
 }  // namespace cutaway

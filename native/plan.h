@@ -96,14 +96,21 @@ class Op {
 class Plan {
  public:
   Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks)
-      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), whole_(kv_blocks), windowed_(kv_blocks) {}
+      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), whole_(std::make_shared<KvStore>(kv_blocks)),
+        windowed_(std::make_shared<KvStore>(kv_blocks)) {}
+  // Beside another: on its threads, tier, context, keys and values, which its layers must claim again.
+  explicit Plan(const Plan* other)
+      : pool(other->pool), kernels(other->kernels), kv_blocks(other->kv_blocks), context(other->context),
+        whole_(other->whole_), windowed_(other->windowed_) {}
 
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
   int add_buffer(int width, bool quantised);
   // Of the layers that see a window, or of those that see the whole text (0).
-  KvStore& kv(int window) { return window ? windowed_ : whole_; }
+  KvStore& kv(int window) { return window ? *windowed_ : *whole_; }
+  // Bytes of every KV block for a layer; returns where in a block they begin.
+  size_t claim_kv(size_t bytes, int window);
   // Shared by all layers with the same rotation.
   std::shared_ptr<Angles> angles(Rotation rotation);
   // streams: the op reads weights, so that memory should be kept busy until it runs.
@@ -120,6 +127,8 @@ class Plan {
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch);
+  // What the last run left in a buffer: rows of `width` floats, where nothing has been written over them.
+  void read(View from, int rows, int width, float* out) const;
 
   const std::shared_ptr<Pool> pool;
   const Kernels* const kernels;
@@ -147,7 +156,8 @@ class Plan {
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
   std::vector<std::shared_ptr<Angles>> angles_;
   size_t last_stream_ = 0;
-  KvStore whole_, windowed_;
+  std::shared_ptr<KvStore> whole_, windowed_;
+  size_t claimed_[2] = {0, 0};  // bytes of a block, of each
 };
 
 inline float* Step::at(View v, int row) const {

@@ -73,6 +73,16 @@ class Plan:
 
     def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], heads: int, kv_heads: int, head_dim: int, frequencies: Sequence[float], rotate_half: bool, attention_factor: float, scale: float, softcap: float, window: int) -> None: ...
 
+    def beside(self) -> Plan:
+        """An empty plan on the same threads, tier, keys and values."""
+
+    def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, frequencies: Sequence[float], rotate_half: bool, attention_factor: float) -> None: ...
+
+    def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        What the last run left in a buffer that nothing has written over since: (rows, width).
+        """
+
     def output(self, arg: tuple[int, int], /) -> None: ...
 
     def copy_blocks(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...

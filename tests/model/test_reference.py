@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, model
+from cutaway.backends import Batch
 from cutaway.errors import FormatError
 from cutaway.weights import GGUFFile
 from support.random_llama import write_tiny_llama
@@ -152,18 +153,18 @@ def test_company_does_not_change_the_text(llm):
     assert [c.token_ids for c in llm.generate(prompts, **options)] == alone
 
 
-def test_a_watcher_sees_every_op_and_the_attention_weights(llm):
-    seen = {}
-    llm.backend.on_op = lambda name, value: seen.setdefault(name, value.copy())
-    try:
-        llm.logits([1, 40, 41])
-    finally:
-        llm.backend.on_op = None
-    assert {op.out.name for op in llm.graph.ops} < set(seen)
+def test_every_tensor_can_be_tapped_and_the_attention_weights(llm):
+    names = [*(op.out.name for op in llm.graph.ops), "blk.1.attend.weights"]
+    at, zeros = np.arange(3, dtype=np.int32), np.zeros(3, np.int32)
+    batch = Batch(np.array([1, 40, 41], np.int32), at, zeros, np.zeros((1, 1), np.int32), at[2:])
+    logits, seen = llm.backend.tap(batch, names)
+    assert set(names) == set(seen)
+    assert (seen[llm.graph.ops[-1].out.name] == logits).all()
     weights = seen["blk.1.attend.weights"]  # (kv_heads, group, rows, tokens)
     assert weights.shape == (2, 3, 3, 3)
     assert np.allclose(weights.sum(axis=-1), 1)
     assert (weights[..., 0, 1:] == 0).all()
+    assert (llm.backend.run(batch) == logits).all()
 
 
 def test_threads_are_refused_with_the_reason(path):

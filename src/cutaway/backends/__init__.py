@@ -12,7 +12,6 @@ from cutaway.backends.base import (
     KVGroup,
     KVLayout,
     Logits,
-    OnOp,
 )
 from cutaway.checks import shown
 from cutaway.errors import InputError
@@ -32,7 +31,6 @@ __all__ = [
     "KVGroup",
     "KVLayout",
     "Logits",
-    "OnOp",
     "default",
     "kv_layout",
     "load",

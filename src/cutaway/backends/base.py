@@ -5,7 +5,7 @@ that it computed. Refuses to know sequences, requests and schedules: rows are ro
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ KV_BLOCK = 32
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-OnOp = Callable[[str, NDArray[Any]], None]
-"""Called with the name and value of each op's output; see ``ReferenceBackend``."""
 
 
 class Batch(NamedTuple):
@@ -129,6 +127,15 @@ class Backend(Protocol):
         The result may be reused by the next call: copy what you keep.
         ValueError where a limit is negative, outside the block table, or before the row's window,
         or where a row sees a block that was let go of.
+        """
+        ...
+
+    def tap(
+        self, batch: Batch, names: Sequence[str]
+    ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
+        """``run``, and what ops of the graph gave, by their tensors' names: (rows, width).
+
+        The logits have the bits that ``run`` gives. KeyError for a name that the graph lacks.
         """
         ...
 

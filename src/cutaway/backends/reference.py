@@ -6,7 +6,7 @@ hungry on purpose (4 bytes a weight).
 Refuses to know sequences and requests.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import erf, pi, sqrt
 
 import numpy as np
@@ -19,7 +19,6 @@ from cutaway.backends.base import (
     HostSampling,
     KVLayout,
     Logits,
-    OnOp,
     kv_groups,
 )
 from cutaway.model import Graph, Op
@@ -34,14 +33,10 @@ class ReferenceBackend(HostSampling):
     tier, threads = "numpy", 0  # NumPy's BLAS has its own threads
 
     def __init__(self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int) -> None:
-        """weights: float32 by tensor name, matrices as (out, in).
-
-        Set ``on_op`` to see each op's output as it is computed, (rows, width) by the tensor's
-        name, and the attention weights, (kv_heads, heads / kv_heads, rows, history), by the name
-        of attention's output and ".weights". Copy what you keep.
-        """
+        """weights: float32 by tensor name, matrices as (out, in)."""
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
-        self.on_op: OnOp | None = None
+        self._wanted: frozenset[str] = frozenset()  # names of tensors to note
+        self._noted: dict[str, Array] = {}
         self._last_use = {name: op for op in graph.ops for name in op.inputs}
         self._kv: dict[int, tuple[Array, Array]] = {}  # layer -> keys, values by slot
         self._whole: list[Array] = []  # of these, as blocks: those of layers that see all,
@@ -71,9 +66,24 @@ class ReferenceBackend(HostSampling):
             for name in op.inputs:
                 if self._last_use[name] is op:
                     values.pop(name, None)  # with every layer held, a wide batch would not fit
-            if self.on_op:
-                self.on_op(op.out.name, result)
+            self._note(op.out.name, result)
         return result
+
+    def tap(self, batch: Batch, names: Sequence[str]) -> tuple[Logits, dict[str, Array]]:
+        """See ``Backend``.
+
+        Attention's weights too, (kv_heads, heads / kv_heads, rows, history), by the name of its
+        output and ".weights".
+        """
+        self._wanted, self._noted = frozenset(names), {}
+        try:
+            return self.run(batch), self._noted
+        finally:
+            self._wanted = frozenset()
+
+    def _note(self, name: str, value: Array) -> None:
+        if name in self._wanted:
+            self._noted[name] = value.copy()
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """See ``Backend``."""
@@ -202,8 +212,7 @@ class ReferenceBackend(HostSampling):
         scores[..., unseen] = -np.inf
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)  # (kv_heads, group, R, T)
-        if self.on_op:
-            self.on_op(f"{op.out.name}.weights", weights)
+        self._note(f"{op.out.name}.weights", weights)
         mixed: Array = np.einsum("hgrt,thd->rhgd", weights, v, optimize=True)
         return mixed.reshape(q.shape)
 

@@ -42,7 +42,7 @@ class TimedBackend:
         self.tier, self.threads = backend.tier, backend.threads
         self.copy_blocks, self.block_memory = backend.copy_blocks, backend.block_memory
         self.copy_blocks, self.copy_windows = backend.copy_blocks, backend.copy_windows
-        self.sample, self.read = backend.sample, backend.read
+        self.sample, self.read, self.tap = backend.sample, backend.read, backend.tap
         self._run = backend.run
         self.seconds = 0.0
         self.rows = 0

@@ -7,6 +7,7 @@ Refuses to know sequences and requests.
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from itertools import groupby
 from math import prod
 
@@ -17,6 +18,7 @@ from cutaway import _native, sampling
 from cutaway.backends.base import Batch, Bytes, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
+from cutaway.backends.cpu.tap import Array, Tap
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
@@ -57,7 +59,8 @@ class CpuBackend:
         self.tier: str = plan.tier
         matrices = pack_matrices(graph, file, self.pool, on_progress)
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
-        Emitter(Compiler(graph, *matrices, vectors), plan)
+        self._compiler = partial(Compiler, graph, *matrices, vectors)
+        Emitter(self._compiler(), plan)
         self.kv = kv_layout(graph)
         self._plan = plan
 
@@ -67,6 +70,15 @@ class CpuBackend:
         return self._plan.run(
             b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits
         )
+
+    @cached_property
+    def _tap(self) -> Tap:
+        """Made when it is first wanted."""
+        return Tap(self._compiler(apart=True), self._plan.beside())
+
+    def tap(self, batch: Batch, names: Sequence[str]) -> tuple[Logits, dict[str, Array]]:
+        """See ``Backend``."""
+        return self._tap.run(batch, names)
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits, the rows shared out to the threads."""

@@ -6,7 +6,9 @@ Knows which neighbouring ops become one:
   are ops of their own, as what works number by number is;
 * rope belongs to the attention that it feeds, and quantising to the norm before it.
 What follows the last attention works row by row, so it is done only for rows whose logits
-are wanted. Refuses to know how any of it is computed (native/).
+are wanted. A plan that is looked into has its ops apart: none becomes one with another, and each
+result has floats of its own. The bits are the same. Refuses to know how any of it is computed
+(native/).
 """
 
 from collections.abc import Mapping
@@ -91,9 +93,15 @@ class Compiler:
         weights: Mapping[Slice, Any],
         experts: Mapping[str, ExpertMatrices],
         vectors: Mapping[str, Vector],
+        *,
+        apart: bool = False,
     ) -> None:
-        """weights: packed matrices; experts: those of each tensor; vectors: norms and biases."""
-        self.ops, self.graph = hoist_logit_rows(graph.ops), graph
+        """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
+
+        apart: every op for itself, so that each tensor can be read when a run is over
+        """
+        self.apart = apart
+        self.ops, self.graph = graph.ops if apart else hoist_logit_rows(graph.ops), graph
         self.weights, self.experts, self.vectors = weights, experts, vectors
         self.consumers: dict[str, list[Op]] = {}
         for op in self.ops:
@@ -136,13 +144,13 @@ class Compiler:
         wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
         self._emit("norm", [op], list(op.inputs), [op.out])
         if not all(wants):
-            floats = self.lowered[-1].writes if any(wants) else []
+            floats = self.lowered[-1].writes if any(wants) or self.apart else []
             self.lowered[-1].writes = [*floats, self._quantised(op.out)]
 
     def _elementwise(self, op: Op) -> None:
         """In the place of the first input, where no other op reads that."""
         x = op.inputs[0]
-        place = x if self._is_free(x, op) else None
+        place = x if not self.apart and self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
 
     _embed_positions = _embed
@@ -151,6 +159,9 @@ class Compiler:
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]
+        if self.apart:
+            self._emit("rotate", [op], [x], [op.out])
+            return
         if len(self.consumers[x]) > 1:
             raise FormatError(f"{x} is rotated in its place, so nothing else can read it")
         self.views[op.out.name] = x  # by the attention
@@ -166,7 +177,7 @@ class Compiler:
         if any(not self._is_float(o) for o in group):
             self._quantise(x)
             reads.append(quantised(x))
-        fused = self._gate_of(group) or self._residual_of(group)
+        fused = None if self.apart else self._gate_of(group) or self._residual_of(group)
         if fused is None:
             self._emit("linear", group, reads, [o.out for o in group])
         elif fused.kind in GATES:

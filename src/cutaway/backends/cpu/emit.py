@@ -14,6 +14,7 @@ from cutaway.model import Op
 
 View = tuple[int, int]  # buffer, column
 NOWHERE: View = (-1, 0)
+_UNROTATED: tuple[list[float], bool, float] = ([], False, 1.0)
 _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 
 
@@ -24,14 +25,15 @@ class Emitter:
         self.c, self.plan = compiler, plan
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
-        placement = Placement(lowered, output)
+        placement = Placement(lowered, output, apart=compiler.apart)
         self.buffers = [plan.buffer(*slot) for slot in placement.slots]
         self.where = placement.where
         for op in lowered:
             getattr(self, f"_{op.kind}")(op)
-        plan.output(self._view(output))
+        plan.output(self.view(output))
 
-    def _view(self, name: str) -> View:
+    def view(self, name: str) -> View:
+        """Where a tensor is, or was when its op had run."""
         return self.buffers[self.where[name]], 0
 
     def _inputs(self, op: Lowered) -> tuple[View, int]:
@@ -41,26 +43,26 @@ class Emitter:
             if name == op.in_place:
                 continue
             if name.endswith(INT8):
-                act = self._view(name)[0]
+                act = self.view(name)[0]
             else:
-                floats = self._view(name)
+                floats = self.view(name)
         return floats, act
 
     def _part(self, op: Op, out: str) -> tuple[Any, View, list[float]]:
         part = slice_of(op, self.c.graph)
         bias = self.c.vectors[op.weights["bias"]] if "bias" in op.weights else NOTHING
-        return self.c.weights[part], self._view(out), bias[slice(*part[1:])].tolist()
+        return self.c.weights[part], self.view(out), bias[slice(*part[1:])].tolist()
 
     def _is_late(self, op: Lowered) -> bool:
         return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
 
     def _embed(self, op: Lowered) -> None:
         made = op.ops[0]
-        table, out = self.c.weights[slice_of(made, self.c.graph)], self._view(op.writes[0][0])
+        table, out = self.c.weights[slice_of(made, self.c.graph)], self.view(op.writes[0][0])
         getattr(self.plan, made.kind)(table, out)
 
     def _logit_rows(self, op: Lowered) -> None:
-        self.plan.gather(self._view(op.reads[0]), self._view(op.writes[0][0]), op.writes[0][1])
+        self.plan.gather(self.view(op.reads[0]), self.view(op.writes[0][0]), op.writes[0][1])
 
     def _norm(self, op: Lowered) -> None:
         norm = op.ops[0]
@@ -76,18 +78,18 @@ class Emitter:
         out, act = NOWHERE, -1
         for name, _, is_quantised in op.writes:
             if is_quantised:
-                act = self._view(name)[0]
+                act = self.view(name)[0]
             else:
-                out = self._view(name)
+                out = self.view(name)
         width = op.writes[0][1]
-        late, x = self._is_late(op), self._view(op.reads[0])
+        late, x = self._is_late(op), self.view(op.reads[0])
         self.plan.normalise(late, x, width, weight, bias, eps, group, out, act)
 
     def _elementwise(self, op: Lowered) -> None:
         made = op.ops[0]
-        a, b = [*(self._view(name) for name in op.reads), NOWHERE][:2]
+        a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
         number = made.attrs.get("factor", made.attrs.get("cap", 0.0))
-        out = self._view(made.out.name)
+        out = self.view(made.out.name)
         self.plan.map(self._is_late(op), made.kind, a, b, number, made.out.width, out)
 
     def _linear(self, op: Lowered) -> None:
@@ -105,18 +107,22 @@ class Emitter:
     def _experts(self, op: Lowered) -> None:
         made = op.ops[0]
         x, scores = op.reads
-        floats, act = (NOWHERE, self._view(x)[0]) if x.endswith(INT8) else (self._view(x), -1)
+        floats, act = (NOWHERE, self.view(x)[0]) if x.endswith(INT8) else (self.view(x), -1)
         gate, up, down = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
         self.plan.experts(
-            self._is_late(op), floats, act, self._view(scores), made.attrs["used"],
-            made.attrs["norm_topk_prob"], gate, up, down, self._view(made.out.name),
+            self._is_late(op), floats, act, self.view(scores), made.attrs["used"],
+            made.attrs["norm_topk_prob"], gate, up, down, self.view(made.out.name),
         )  # fmt: skip
 
-    def _rotation(self, name: str) -> tuple[list[float], bool, float]:
-        """How that tensor is rotated: the pairs' frequencies, rotate_half, attention_factor."""
-        op = self.c.maker[name]
+    def _rotate(self, op: Lowered) -> None:
+        rope = op.ops[0]
+        x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.attrs["head_dim"]
+        self.plan.rotate(x, out, rope.out.width // size, size, *self._rotation(rope))
+
+    def _rotation(self, op: Op) -> tuple[list[float], bool, float]:
+        """How an op's result is rotated: the pairs' frequencies, rotate_half, attention_factor."""
         if op.kind != "rope":
-            return [], False, 1.0
+            return _UNROTATED
         rope, factors = op.attrs["rope"], op.weights.get("factors")
         own = None if factors is None else self.c.vectors[factors].tolist()
         return rope.frequencies(own), rope.rotate_half, rope.attention_factor
@@ -128,11 +134,12 @@ class Emitter:
                 f"heads of {a['head_dim']} are not supported here, only even ones up to "
                 f"{_WIDEST_HEAD}; the reference backend has no such limit"
             )
-        of_q, of_k = (self._rotation(name) for name in op.ops[0].inputs[:2])
+        made = () if self.c.apart else op.ops[0].inputs[:2]  # apart, they were rotated before
+        of_q, of_k = [self._rotation(self.c.maker[name]) for name in made] or [_UNROTATED] * 2
         if of_q != of_k:
             raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
-        q, k, v = (self._view(name) for name in op.reads)
+        q, k, v = (self.view(name) for name in op.reads)
         self.plan.attend(
-            q, k, v, self._view(op.writes[0][0]), a["heads"], a["kv_heads"], a["head_dim"], *of_q,
+            q, k, v, self.view(op.writes[0][0]), a["heads"], a["kv_heads"], a["head_dim"], *of_q,
             scale=a["scale"], softcap=a["softcap"], window=a["window"],
         )  # fmt: skip
