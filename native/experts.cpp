@@ -122,9 +122,10 @@ void Experts::multiply(Step& step, int thread, bool inward) {
     const int lanes = std::min(kLanes, width - panel * kLanes);
     for (int i = first_[item / panels]; i < last;) {
       const int tile = tile_of(last - i);
-      tiles(step, inward ? e.gate : e.down, panel, i, inward, tile, out);
+      const Ahead ahead = i == first_[item / panels] ? step.ahead : Ahead::kNone;
+      tiles(step, inward ? e.gate : e.down, panel, i, inward, tile, ahead, out);
       if (inward) {
-        tiles(step, e.up, panel, i, inward, tile, up);
+        tiles(step, e.up, panel, i, inward, tile, ahead, up);
         step.k.map(Map::kSiluMul, out, up, 0, kTileRows[tile] * kLanes, out);
       }
       for (int r = 0; r < kTileRows[tile]; r++, i++)
@@ -135,13 +136,13 @@ void Experts::multiply(Step& step, int thread, bool inward) {
 
 // One panel times the items from `first` on, as many as the tile has.
 void Experts::tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile,
-                    float* out) const {
+                    Ahead ahead, float* out) const {
   const bool floats = is_float(w.format);
   const size_t stride = floats ? w.cols : w.cols / kQuant;
   const float* x = inward ? x_.data() : middle_.data();
   const ActBlock* act = inward ? x_act_.data() : middle_act_.data();
   const void* from = floats ? (const void*)(x + first * stride) : act + first * stride;
-  step.k.tile[w.format][tile](w.data + panel * w.panel, (int)stride, from, stride, out);
+  step.k.tile[w.format][tile](w.data + panel * w.panel, (int)stride, from, stride, ahead, out);
 }
 
 void Experts::quantise(const Step& step, int thread) {

@@ -25,7 +25,8 @@ class Experts : public Op {
   void choose(const Step& step, int row, std::vector<std::vector<Choice>>& by_expert) const;
   void gather(const Step& step, int thread);
   void multiply(Step& step, int thread, bool inward);
-  void tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile, float* out) const;
+  void tiles(const Step& step, const Packed& w, int panel, int first, bool inward, int tile, Ahead ahead,
+             float* out) const;
   void quantise(const Step& step, int thread);
   void mix(const Step& step, int thread) const;
   ActRow act(std::vector<ActBlock>& rows, int blocks, int item) const;

@@ -29,6 +29,10 @@ inline ActRow act_row(ActBlock* rows, int blocks, int row, int count) {
   return {rows + (size_t)first * blocks + (row - first), size};
 }
 
+// What a tile prefetches of the panels while it reads them: nothing, 4 kB ahead, or, no nearer than the
+// second cache, 8 kB ahead.
+enum class Ahead { kNone, kNear, kFar };
+
 // Query rows of one KV head over one chunk of its history.
 struct AttendChunk {
   const float* const* q;    // query rows, head_dim each
@@ -60,7 +64,7 @@ struct Kernels {
   const char* name;
   // out[R][16] = rows of x times a panel. Quantised: x is a tile of ActBlocks, and n counts quant
   // blocks; F16, BF16, F32: x is float rows, stride in floats, and n counts columns.
-  void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, float* out);
+  void (*tile[kFormats][kTiles])(const uint8_t* panel, int n, const void* x, size_t stride, Ahead ahead, float* out);
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);

@@ -118,7 +118,7 @@ double tile_rate(Pool& pool, const Kernels& kernels, const Packed& weight) {
   return rate(pool, [&](int) {
     alignas(64) float out[rows * kLanes];
     for (int i = 0; i < sweeps; i++)
-      kernels.tile[weight.format][0](weight.data, (int)stride, in, stride, out);
+      kernels.tile[weight.format][0](weight.data, (int)stride, in, stride, Ahead::kNone, out);
     asm volatile("" : : "r"(out) : "memory");
     return 2.0 * sweeps * rows * kLanes * weight.cols;
   });

@@ -189,12 +189,14 @@ NB_MODULE(_native, m) {
 
   nb::class_<Plan>(m, "Plan")
       .def("__init__",
-           [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context) {
-             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks);
+           [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context,
+              const std::string& prefetch) {
+             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks, prefetch);
              self->context = context;
-           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a)
+           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
            "An empty plan on the same threads, tier, keys and values.")
+      .def_prop_ro("prefetch", [](const Plan& p) { return p.prefetch.describe(); })
       .def_prop_ro("tier", [](const Plan& p) { return p.kernels->name; })
       .def_prop_ro("held_windows", [](Plan& p) { return p.kv(1).held(); })
       .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)

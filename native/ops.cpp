@@ -145,9 +145,10 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
     const Part& part = part_of(panel);
     for (int row = begin; row < end;) {
       const int tile = tile_of(end - row);
-      compute(step, thread, part, panel, row, tile, out);
+      const Ahead ahead = row == begin ? step.ahead : Ahead::kNone;  // then the panel is in the cache
+      compute(step, thread, part, panel, row, tile, ahead, out);
       if (is_gated()) {
-        compute(step, thread, parts_[1], panel, row, tile, up);
+        compute(step, thread, parts_[1], panel, row, tile, ahead, up);
         const Map act = finish_ == Finish::kSiluMul ? Map::kSiluMul : Map::kGeluMul;
         step.k.map(act, out, up, 0, kTileRows[tile] * kLanes, out);
       }
@@ -158,12 +159,12 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
 }
 
 void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int tile,
-                     float* out) const {
+                     Ahead ahead, float* out) const {
   const Packed& w = part.weight;
   const bool floats = is_float(w.format);
   const void* x = floats ? (const void*)step.at(in_, row) : step.act(act_, row, thread, count(step, rows_)).first;
   const size_t stride = floats ? step.width(in_.buffer) : 0;
-  step.k.tile[w.format][tile](w.data + panel * w.panel, floats ? w.cols : w.cols / kQuant, x, stride, out);
+  step.k.tile[w.format][tile](w.data + panel * w.panel, floats ? w.cols : w.cols / kQuant, x, stride, ahead, out);
   if (part.bias.empty()) return;
   for (int r = 0; r < kTileRows[tile]; r++)
     for (int i = 0; i < kLanes && panel * kLanes + i < w.rows; i++)

@@ -113,7 +113,8 @@ class Linear : public Op {
   bool is_gated() const { return finish_ == Finish::kSiluMul || finish_ == Finish::kGeluMul; }
   const Part& part_of(int& panel) const;
   void panels(Step& step, int thread, int first, int last, int begin, int end);
-  void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, float* out) const;
+  void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, Ahead ahead,
+               float* out) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 
   Rows rows_;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 
 #include "plain_arithmetic.h"
@@ -166,7 +167,8 @@ const float* Plan::run(const Batch& given) {
   if (!batch.limits) batch.limits = batch.positions;
   const PlainArithmetic plain;
   reserve(batch.rows, batch.logits);
-  Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits}};
+  Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits},
+            prefetch.begin(batch.rows, batch.logits)};
   for (int i = 0; i < batch.rows; i++) {
     if (i == 0 || batch.sequences[i] != batch.sequences[i - 1])
       step.segments.push_back({i, 0, batch.sequences[i]});
@@ -175,14 +177,16 @@ const float* Plan::run(const Batch& given) {
   whole_->prepare(step);
   windowed_->prepare(step);
   for (auto& op : ops_) op->prepare(step);
-  if (batch.rows > 0)
-    pool->run([&](int thread) {
-      for (size_t i = 0; i < ops_.size(); i++) {
-        ops_[i]->run(step, thread);
-        if (upcoming_[i]) upcoming_[i]->prefetch(step, thread);
-        if (ops_[i]->is_shared(step)) pool->barrier();
-      }
-    });
+  if (batch.rows == 0) return step.at(output, 0);
+  const auto started = std::chrono::steady_clock::now();
+  pool->run([&](int thread) {
+    for (size_t i = 0; i < ops_.size(); i++) {
+      ops_[i]->run(step, thread);
+      if (upcoming_[i]) upcoming_[i]->prefetch(step, thread);
+      if (ops_[i]->is_shared(step)) pool->barrier();
+    }
+  });
+  prefetch.end(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   return step.at(output, 0);
 }
 

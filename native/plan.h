@@ -10,6 +10,7 @@
 #include "kv.h"
 #include "pack.h"
 #include "pool.h"
+#include "prefetch.h"
 
 namespace cutaway {
 
@@ -57,6 +58,7 @@ struct Step {
   struct Segment { int first, rows, sequence; };  // rows of one sequence
   std::vector<Segment> segments;
   std::vector<int> logit_rows;
+  Ahead ahead;  // what is prefetched of the weights
 
   // For few rows it is cheaper that every thread quantises them for itself than that all wait for one.
   static constexpr int kThreadLocalRows = 2;
@@ -95,12 +97,13 @@ class Op {
 
 class Plan {
  public:
-  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks)
-      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), whole_(std::make_shared<KvStore>(kv_blocks)),
-        windowed_(std::make_shared<KvStore>(kv_blocks)) {}
+  // prefetch: see PrefetchTrial
+  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks, const std::string& prefetch = "")
+      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), prefetch(prefetch),
+        whole_(std::make_shared<KvStore>(kv_blocks)), windowed_(std::make_shared<KvStore>(kv_blocks)) {}
   // Beside another: on its threads, tier, context, keys and values, which its layers must claim again.
   explicit Plan(const Plan* other)
-      : pool(other->pool), kernels(other->kernels), kv_blocks(other->kv_blocks), context(other->context),
+      : pool(other->pool), kernels(other->kernels), kv_blocks(other->kv_blocks), prefetch("none"), context(other->context),
         whole_(other->whole_), windowed_(other->windowed_) {}
 
   Plan(const Plan&) = delete;
@@ -133,6 +136,7 @@ class Plan {
   const std::shared_ptr<Pool> pool;
   const Kernels* const kernels;
   const int kv_blocks;
+  PrefetchTrial prefetch;
   int vocab = 0, context = 0;
   View output{0, 0};
 

@@ -29,7 +29,7 @@ case $($cxx -dumpmachine) in
 esac
 tier generic &
 # shellcheck disable=SC2086
-for name in tests/bits tests/sampler plan kv ops attend experts pack memory quantise pool dispatch \
+for name in tests/bits tests/sampler plan kv ops attend experts pack memory quantise pool dispatch prefetch \
     sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"

@@ -94,10 +94,30 @@ def test_every_number_of_rows_ends_with_the_bits_of_a_row_alone(name, finish, th
     rows, cols = 16 * threads + 37, 256
     raw = random_bytes(np.random.default_rng(3), name, rows, cols)
     x = random_rows(4, max(COUNTS), cols)
-    plan = linear_plan(TIERS[threads % 2], name, raw, rows, x, threads, finish)
+    prefetch = ("", "none", "near", "far")[threads - 1]
+    plan = linear_plan(TIERS[threads % 2], name, raw, rows, x, threads, finish, prefetch)
     alone = np.concatenate([run_apart(plan, 1, first) for first in range(len(x))])[:, :rows]
     for count in COUNTS:
         assert_same_bits(run_apart(plan, count)[:, :rows], alone[:count])
+
+
+def test_the_fastest_prefetch_is_found_in_some_steps_or_named():
+    raw, x = random_bytes(np.random.default_rng(3), "Q4_1", 16, 32), random_rows(4, 4, 32)
+    plan = linear_plan(TIERS[0], "Q4_1", raw, 16, x)
+    assert plan.prefetch == "not known yet, not known yet, not known yet"
+    for _ in range(27):
+        run_apart(plan, 1), run_apart(plan, 3)  # not alike: neither is timed
+    assert plan.prefetch == "not known yet, not known yet, not known yet"
+    for count in (1, 3):
+        for _ in range(27):
+            run_apart(plan, count)
+    found = plan.prefetch.split(", ")
+    assert found[1] == "not known yet"
+    assert {found[0], found[2]} <= {"none", "near", "far"}
+    named = linear_plan(TIERS[0], "Q4_1", raw, 16, x, prefetch="near")
+    assert named.prefetch == "near, near, near"
+    with pytest.raises(ValueError, match="prefetch 'fast' is not one of none, near, far"):
+        linear_plan(TIERS[0], "Q4_1", raw, 16, x, prefetch="fast")
 
 
 @pytest.mark.parametrize("tier", TIERS)

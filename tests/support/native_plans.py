@@ -33,8 +33,8 @@ def table(numbers):
     return pack("F32", numbers.view(np.uint8).ravel(), *numbers.shape)
 
 
-def new_plan(tier, threads=1, kv_blocks=1, context=32):
-    return _native.Plan(_native.Pool(threads), tier, kv_blocks, context)
+def new_plan(tier, threads=1, kv_blocks=1, context=32, prefetch=""):
+    return _native.Plan(_native.Pool(threads), tier, kv_blocks, context, prefetch)
 
 
 def int32(values):
@@ -46,13 +46,13 @@ def linear(tier, name, raw, rows, x, threads=1, finish="store"):
     return run_apart(linear_plan(tier, name, raw, rows, x, threads, finish), len(x))[:, :rows]
 
 
-def linear_plan(tier, name, raw, rows, x, threads=1, finish="store"):
+def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""):
     """Of which `run_apart` gives what `linear` does. A gate is that of the matrix with itself."""
     cols, count = x.shape[1], len(x)
     width = max(rows, count)
     fed = np.zeros((width, cols), np.float32)
     fed[:count] = x
-    plan = new_plan(tier, threads, kv_blocks=1, context=32)
+    plan = new_plan(tier, threads, kv_blocks=1, context=32, prefetch=prefetch)
     source = plan.buffer(cols, False)
     act = -1 if name in FLOATS else plan.buffer(cols, True)
     out = plan.buffer(width, False)

@@ -77,14 +77,16 @@ def _report(d: dict[str, Any]) -> list[str]:
 
 def _machine(model: str, m: dict[str, Any]) -> list[str]:
     bare = m["instruction_ops_per_s"]
-    rate = f"{m['kernel_ops_per_s'] / 1e9:.0f} GOPS as our kernel reaches in cache"
+    kernel = f"{m['kernel_ops_per_s'] / 1e9:.0f}"
+    rate = f"{kernel} GOPS as our {m['kernel_format']} kernel reaches in cache"
     if bare:
-        rate += f" ({m['kernel_ops_per_s'] / bare:.0%} of bare int8 instructions' {bare / 1e9:.0f})"
+        rate += f" ({m['kernel_fraction']:.0%} of bare int8 instructions' {bare / 1e9:.0f})"
     return [
         f"{model} on {m['threads']} threads of {m['processors']} processors, {m['tier']}",
         f"  read bandwidth   {m['read_bytes_per_s'] / 1e9:.1f} GB/s "
         f"over {_mb(m['read_buffer_bytes'])}, the size of the packed weights",
         f"  arithmetic       {rate}",
+        f"  prefetch         with one row, two and more: {m['prefetch']}",
     ]
 
 

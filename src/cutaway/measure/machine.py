@@ -20,7 +20,8 @@ class Probe:
     buffer   bytes to read: as many as the model's weights, so that the caches help as much
     weight   the matrix whose panel the tile kernel multiplies by
     Figures: ``bandwidth`` bytes/s; ``kernel_ops`` and ``instruction_ops`` operations/s, the
-    latter, int8, 0 where the weights are floats or the tier's instructions are not timed.
+    latter, int8, 0 where the weights are floats or the tier's instructions are not timed;
+    ``kernel_fractions`` the first of the second, of each turn: others disturb both alike.
     """
 
     def __init__(
@@ -31,6 +32,8 @@ class Probe:
         self._memory = _native.ReadProbe(self._pool, buffer)
         self._weight = _some_rows(self._pool, file, weight)
         self.bandwidth = self.kernel_ops = self.instruction_ops = 0.0
+        self.kernel_fractions: list[float] = []
+        self.format = weight.format
 
     def turn(self) -> None:
         """Measure each rate once, and reading, which others disturb most, twice."""
@@ -41,6 +44,8 @@ class Probe:
         if not self._weight.is_float:  # those are multiplied as floats
             bare = _native.instruction_rate(self._pool, self.tier)
             self.instruction_ops = max(self.instruction_ops, bare)
+            if bare:
+                self.kernel_fractions.append(kernel / bare)
 
     @property
     def ops(self) -> float:

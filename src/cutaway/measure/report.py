@@ -136,9 +136,12 @@ def _machine(llm: LLM, probe: Probe) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": backend.threads,
         "tier": backend.tier,
+        "prefetch": backend.prefetch,
         "read_bytes_per_s": probe.bandwidth,
         "read_buffer_bytes": probe.buffer,
+        "kernel_format": probe.format,
         "kernel_ops_per_s": probe.kernel_ops,
+        "kernel_fraction": median(probe.kernel_fractions) if probe.kernel_fractions else None,
         "instruction_ops_per_s": probe.instruction_ops or None,
     }
 

@@ -1,7 +1,8 @@
 """The CPU backend: the graph compiled to one native plan; the default.
 
 Knows how weights get from a file into packed panels, and which instruction set and how
-many threads compute and sample. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avx512, neon).
+many threads compute and sample. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avx512, neon),
+``CUTAWAY_PREFETCH`` how weights are prefetched (none, near, far), which is else found out by trial.
 Refuses to know sequences and requests.
 """
 
@@ -53,7 +54,9 @@ class CpuBackend:
         self.pool = pool or _native.Pool(threads or len(os.sched_getaffinity(0)))
         self.threads = self.pool.threads
         try:
-            plan = _native.Plan(self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context)
+            plan = _native.Plan(
+                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch()
+            )
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
@@ -63,6 +66,12 @@ class CpuBackend:
         Emitter(self._compiler(), plan)
         self.kv = kv_layout(graph)
         self._plan = plan
+
+    @property
+    def prefetch(self) -> str:
+        """What has been found to read fastest with 1 row, 2 rows and more: "far, near, far"."""
+        found: str = self._plan.prefetch
+        return found
 
     def run(self, batch: Batch) -> Logits:
         """Logits (L, vocab), valid until the next run."""
@@ -106,6 +115,14 @@ class CpuBackend:
         """The same in the layers that see a window alone, or let go of what they hold (-1)."""
         sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
         self._plan.copy_windows(sources, targets)
+
+
+def _prefetch() -> str:
+    """CUTAWAY_PREFETCH, or "" for what is fastest."""
+    value = os.environ.get("CUTAWAY_PREFETCH", "")
+    if value not in ("", "none", "near", "far"):
+        raise InputError(f"CUTAWAY_PREFETCH is {value!r}; set it to none, near or far, or unset it")
+    return value
 
 
 def pack_matrices(

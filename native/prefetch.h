@@ -1,0 +1,42 @@
+// Which prefetch reads the weights fastest: tried out on a plan's own first steps.
+//
+// Machines want opposite things, and neither their names nor a short probe tells which. So steps of one
+// kind take turns, until each choice has been timed often enough. No choice can change a bit. Knows
+// rows and seconds. Refuses to know what a step computes.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+
+namespace cutaway {
+
+class PrefetchTrial {
+ public:
+  // `forced` is the name of a choice, or "" for the fastest. Throws std::invalid_argument for others.
+  explicit PrefetchTrial(const std::string& forced);
+  // What a step of so many rows, and of so many logits, is to use; then how long it took.
+  Ahead begin(int rows, int logits);
+  void end(double seconds);
+  // What is used for one row, for two, and for more, or "not known yet"; e.g. "far, near, far".
+  std::string describe() const;
+
+ private:
+  static constexpr int kChoices = 3, kRounds = 9, kMostRows = 64;  // with more rows, reading is not what takes long
+  static constexpr double kClearly = 0.98;  // what a choice may take of the time that the one before the trial takes
+  struct Kind {  // of steps
+    Ahead best;
+    std::vector<double> rounds[kChoices];  // seconds, each round of successive steps alike
+    bool is_known() const { return rounds[kChoices - 1].size() == kRounds; }
+  };
+  void conclude(Kind& kind) const;
+
+  bool forced_;
+  Kind kinds_[3] = {{Ahead::kNone, {}}, {Ahead::kNone, {}}, {Ahead::kFar, {}}};
+  Kind* timed_ = nullptr;  // the running step's, where it counts
+  int rows_ = 0, logits_ = 0, turn_ = 0;
+  double round_[kChoices] = {};
+};
+
+}  // namespace cutaway
