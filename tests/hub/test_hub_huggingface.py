@@ -104,6 +104,23 @@ def test_several_files_are_listed_not_guessed(client):
         hub.resolve("hf:org/repo")
 
 
+def test_all_parts_of_a_model_are_fetched(client):
+    parts = [f"a/m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    client.files, fetched = [*parts, "README.md"], []
+    client.hf_hub_download = lambda repo, file: fetched.append(file) or f"/hf/{repo}/{file}"
+    assert hub.resolve("hf:org/repo") == Path(f"/hf/org/repo/{parts[0]}")
+    assert hub.resolve(f"hf:org/repo:{parts[1]}") == Path(f"/hf/org/repo/{parts[0]}")
+    assert fetched == parts * 2
+    client.cached = {f"org/repo/{part}": f"/cached/{part}" for part in parts[:2]}
+    hub.resolve(f"hf:org/repo:{parts[0]}")
+    assert fetched == parts * 3
+    client.cached[f"org/repo/{parts[2]}"] = f"/cached/{parts[2]}"
+    assert hub.resolve(f"hf:org/repo:{parts[1]}") == Path(f"/cached/{parts[0]}")
+    client.files.append("other.gguf")
+    with pytest.raises(InputError, match=r"2 .gguf files.*out of a/m-00001-of-00003.gguf, other"):
+        hub.resolve("hf:org/repo")
+
+
 def test_a_repository_without_gguf(client):
     client.files = ["model.safetensors"]
     with pytest.raises(InputError, match=r"'hf:org/repo' holds no .gguf file"):

@@ -9,6 +9,16 @@ A model that is already on this machine is found without the network and without
 from cutaway.hub.cache import cache_dir
 from cutaway.hub.catalog import DEFAULT_MODEL
 from cutaway.hub.names import resolve
+from cutaway.hub.parts import parts_of, whole_name
 from cutaway.hub.status import ModelStatus, available, verify
 
-__all__ = ["DEFAULT_MODEL", "ModelStatus", "available", "cache_dir", "resolve", "verify"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "ModelStatus",
+    "available",
+    "cache_dir",
+    "parts_of",
+    "resolve",
+    "verify",
+    "whole_name",
+]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import CutawayError, FetchError, InputError
+from cutaway.hub.parts import parts_of
 
 _MAX_CHOICES = 12
 _FOLDER = ("*.json", "*.jinja", "model*.safetensors")  # what a model's folder needs
@@ -20,6 +21,7 @@ _FOLDER = ("*.json", "*.jinja", "model*.safetensors")  # what a model's folder n
 def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
     """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
 
+    Of a model in several parts all are fetched, and the first is returned.
     Of a repository that has none, but config.json and safetensors files, return the folder.
     What was fetched before is found without the network. Raises InputError
     when the name is not of that form, the repository or file does not exist, or there are
@@ -32,13 +34,15 @@ def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
         found = file or _only_file(client, repo)
         if isinstance(found, Path):
             return found
-        known = None if found is None else client.try_to_load_from_cache(repo, found)
-        if isinstance(known, str):
-            return Path(known)
+        files = [] if found is None else parts_of(found)
+        known = [client.try_to_load_from_cache(repo, one) for one in files]
+        if files and all(isinstance(one, str) for one in known):
+            return Path(known[0])
         with _progress_bars(client, show=progress):
             if found is None:
                 return Path(client.snapshot_download(repo, allow_patterns=_FOLDER))
-            return Path(client.hf_hub_download(repo, found))
+            first, *_ = [client.hf_hub_download(repo, one) for one in files]
+            return Path(first)
 
 
 def _check(spec: str, repo: str, file: str) -> None:
@@ -89,7 +93,8 @@ def _only_file(client: Any, repo: str) -> str | Path | None:
 
 
 def _gguf(files: Iterable[str]) -> list[str]:
-    return sorted(file for file in files if file.lower().endswith(".gguf"))
+    """The models among them: of several parts the first."""
+    return sorted({parts_of(file)[0] for file in files if file.lower().endswith(".gguf")})
 
 
 def _is_folder(files: Iterable[str]) -> bool:

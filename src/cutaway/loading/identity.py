@@ -34,7 +34,7 @@ _SETTLED_NS = 2 * 10**9
 class Identity:
     """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it.
 
-    Of a folder: of the names of its files and the hashes of each.
+    Of a folder, or of a model in parts: of the names of its files and the hashes of each.
     """
 
     weights: str
@@ -51,8 +51,8 @@ def identify(path: Path, loaded: Sequence[os.stat_result]) -> Identity:
 
     Raises InputError where the file has changed since, or is gone.
     """
-    path, stamp = path.resolve(), _stamp(loaded)
-    if (known := _remembered(path, stamp)) is not None:
+    whole, stamp = path.resolve(), _stamp(loaded)  # a link's name may say of which part it is
+    if (known := _remembered(whole, stamp)) is not None:
         return known
     try:
         identity = Identity(_weights_hash(path), _tokenizer_hash(path))
@@ -63,7 +63,7 @@ def identify(path: Path, loaded: Sequence[os.stat_result]) -> Identity:
         ) from error
     if now != stamp:
         raise InputError(f"{path} has changed since it was loaded: load the model again")
-    _remember(path, stamp, identity)
+    _remember(whole, stamp, identity)
     return identity
 
 

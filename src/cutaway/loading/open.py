@@ -1,13 +1,14 @@
-"""What a model can be on disk: a GGUF file, or a folder of transformers.
+"""What a model can be on disk: a GGUF file or its parts, or a folder of transformers.
 
-Knows which of the two a path names, its files and its name. Refuses to know what is in them.
+Knows which of these a path names, its files and its name. Refuses to know what is in them.
 """
 
 import os
 from pathlib import Path
 
 from cutaway.errors import InputError
-from cutaway.weights import GGUFFile, ModelFile
+from cutaway.hub import parts_of, whole_name
+from cutaway.weights import ModelFile, open_gguf
 
 
 def open_model(path: Path) -> ModelFile:
@@ -15,7 +16,7 @@ def open_model(path: Path) -> ModelFile:
     if path.suffix == ".safetensors" or path.name == "config.json":
         raise InputError(f"{path} is one file of a model's folder: name the folder, {path.parent}")
     if not path.is_dir():
-        return GGUFFile(path)
+        return open_gguf(files_of(path))
     from cutaway.huggingface import HuggingFaceFolder  # not before: most models are one file
 
     return HuggingFaceFolder(path)
@@ -29,7 +30,7 @@ def model_name(path: Path, quantize: str | None = None) -> str:
     if quantize is not None:
         return f"{model_name(path)}+{quantize}"
     if not path.is_dir():
-        return path.stem
+        return Path(whole_name(path.name)).stem
     folder = path.resolve()
     if folder.parent.name == "snapshots" and (repo := folder.parents[1].name).startswith(
         "models--"
@@ -39,9 +40,20 @@ def model_name(path: Path, quantize: str | None = None) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that say what the model computes and how text becomes tokens."""
+    """The files that say what the model computes and how text becomes tokens.
+
+    InputError where a part of a model is missing.
+    """
     if not path.is_dir():
-        return [path]
+        names = parts_of(path.name)
+        missing = [name for name in names if not (path.parent / name).is_file()]
+        if missing and len(names) > 1:
+            raise InputError(
+                f"{path}: of the {len(names)} parts of this model, {missing[0]} "
+                + (f"and {len(missing) - 1} more are" if len(missing) > 1 else "is")
+                + f" missing: put all of them into {path.parent}"
+            )
+        return [path.parent / name for name in names]
     from cutaway.huggingface import parts
 
     return parts(path)

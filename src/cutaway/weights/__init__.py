@@ -8,6 +8,7 @@ from .decode import dequantize
 from .file import ModelFile, TensorInfo
 from .formats import FORMATS, FORMATS_BY_ID, QuantFormat
 from .gguf import GGUFFile
+from .split import open_gguf
 
 __all__ = [
     "FORMATS",
@@ -17,4 +18,5 @@ __all__ = [
     "QuantFormat",
     "TensorInfo",
     "dequantize",
+    "open_gguf",
 ]
