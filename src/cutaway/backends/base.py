@@ -86,11 +86,22 @@ class KVLayout(NamedTuple):
     def __str__(self) -> str:
         """All of it in words."""
         groups = (
-            f"layers {', '.join(map(str, g.layers))} in {g.format}, {g.bytes_per_token} bytes a "
-            f"token, window {g.window}"
+            f"layers {_ranges(g.layers)} in {g.format}, {g.bytes_per_token} bytes a token"
+            + (f", of the last {g.window} tokens" if g.window else "")
             for g in self.groups
         )
         return f"blocks of {self.block_tokens} tokens; {'; '.join(groups)}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """In order, each run of neighbours by its ends."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def kv_groups(

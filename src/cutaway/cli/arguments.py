@@ -14,6 +14,8 @@ from cutaway.errors import InputError
 from cutaway.sampling import PARAMS, PRESETS, STAGES
 
 if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
     from cutaway.api.llm import LLM
 
 _MODEL = (
@@ -93,6 +95,16 @@ _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began w
 
 def add_model_arguments(parser: ArgumentParser) -> None:
     """-m and how the model runs."""
+    group = add_loading_arguments(parser)
+    group.add_argument(
+        "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
+    )
+    group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
+    group.add_argument("--speculate", metavar="HOW", help=_SPECULATE)
+
+
+def add_loading_arguments(parser: ArgumentParser) -> "_ArgumentGroup":
+    """-m and how the model is loaded; their group."""
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
     group.add_argument(
         "-m", "--model", metavar="NAME|PATH",
@@ -111,11 +123,7 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         help="maximum tokens of prompt and output together, 2 or more; default: the model's",
     )  # fmt: skip
     group.add_argument("--kv-tokens", type=int, metavar="N", help=_KV_TOKENS)
-    group.add_argument(
-        "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
-    )
-    group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
-    group.add_argument("--speculate", metavar="HOW", help=_SPECULATE)
+    return group
 
 
 def add_sampling_arguments(parser: ArgumentParser) -> None:

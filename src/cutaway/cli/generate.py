@@ -11,6 +11,7 @@ from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
+    from cutaway.api.llm import LLM
     from cutaway.api.stream import Stream
 
 _EPILOG = """
@@ -24,11 +25,16 @@ examples:
   cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
   cutaway generate - --speculate ngram < notes.txt
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
+  cutaway generate --prefix book.prefix " Who is the murderer?"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
 The text goes to standard output, statistics to standard error. Ctrl-C stops after the current step
 and keeps the text so far (exit code 130); a second Ctrl-C stops at once. A prompt that leaves no
 room in the model's context is refused, never truncated.
+
+--prefix FILE goes on from a text that 'cutaway cache save' has saved: the prompt follows it as if
+both had been written in one, to the same bits, but what is saved is not computed again. Without a
+prompt the saved text itself is continued.
 
 --input FILE has one request per line: a JSON string, which is the prompt, or an object such as
   {"prompt": "The sky is", "max_tokens": 20, "seed": 7, "id": "sky"}
@@ -55,6 +61,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--input", metavar="JSONL", help="a file with one request per line")
     group.add_argument("--output", metavar="JSONL", help="the file for their results")
     parser.add_argument(
+        "--prefix", metavar="FILE", help="go on from this saved text; see 'cutaway cache'"
+    )
+    parser.add_argument(
         "--special", action="store_true", default=SUPPRESS,
         help="parse special tokens such as <|im_start|> in the prompt",
     )  # fmt: skip
@@ -70,6 +79,8 @@ def run(args: Namespace) -> int:
         return _one(args)
     if args.prompt is not None:
         raise InputError("give a prompt, or --input and --output, not both")
+    if args.prefix is not None:
+        raise InputError("--prefix goes with one prompt: leave out --input and --output, or it")
     if args.input is None or args.output is None:
         raise InputError("--input and --output belong together: give both")
     if hasattr(args, "trace"):
@@ -80,13 +91,15 @@ def run(args: Namespace) -> int:
 
 
 def _one(args: Namespace) -> int:
-    if args.prompt is None:
+    if args.prompt is None and args.prefix is None:
         raise InputError("give a prompt, or --input and --output")
-    prompt = arguments.read_text(args.prompt)
+    prompt = arguments.read_text(args.prompt or "")
     options = arguments.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
     llm = console.load(args)
+    if args.prefix is not None:
+        prompt = _restored(args, llm) + prompt
     from cutaway.api.samples import constraint_estimate
 
     options |= arguments.tracked(args, llm)
@@ -107,6 +120,23 @@ def _one(args: Namespace) -> int:
         documents = [figures.document(completion, args.price) | more for completion in done]
         print_json(documents if len(documents) > 1 else documents[0])
     return 130 if any(completion.finish_reason == "aborted" for completion in done) else 0
+
+
+def _restored(args: Namespace, llm: "LLM") -> str:
+    """The text that --prefix names, what it was computed to in the cache."""
+    if not getattr(args, "kv_cache", True):
+        raise InputError("--no-kv-cache computes everything again: leave it or --prefix out")
+    prefix = llm.restore_prefix(args.prefix)
+    if prefix.text is None:
+        raise InputError(
+            f"--prefix: {args.prefix} was saved from token ids or messages, which no text goes on; "
+            "use LLM.restore_prefix"
+        )
+    if prefix.special != hasattr(args, "special"):
+        verb = "add it" if prefix.special else "leave it out"
+        how = "with" if prefix.special else "without"
+        raise InputError(f"--special: {args.prefix} was saved {how} it; {verb}")
+    return prefix.text
 
 
 def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":

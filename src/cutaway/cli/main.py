@@ -31,6 +31,7 @@ _COMMANDS = {
     "serve": _Command("serve OpenAI's API and the page over HTTP", "cutaway.cli.serve"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
     "trace": _Command("show, explain or repeat a recorded run", "cutaway.cli.trace", None),
+    "cache": _Command("save what a prompt was computed to", "cutaway.cli.cache", None),
     "snowball": _Command("measure what one wrong token changes", "cutaway.cli.snowball"),
     "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
     "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),

@@ -4,8 +4,10 @@ Knows argparse and close spellings. Refuses to know which commands there are.
 """
 
 import re
+import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from cutaway.errors import InputError
@@ -62,6 +64,30 @@ def run_command(
     parser = Parser(prog, f"{help[0].upper()}{help[1:]}.")
     add_arguments(parser)
     return run(parser.parse(argv))
+
+
+def run_verb(
+    command: str, about: str, verbs: Mapping[str, str], examples: str, argv: list[str]
+) -> int:
+    """Run the verb that the arguments of a command begin with; its exit code.
+
+    verbs: with what each does; its module, cutaway.cli.COMMAND.VERB, has ``add_arguments(parser)``
+    and ``run(args) -> int``, and is imported when it is chosen
+    """
+    if not argv or argv[0].startswith("-"):
+        parser = Parser(f"cutaway {command}", about)
+        parser.usage = f"cutaway {command} VERB FILE ..."
+        listing = "\n".join(f"  {verb:<10} {help}" for verb, help in verbs.items())
+        parser.epilog = f"verbs:\n{listing}\n{examples}"
+        parser.parse(argv)  # exits for --help
+        parser.print_help(sys.stderr)
+        return 2
+    verb, *rest = argv
+    if verb not in verbs:
+        raise InputError(unknown("verb", verb, verbs))
+    module = import_module(f"cutaway.cli.{command}.{verb}")
+    prog = f"cutaway {command} {verb}"
+    return run_command(prog, verbs[verb], rest, module.add_arguments, module.run)
 
 
 def unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -4,11 +4,7 @@ Knows the names of the verbs. Refuses to know what a verb does: its module, whic
 ``add_arguments(parser)`` and ``run(args) -> int``, is imported when it is chosen.
 """
 
-import sys
-from importlib import import_module
-
-from cutaway.cli.parser import Parser, run_command, unknown
-from cutaway.errors import InputError
+from cutaway.cli.parser import run_verb
 
 VERBS = {
     "play": "show it step by step, in the terminal or as a page",
@@ -37,21 +33,4 @@ play, why, diff and export need only the file; the others also need the model.
 
 def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
-    if not argv or argv[0].startswith("-"):
-        parser = _parser()
-        parser.parse(argv)  # exits for --help
-        parser.print_help(sys.stderr)
-        return 2
-    verb, *rest = argv
-    if verb not in VERBS:
-        raise InputError(unknown("verb", verb, VERBS))
-    module = import_module(f"cutaway.cli.trace.{verb}")
-    return run_command(f"cutaway trace {verb}", VERBS[verb], rest, module.add_arguments, module.run)
-
-
-def _parser() -> Parser:
-    listing = "\n".join(f"  {verb:<10} {help}" for verb, help in VERBS.items())
-    parser = Parser("cutaway trace", "Look at a recorded run.")
-    parser.usage = "cutaway trace VERB FILE ..."
-    parser.epilog = f"verbs:\n{listing}\n{_EXAMPLES}"
-    return parser
+    return run_verb("trace", "Look at a recorded run.", VERBS, _EXAMPLES, argv)
