@@ -9,7 +9,8 @@
 namespace cutaway {
 namespace {
 
-constexpr int kMostRows = 6;  // query rows of a tile
+constexpr int kMostRows = 8;   // query rows of a tile on any tier
+constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers suit 32 registers
 constexpr int kMostDim = 1024;
 
 int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
@@ -49,8 +50,8 @@ void Attend::prepare(Step& step) {
   for (int s = 0; s < (int)step.segments.size(); s++) {
     const auto& segment = step.segments[s];
     const int rows = segment.rows * group_;
-    for (int first = 0; first < rows; first += kMostRows) {
-      const int n = std::min(kMostRows, rows - first);
+    for (int first = 0, n; first < rows; first += n) {
+      n = rows - first <= step.k.attend_rows ? rows - first : kUsualRows;
       const int seen = last_seen(b, segment.first + first / group_, segment.first + (first + n - 1) / group_);
       tiles_.push_back({s, first, n, seen});
       last = std::max(last, seen);
@@ -110,11 +111,12 @@ void Attend::run(Step& step, int thread) {
 void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, int last, float* run) const {
   const auto& segment = step.segments[tile.segment];
   const Batch& b = step.batch;
-  const float* q[kMostRows];
+  float q[kMostDim * kMostRows];
   int32_t position[kMostRows], limit[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
-    q[r] = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
+    const float* from = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
+    for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = from[d];
     position[r] = b.positions[row], limit[r] = b.limits[row];
     float* mine = run + r * partial();
     std::fill(mine, mine + partial(), 0.0f);
@@ -123,15 +125,16 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   float peak[kMostRows], total[kMostRows], out[kMostRows * kMostDim];
   const size_t key_head = (size_t)shape_.head_dim * kKvBlock, value_head = (size_t)stride_ * kKvBlock;
   const uint16_t* kv = kv_.at(0);
-  AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0,
+  AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence),
                 kv + keys_ + kv_head * key_head, kv + values_ + kv_head * value_head,
                 kv_.bytes() / 2,
                 shape_.scale, shape_.softcap, shape_.window, peak, total, out};
-  if (shape_.window) first = std::max(first, std::max(0, position[0] - shape_.window + 1) / kKvChunk);
-  for (int chunk = first; chunk < last && chunk * kKvChunk <= tile.last; chunk++) {
+  const int seen = shape_.window ? std::max(0, position[0] - shape_.window + 1) / kKvBlock * kKvBlock : 0;
+  for (int chunk = std::max(first, seen / kKvChunk); chunk < last && chunk * kKvChunk <= tile.last; chunk++) {
     c.start = chunk * kKvChunk;
-    c.count = std::min(kKvChunk, tile.last + 1 - c.start);
+    c.first = std::max(c.start, seen);
+    c.end = std::min(c.start + kKvChunk, tile.last + 1);
     step.k.attend(c);
     for (int r = 0; r < tile.rows; r++) {
       float* mine = run + r * partial();

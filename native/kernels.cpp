@@ -29,7 +29,7 @@ constexpr Kernels make() {
   fill<Q2_K>(k), fill<Q3_K>(k), fill<Q4_K>(k), fill<Q5_K>(k), fill<Q6_K>(k);
   fill<F16>(k), fill<BF16>(k), fill<F32>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.to_half = to_half;
-  k.attend = attend, k.merge = merge, k.divide = divide;
+  k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;
   k.exp_sum = exp_sum, k.exp_sum_near = exp_sum_near, k.exp_each = exp_each, k.ordered_sum = ordered_sum;
   k.luck_all = luck_all, k.luck_some = luck_some, k.bounds = bounds;

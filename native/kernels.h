@@ -35,11 +35,12 @@ enum class Ahead { kNone, kNear, kFar };
 
 // Query rows of one KV head over one chunk of its history.
 struct AttendChunk {
-  const float* const* q;    // query rows, head_dim each
+  const float* q;           // (head_dim, rows): the same number of all query rows side by side
   const int32_t *position, *limit;  // of each query row; it sees 0 … limit
-  int rows;                 // 1 … 6
+  int rows;                 // 1 … Kernels::attend_rows
   int head_dim, head_stride;  // V rows are head_stride halves apart, a multiple of 16
-  int start, count;         // first token of the chunk, tokens to look at
+  int start, first, end;    // first token of the chunk; those to look at, from a block's first
+  int last;                 // of the tokens that will be looked at, in this chunk or later
   const int32_t* blocks;    // the sequence's block table
   const uint16_t *keys, *values;  // of block 0, this layer and this head
   size_t block_step;              // halves from one KV block to the next
@@ -71,6 +72,7 @@ struct Kernels {
   // out may be a or b; b is null where the kind has one input.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
+  int attend_rows;  // the most of a chunk
   void (*attend)(const AttendChunk& chunk);
   // Fold a chunk's (peak, total, out) into the running one; both have n values.
   void (*merge)(float* peak, float* total, float* out, const float* peak2, const float* total2,

@@ -4,6 +4,8 @@
 
 namespace cutaway::CUTAWAY_TIER {
 
+constexpr int kVectors = 8;
+
 struct F { __m256 a, b; };
 struct I { __m256i a, b; };
 struct W { __m256i a, b; };
@@ -18,6 +20,7 @@ INLINE F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b
 INLINE F fma(F x, F y, F z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
+INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 INLINE F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 INLINE F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 INLINE F select_lt(F x, F y, F yes, F no) {

@@ -3,6 +3,8 @@
 
 namespace cutaway::CUTAWAY_TIER {
 
+constexpr int kVectors = 8;
+
 struct F { float v[16]; };
 struct I { int32_t v[16]; };
 struct W { uint8_t v[64]; };
@@ -18,6 +20,7 @@ INLINE F sub(F a, F b) { LANES a.v[i] -= b.v[i]; return a; }
 INLINE F mul(F a, F b) { LANES a.v[i] *= b.v[i]; return a; }
 INLINE F div(F a, F b) { LANES a.v[i] /= b.v[i]; return a; }
 INLINE F fma(F a, F b, F c) { LANES a.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]); return a; }
+INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 INLINE F max(F a, F b) { LANES a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 INLINE F min(F a, F b) { LANES a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 INLINE F select_lt(F a, F b, F yes, F no) {

@@ -4,6 +4,8 @@
 
 namespace cutaway::CUTAWAY_TIER {
 
+constexpr int kVectors = 8;
+
 struct F { float32x4_t v[4]; };
 struct I { int32x4_t v[4]; };
 struct W { uint8x16_t v[4]; };
@@ -18,6 +20,7 @@ INLINE F sub(F a, F b) { EACH a.v[i] = vsubq_f32(a.v[i], b.v[i]); return a; }
 INLINE F mul(F a, F b) { EACH a.v[i] = vmulq_f32(a.v[i], b.v[i]); return a; }
 INLINE F div(F a, F b) { EACH a.v[i] = vdivq_f32(a.v[i], b.v[i]); return a; }
 INLINE F fma(F a, F b, F c) { EACH c.v[i] = vfmaq_f32(c.v[i], a.v[i], b.v[i]); return c; }
+INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 // As on x86: where the comparison fails, a NaN included, the second operand.
 INLINE F max(F a, F b) { EACH a.v[i] = vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
 INLINE F min(F a, F b) { EACH a.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }

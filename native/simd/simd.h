@@ -6,9 +6,10 @@
 // operation (fma is fused), so every tier computes the same bits. sum16 adds the upper half of the
 // lanes to the lower, 16 -> 8 -> 4 -> 2 -> 1, everywhere.
 //
-// A tier defines: load store set1 | add sub mul div fma max min select_lt sum16 max16 | load_half
-// store_half load_bf16 load_i8 load_u8 store_i8 | splat_i shl_i to_float to_int pow2 | load_w low
-// high or_bit5 or_bits6 dot4 dot4_full offset_full
+// A tier defines: kVectors, how many of F the registers hold | load store set1 | add sub mul div fma
+// fma_at (a factor in memory) max min select_lt sum16 max16 | load_half store_half load_bf16 load_i8
+// load_u8 store_i8 | splat_i shl_i to_float to_int pow2 | load_w low high or_bit5 or_bits6 dot4 dot4_full
+// offset_full
 #pragma once
 #include <stdint.h>
 #include <string.h>

@@ -34,7 +34,9 @@ def test_head_sizes_that_no_model_has(head_dim):
     check({"heads": 2, "kv_heads": 2, "head_dim": head_dim, "rope_dim": 2}, 35)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (9, 3), (7, 1), (8, 8), (14, 2), (13, 1)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads"), [(1, 1), (9, 3), (7, 1), (8, 8), (14, 2), (13, 1), (16, 2)]
+)
 def test_grouped_heads(heads, kv_heads):
     check({"heads": heads, "kv_heads": kv_heads, "head_dim": 16, "rope_dim": 8}, 50)
 
@@ -49,6 +51,18 @@ def test_sliding_windows(window):
     shape = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_dim": 8, "window": window}
     check(shape, 600, tiers=[BEST])
     check(shape, 70)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("cuts", [(136, 1), (136, 500)])
+def test_blocks_before_every_window_are_not_read(tier, cuts):
+    """A weight of 0 would not hide them: 0 times NaN is NaN."""
+    shape = {"heads": 6, "kv_heads": 2, "head_dim": 8, "rope_dim": 8, "window": 40}
+    qkv, tables, unread = random_qkv(shape, 400), in_order(400), 96
+    clean = attention(tier, qkv, shape, tables=tables, cuts=(400,))
+    qkv[0, :unread] = np.nan
+    found = attention(tier, qkv, shape, tables=tables, cuts=cuts, threads=2)
+    assert_same_bits(found[:, unread + 40 :], clean[:, unread + 40 :])
 
 
 @pytest.mark.parametrize("softcap", [0.5, 30.0])
