@@ -57,7 +57,8 @@ class LLM(ModelUser):
     model     an alias such as "smollm2" (the default), a path to a .gguf file or to a folder of
               transformers, hf:org/repo, or a ``LoadedModel``, for which the next five are left out
     backend   how ops are computed; see cutaway.backends.BACKENDS
-    threads   how many threads compute; None takes what the machine has
+    threads   how many threads compute; None takes a machine's performance cores, as many as the
+              container may use
     context   tokens of prompt and output together, 2 … the model's own; None takes the model's
     kv_tokens     tokens of all sequences together whose keys and values fit into memory, which
                   grows with those in use; None takes the context's, or 8192 where that is more

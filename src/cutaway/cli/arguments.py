@@ -117,7 +117,7 @@ def add_loading_arguments(parser: ArgumentParser) -> "_ArgumentGroup":
         help="what computes the model: cpu (default if it was built) or reference",
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
-    group.add_argument("--threads", type=int, metavar="N", help="compute threads")
+    group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(
         "--context", type=int, metavar="N",
         help="maximum tokens of prompt and output together, 2 or more; default: the model's",

@@ -83,6 +83,7 @@ def _machine(model: str, m: dict[str, Any]) -> list[str]:
         rate += f" ({m['kernel_fraction']:.0%} of bare int8 instructions' {bare / 1e9:.0f})"
     return [
         f"{model} on {m['threads']} threads of {m['processors']} processors, {m['tier']}",
+        f"  threads          {m['threads']}: {m['threads_are']}",
         f"  read bandwidth   {m['read_bytes_per_s'] / 1e9:.1f} GB/s "
         f"over {_mb(m['read_buffer_bytes'])}, the size of the packed weights",
         f"  arithmetic       {rate}",

@@ -22,7 +22,8 @@ from cutaway.loading.meanwhile import meanwhile
 from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
-from cutaway.progress import Bar
+from cutaway.progress import Bar, megabytes
+from cutaway.resources import free_memory
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.weights import ModelFile
 
@@ -41,7 +42,7 @@ class Setup:
     """How a model is to be loaded, checked before anything is fetched.
 
     backend   how ops are computed, one of ``backends.BACKENDS``; None is the machine's best
-    threads   how many threads compute; None takes what the machine has
+    threads   how many threads compute; None takes as many as ``default_threads`` says
     context   tokens of prompt and output together; None takes the model's own
     kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
               context's, or 8192 where that is more
@@ -175,6 +176,7 @@ class LoadedModel:
         def load(config: ModelConfig, graph: Graph) -> None:
             self.context, kv_tokens = setup.tokens(config.context_length)
             size = sum(info.nbytes for info in file.tensors.values())
+            self._check_fits(size)
             with Bar(f"loading {self.name}", size, show=progress, after=_SOON_S) as bar:
                 self._backend = backends.load(
                     setup.backend, graph, file,
@@ -185,6 +187,19 @@ class LoadedModel:
         self.parts = parts = Parts.read(file, setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
+
+    def _check_fits(self, size: int) -> None:
+        """InputError where the weights are more than the memory that can still be had.
+
+        The system would end this process, or another, in the middle of the load.
+        """
+        memory = free_memory()
+        if memory is not None and size > memory.free:
+            raise InputError(
+                f"{self.name} needs {megabytes(size)} of memory for its weights, and only "
+                f"{megabytes(memory.free)} of {memory.whose} are free: end other programs, raise "
+                "the limit, or take a model of fewer parameters or of fewer bits a weight"
+            )
 
     @property
     def backend(self) -> Backend:

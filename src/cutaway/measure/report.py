@@ -19,6 +19,7 @@ from cutaway.loading.open import size_of
 from cutaway.measure import runs
 from cutaway.measure.limits import Costs, costs_of
 from cutaway.measure.machine import Noise, Probe, peak_memory
+from cutaway.resources import default_threads
 from cutaway.weights import ModelFile
 
 Case = tuple[int, int]  # tokens of context, sequences
@@ -82,7 +83,7 @@ def benchmark(
     return {
         "model": llm.name,
         "settings": asdict(settings),
-        "machine": _machine(llm, probe),
+        "machine": _machine(llm, probe, settings),
         "costs": asdict(costs),
         "load_s": llm.load_s,
         "prefill": _prefill(costs, probe, settings, [t["prefill"] for t in turns]),
@@ -130,11 +131,12 @@ def _probe(llm: LLM, file: ModelFile, costs: Costs) -> Probe:
     return Probe(backend.threads, backend.tier, buffer, file, largest)
 
 
-def _machine(llm: LLM, probe: Probe) -> dict[str, Any]:
+def _machine(llm: LLM, probe: Probe, settings: Settings) -> dict[str, Any]:
     backend: Any = llm.backend
     return {
         "processors": os.cpu_count(),
         "threads": backend.threads,
+        "threads_are": "as asked" if settings.threads else default_threads().why,
         "tier": backend.tier,
         "prefetch": backend.prefetch,
         "read_bytes_per_s": probe.bandwidth,

@@ -12,7 +12,6 @@ embedding is treated as the output matrix is, which it often is as well.
 Refuses to know how a quant block is filled: that is native/quantise.cpp.
 """
 
-import os
 from collections.abc import Mapping
 from functools import cached_property
 from math import prod
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError, InputError
+from cutaway.resources import default_threads
 
 from .cursor import quoted
 from .decode import dequantize
@@ -98,7 +98,7 @@ class QuantisedFile(ModelFile):
             raise InputError(
                 "quantize needs the native extension, which was not built here"
             ) from error
-        return Pool(self._threads or len(os.sched_getaffinity(0)))
+        return Pool(self._threads or default_threads().count)
 
     def _quantise(
         self, have: TensorInfo, data: NDArray[np.uint8], want: TensorInfo, out: NDArray[np.uint8]

@@ -22,6 +22,7 @@ from cutaway.backends.cpu.emit import Emitter
 from cutaway.backends.cpu.tap import Array, Tap
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
+from cutaway.resources import default_threads
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 from cutaway.weights import ModelFile
 
@@ -46,12 +47,12 @@ class CpuBackend:
         pool: _native.Pool | None = None,
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
-        """threads: None takes one for each processor that this process may use.
+        """threads: None takes as many as ``default_threads`` says.
 
         pool: threads to use instead, of a backend that never runs at the same time
         """
         self.kv_blocks = kv_blocks
-        self.pool = pool or _native.Pool(threads or len(os.sched_getaffinity(0)))
+        self.pool = pool or _native.Pool(threads or default_threads().count)
         self.threads = self.pool.threads
         try:
             plan = _native.Plan(
