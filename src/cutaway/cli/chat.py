@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, console, figures, tools
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM
     from cutaway.api.tools import ToolUse
+    from cutaway.cli.resume import Kept
 
 _EPILOG = '''
 examples:
   cutaway chat
   cutaway chat --system "Answer in one sentence." --temperature 0
   printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message per line
+  cutaway chat --resume talk.json     goes on where it was, and keeps what is said
   cutaway chat --tools weather.py     its functions may be called; each call is asked for
 
 weather.py:
@@ -41,6 +43,11 @@ _private ones), and shows each call before it runs. What a function returns or r
 model, and so does that a call was declined. A message has at most 8 answers; the last is without
 tools. A call that was cut is not run.
 
+--resume FILE keeps the conversation's words in FILE after each answer, and what they were computed
+to in FILE.prefix, so that the next chat goes on at once. Where that is lost, damaged or of another
+model, the words are computed again. /reset and /system clear the file, too. A conversation can be
+open in one chat at a time.
+
 If messages are piped in and one is refused, the others are answered, and the exit code is 2.
 '''
 _COMMANDS = "/system TEXT, /reset, /help, /exit; Ctrl-C stops an answer, Ctrl-D quits"
@@ -50,6 +57,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway chat``."""
     parser.epilog = _EPILOG
     parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument(
+        "--resume", metavar="FILE", help="keep the conversation in FILE, and go on with it"
+    )
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
@@ -61,21 +71,40 @@ def run(args: Namespace) -> int:
     """Talk until the input ends."""
     options = arguments.request_options(args)
     toolbox = tools.Toolbox(args)
+    with _kept(args) as kept:
+        return _talk(args, options, toolbox, kept)
+
+
+def _talk(
+    args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox, kept: "Kept | None"
+) -> int:
     llm = console.load(args)
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
     options |= arguments.tracked(args, llm)
     toolbox.use(llm).options(options)  # what cannot be is refused before anybody writes
-    conversation = Conversation(llm, args, options, toolbox)
+    conversation = Conversation(llm, args, options, toolbox, kept)
     if sys.stdin.isatty():
         with suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  line editing and history for input()
 
         say(f"{llm.name} · {_COMMANDS}")
+    conversation.resume()
     while (line := console.read_line("> ")) is not None:
         if not conversation.take(line.strip()):
             break
+    if kept and kept.failed:
+        return 1
     return 2 if conversation.refused and not sys.stdin.isatty() else 0
+
+
+def _kept(args: Namespace) -> "AbstractContextManager[Kept | None]":
+    """Where the conversation is kept, if it is; InputError where it cannot be."""
+    if args.resume is None:
+        return nullcontext()
+    from cutaway.cli.resume import Kept
+
+    return Kept(args.resume, args.system)
 
 
 class Conversation:
@@ -85,14 +114,49 @@ class Conversation:
     """
 
     def __init__(
-        self, llm: "LLM", args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox
-    ) -> None:
+        self, llm: "LLM", args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox,
+        kept: "Kept | None" = None,
+    ) -> None:  # fmt: skip
         self._llm, self._args, self._options = llm, args, options
-        self._toolbox = toolbox
+        self._toolbox, self._kept = toolbox, kept
         self.refused = False
         self._system: str | None = args.system
         self._messages: list[Message] = []
         self._asked = 0
+
+    def resume(self) -> None:
+        """Go on with the conversation that is kept, if there is one."""
+        if not self._kept or not self._kept.talk:
+            return
+        talk = self._kept.talk
+        if talk.messages or self._system is None:
+            self._system, self._messages = talk.system, [*talk.messages]
+        again = ""
+        if talk.messages and self._caches and not self._kept.restore(self._llm):
+            again = ", which are computed again"
+        if not self._args.quiet:
+            say(f"({self._kept.path}: {len(self._messages)} messages so far{again})")
+
+    @property
+    def _caches(self) -> bool:
+        """Whether what was computed is there for the next message."""
+        return getattr(self._args, "prefix_cache", True) and getattr(self._args, "kv_cache", True)
+
+    def _keep(self) -> None:
+        """Write down what was said, and what it was computed to."""
+        if not self._kept:
+            return
+        from cutaway.cli.resume import Talk
+
+        said, prompt = [*self._opening, *self._messages], None
+        if self._messages and self._caches:
+            prompt = self._llm.chat_prompt(said, self._toolbox.use(self._llm).tools)
+        self._kept.write(self._llm, Talk(self._system, self._messages), prompt)
+
+    @property
+    def _opening(self) -> "list[Message]":
+        """The system message, where there is one."""
+        return [{"role": "system", "content": self._system}] if self._system else []
 
     def take(self, line: str) -> bool:
         """Run a command or answer a message; False for /exit."""
@@ -103,6 +167,7 @@ class Conversation:
             self._system = rest.strip() if command == "/system" else self._system
             self._messages.clear()
             say("(a new conversation)")
+            self._keep()
         elif command == "/system":
             say(f"(system: {self._system or 'the default of the model'})")
         elif command.startswith("/"):
@@ -113,10 +178,9 @@ class Conversation:
         return True
 
     def _answer(self, line: str) -> None:
-        system = [{"role": "system", "content": self._system}] if self._system else []
         asked = {"role": "user", "content": line}
         try:
-            new = self._rounds([*system, *self._messages, asked])
+            new = self._rounds([*self._opening, *self._messages, asked])
         except InputError as error:  # too long, most likely: the conversation is as it was
             self.refused = True
             say(f"cutaway: error: {error} (/reset starts over)")
@@ -126,6 +190,7 @@ class Conversation:
             say("(stopped)")
             return
         self._messages += [asked, *new]
+        self._keep()
 
     def _rounds(self, said: "list[Message]") -> "list[Message]":
         """Answers, and the results of the calls that they make, up to one without calls."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +70,7 @@ def run(args: Namespace) -> int:
         if args.to in _QUANTISED and not args.requantize:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
         with QuantisedFile(file, args.to.upper(), threads=args.threads) as made:
-            with _leaving_nothing(), _bar(made, show=not args.quiet) as bar:
+            with signals.leaving_nothing(), _bar(made, show=not args.quiet) as bar:
                 write_gguf(output, made, bar.update)
             _tell(args, output, file, made, perf_counter() - started)
     return 0
@@ -98,12 +97,6 @@ def _output(name: str, *, force: bool) -> Path:
     if path.exists() and not force:
         raise InputError(f"OUT: {path} exists; name a new file, or add --force to replace it")
     return path
-
-
-def _leaving_nothing() -> AbstractContextManager[None]:
-    """SIGTERM and SIGHUP, where nohup does not ignore it, end it as Ctrl-C does."""
-    heard = (n for n in (SIGTERM, SIGHUP) if getsignal(n) != SIG_IGN)
-    return signals.handling(dict.fromkeys(heard, signals.leave))
 
 
 def _bar(made: "ModelFile", *, show: bool) -> AbstractContextManager[Bar]:

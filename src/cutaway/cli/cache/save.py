@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal
 from time import perf_counter
 
 from cutaway.cli import arguments, console
@@ -45,8 +44,7 @@ def run(args: Namespace) -> int:
     text = arguments.read_text(args.prompt)
     llm = console.load(args)
     started = perf_counter()
-    heard = (n for n in (SIGTERM, SIGHUP) if getsignal(n) != SIG_IGN)
-    with signals.handling(dict.fromkeys(heard, signals.leave)):
+    with signals.leaving_nothing():
         prefix = llm.save_prefix(place, text, special=args.special)
     seconds, tokens = perf_counter() - started, len(prefix.token_ids)
     if args.json:

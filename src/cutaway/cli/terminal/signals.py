@@ -5,7 +5,7 @@ Knows the signal module. Refuses to know what is tidied up.
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], None]
@@ -14,6 +14,12 @@ Handler = Callable[[int, FrameType | None], None]
 def leave(number: int, _: FrameType | None) -> None:
     """End as an exception does, so that whoever has something to tidy up can."""
     raise SystemExit(128 + number)
+
+
+def leaving_nothing() -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP, where nohup does not ignore it, end a block as Ctrl-C does."""
+    heard = (n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN)
+    return handling(dict.fromkeys(heard, leave))
 
 
 @contextmanager
