@@ -55,6 +55,7 @@ class Forgetful:
 
     def __init__(self, backend):
         self.backend, self.kv_blocks = backend, backend.kv_blocks
+        self.block_memory = backend.block_memory
 
     def run(self, batch):
         logits = self.backend.run(batch)
@@ -71,6 +72,27 @@ def test_a_wrong_backend_is_found(path):
     assert ("rows per call", "7") in {(check.varied, check.value) for check in wrong}
     assert ("rows per call", "8") not in {(check.varied, check.value) for check in wrong}
     assert all(check.differing >= 1 for check in wrong)
+
+
+def test_a_bit_of_a_saved_block_that_is_lost_is_found(path):
+    class Lossy(Forgetful):
+        def __init__(self, backend):
+            super().__init__(backend)
+            self.block_memory = self.memory_of
+
+        def memory_of(self, block, windows=False):
+            memory = self.backend.block_memory(block, windows=windows)
+            if not windows:
+                memory[0][2] ^= 0x40
+            return memory
+
+        def run(self, batch):
+            return self.backend.run(batch)
+
+    done = list(
+        checks(lambda *_: Lossy(LLM(path, kv_tokens=256).backend), range(3, 99), TIERS[:1], [1])
+    )
+    assert [check.value for check in done if not check.passed] == ["saved, put elsewhere"]
 
 
 def test_the_exit_code_where_bits_differ(path, capsys, monkeypatch):

@@ -82,10 +82,11 @@ class Sample:
         self.positions = self.positions or frozenset((*range(0, last, STRIDE), last))
 
     def run(
-        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), mates: Sequence[BatchMate] = ()
-    ) -> Logits:
-        """Teacher-forced logits of the positions in order; `cuts` are repeated to the end."""
-        out, start, done = [], 0, [0] * len(mates)
+        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), mates: Sequence[BatchMate] = (),
+        start: int = 0,
+    ) -> Logits:  # fmt: skip
+        """Teacher-forced logits of the positions in order, from one on; `cuts` are repeated."""
+        out, done = [], [0] * len(mates)
         sizes = chain.from_iterable(repeat(tuple(cuts)))
         while start < len(self.tokens):
             stop = min(len(self.tokens), start + next(sizes))
@@ -155,6 +156,10 @@ def checks(
         yield check("neighbours", value, text.run(backend, [rows], mates))
     for value, moved in placements(tokens, backend):
         yield check("KV blocks", value, moved.run(backend, [33]))
+    if half := len(tokens) // 2 // KV_BLOCK * KV_BLOCK:
+        after = sum(position < half for position in text.positions)
+        differing = differing_bits(restored(tokens, backend, half), plain[after:])
+        yield Check("KV blocks", "saved, put elsewhere", len(plain) - after, differing)
     yield check("again", "the same call", text.run(backend))
     other = Sample([(tokens[0] + 1) % plain.shape[1], *tokens[1:]], range(blocks))
     yield Check(
@@ -202,6 +207,21 @@ def placements(tokens: Sequence[int], backend: Backend) -> Iterator[tuple[str, S
             used = everywhere[start : start + blocks]
             Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
         yield name, Sample(tokens, order)
+
+
+def restored(tokens: Sequence[int], backend: Backend, half: int) -> Logits:
+    """Of the text from ``half`` on: its first half's bytes are taken, and put into other blocks."""
+    blocks, everywhere = -(-len(tokens) // KV_BLOCK), range(backend.kv_blocks)
+    Sample(tokens[:half], everywhere[:blocks]).run(backend)
+    memory = [backend.block_memory(i) for i in everywhere[: half // KV_BLOCK]]
+    saved = [[part.copy() for part in parts] for parts in memory]
+    order = everywhere[::-1][:blocks]
+    for used in (everywhere[:blocks], order):
+        Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
+    for block, parts in zip(order, saved, strict=False):
+        for to, part in zip(backend.block_memory(block, windows=True), parts, strict=True):
+            to[:] = part
+    return Sample(tokens, order).run(backend, start=half)
 
 
 @contextmanager
