@@ -7,6 +7,8 @@
 #include "kernels.h"
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 namespace cutaway {
@@ -23,6 +25,17 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
 }
+#if defined(CUTAWAY_EVEX)  // see simd/avx2.h
+bool has_avxvnni() {
+  return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+#else
+bool has_avxvnni() {  // compilers have no name of one spelling for it
+  unsigned most, a, b, c, d;
+  return has_avx2() && __get_cpuid_count(7, 0, &most, &b, &c, &d) && most >= 1 &&
+         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
+}
+#endif
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -34,6 +47,7 @@ const Tier* tiers(int* count) {
   static const Tier all[] = {
 #if defined(__x86_64__)
       {"avx512", kernels_avx512, has_avx512()},
+      {"avxvnni", kernels_avxvnni, has_avxvnni()},
       {"avx2", kernels_avx2, has_avx2()},
 #elif defined(__aarch64__)
       {"neon", kernels_neon, (getauxval(AT_HWCAP) & (1 << 20)) != 0},  // HWCAP_ASIMDDP

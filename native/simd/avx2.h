@@ -1,4 +1,5 @@
-// AVX2 with FMA and F16C: each vector is two registers.
+// AVX2 with FMA and F16C: each vector is two registers. With CUTAWAY_AVXVNNI, its dot product too; a test
+// defines CUTAWAY_EVEX, to run that on machines that have it in AVX-512's encoding alone.
 #pragma once
 #include <immintrin.h>
 
@@ -101,27 +102,61 @@ template <int G> INLINE __m256i or_bits6_32(__m256i w, __m256i plane) {
 template <int G> INLINE W or_bits6(W w, W plane) {
   return {or_bits6_32<G>(w.a, plane.a), or_bits6_32<G>(w.b, plane.b)};
 }
-// maddubs adds pairs in 16 bits: 2·127·127 fits, 2·255·127 would saturate, hence two forms.
+INLINE __m256i four_each(const int8_t* x) {
+  int32_t four;
+  memcpy(&four, x, 4);
+  return _mm256_set1_epi32(four);
+}
+
+#ifdef CUTAWAY_AVXVNNI
+
 INLINE __m256i dot_32(__m256i acc, __m256i w, __m256i x) {
-  __m256i pairs = _mm256_maddubs_epi16(w, x);
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#ifdef CUTAWAY_EVEX
+  return _mm256_dpbusd_epi32(acc, w, x);
+#else
+  return _mm256_dpbusd_avx_epi32(acc, w, x);
+#endif
 }
-INLINE I dot4(I acc, W w, const int8_t* x) {
-  int32_t four;
-  memcpy(&four, x, 4);
-  __m256i v = _mm256_set1_epi32(four);
-  return {dot_32(acc.a, w.a, v), dot_32(acc.b, w.b, v)};
+template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const __m256i v = four_each(x + 4 * i);
+    acc = {dot_32(acc.a, w[i].a, v), dot_32(acc.b, w[i].b, v)};
+  }
+  return acc;
 }
-INLINE __m256i dot_full_32(__m256i acc, __m256i w, __m256i x) {
-  __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));  // w - 128, as int8
-  return dot_32(acc, _mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
+
+#else
+
+// maddubs adds pairs in 16 bits, where four such sums of 5-bit codes have room (4 · 2·31·127), two of
+// 6-bit codes (2 · 2·63·127), and one of 8-bit codes if these are signed (2·128·127).
+INLINE __m256i pairs_signed(__m256i w, __m256i x) {
+  const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));  // w - 128
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
 }
-INLINE I dot4_full(I acc, W w, const int8_t* x) {
-  int32_t four;
-  memcpy(&four, x, 4);
-  __m256i v = _mm256_set1_epi32(four);
-  return {dot_full_32(acc.a, w.a, v), dot_full_32(acc.b, w.b, v)};
+template <int bits> INLINE __m256i pairs(__m256i w, __m256i x) {
+  return bits == 8 ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x);
+}
+INLINE __m256i add_pairs(__m256i acc, __m256i sums) {
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+}
+template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+  constexpr int at_once = bits == 8 ? 1 : bits == 6 ? 2 : 4;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i += at_once) {
+    __m256i v = four_each(x + 4 * i), a = pairs<bits>(w[i].a, v), b = pairs<bits>(w[i].b, v);
+#pragma GCC unroll 4
+    for (int j = i + 1; j < i + at_once; j++) {
+      v = four_each(x + 4 * j);
+      a = _mm256_add_epi16(a, pairs<bits>(w[j].a, v)), b = _mm256_add_epi16(b, pairs<bits>(w[j].b, v));
+    }
+    acc = {add_pairs(acc.a, a), add_pairs(acc.b, b)};
+  }
+  return acc;
 }
 INLINE I offset_full(int32_t) { return splat_i(0); }
+
+#endif
 
 }  // namespace cutaway::CUTAWAY_TIER

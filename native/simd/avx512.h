@@ -72,13 +72,15 @@ template <int G> INLINE W or_bits6(W w, W plane) {
   __m512i shifted = G < 2 ? _mm512_slli_epi16(plane, 4 - 2 * G) : _mm512_srli_epi16(plane, 2 * G - 4);
   return _mm512_or_si512(w, _mm512_and_si512(shifted, _mm512_set1_epi8(48)));
 }
-// acc + Σ over the 4 bytes of a lane of w · x, w in 0..127, x the same 4 int8 for every lane.
-INLINE I dot4(I acc, W w, const int8_t* x) {
-  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const int8_t(*)[4])x));
+// acc + Σ over 16 k of w · x, four of them in each w, the same 16 int8 for every lane; w in 0 … 2^bits - 1.
+// Codes of 8 bits stand for w - 128, and their sum starts at offset_full(-Σx). (Left to themselves,
+// compilers load each four of x with an instruction of its own.)
+template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++)
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w[i]), "m"(*(const int8_t(*)[4])(x + 4 * i)));
   return acc;
 }
-// The same for w in 0..255 that stands for w - 128; the sum starts at offset_full(-Σx).
-INLINE I dot4_full(I acc, W w, const int8_t* x) { return dot4(acc, w, x); }
 INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
 
 }  // namespace cutaway::CUTAWAY_TIER

@@ -98,11 +98,10 @@ template <int G> INLINE W or_bits6(W w, W plane) {
   BYTES w.v[i] |= (uint8_t)((plane.v[i] >> 2 * G & 3) << 4);
   return w;
 }
-INLINE I dot4(I acc, W w, const int8_t* x) {
-  LANES for (int j = 0; j < 4; j++) acc.v[i] += (int32_t)w.v[4 * i + j] * x[j];
+template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+  for (int k = 0; k < 16; k++) LANES acc.v[i] += (int32_t)w[k / 4].v[4 * i + k % 4] * x[k];
   return acc;
 }
-INLINE I dot4_full(I acc, W w, const int8_t* x) { return dot4(acc, w, x); }
 INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
 
 #undef LANES

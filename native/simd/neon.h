@@ -85,18 +85,17 @@ template <int G> INLINE W or_bits6(W w, W plane) {
   EACH w.v[i] = vorrq_u8(w.v[i], vandq_u8(vshlq_u8(plane.v[i], vdupq_n_s8(4 - 2 * G)), vdupq_n_u8(48)));
   return w;
 }
-INLINE int8x16_t four(const int8_t* x) {
-  int32_t word;
-  memcpy(&word, x, 4);
-  return vreinterpretq_s8_s32(vdupq_n_s32(word));
-}
-INLINE I dot4(I acc, W w, const int8_t* x) {
-  EACH acc.v[i] = vdotq_s32(acc.v[i], vreinterpretq_s8_u8(w.v[i]), four(x));
+template <int bits, int K> INLINE I dot4(I acc, W w, int8x16_t x) {
+  EACH {
+    const uint8x16_t u = bits == 8 ? veorq_u8(w.v[i], vdupq_n_u8(0x80)) : w.v[i];  // w - 128, as int8
+    acc.v[i] = vdotq_laneq_s32(acc.v[i], vreinterpretq_s8_u8(u), x, K);
+  }
   return acc;
 }
-INLINE I dot4_full(I acc, W w, const int8_t* x) {
-  EACH w.v[i] = veorq_u8(w.v[i], vdupq_n_u8(0x80));  // w - 128, as int8
-  return dot4(acc, w, x);
+template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
+  const int8x16_t all = vld1q_s8(x);
+  acc = dot4<bits, 0>(acc, w[0], all), acc = dot4<bits, 1>(acc, w[1], all);
+  return dot4<bits, 3>(dot4<bits, 2>(acc, w[2], all), w[3], all);
 }
 INLINE I offset_full(int32_t) { return splat_i(0); }
 

@@ -7,7 +7,7 @@ output=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 cxx=${CXX:-g++}
-common="-std=c++20 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wno-maybe-uninitialized -Wno-uninitialized -O1 $*"
+common="-std=c++20 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wno-maybe-uninitialized -Wno-uninitialized -O1 -DCUTAWAY_EVEX $*"
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
@@ -21,10 +21,12 @@ tier() {
 }
 
 avx2="-mavx2 -mfma -mf16c"
+# As processors with AVX-512 run it, so that it is tested on them too.
+avxvnni="$avx2 -mavx512f -mavx512vl -mavx512vnni -mprefer-vector-width=256"
 avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512"
 # shellcheck disable=SC2086
 case $($cxx -dumpmachine) in
-  x86_64*) tier avx512 $avx512 & tier avx2 $avx2 & ;;
+  x86_64*) tier avx512 $avx512 & tier avxvnni $avxvnni & tier avx2 $avx2 & ;;
   aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & ;;
 esac
 tier generic &
