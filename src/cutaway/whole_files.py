@@ -9,7 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
+
+
+def check_place(path: Path) -> None:
+    """InputError where no file can be written: before any work is done."""
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is not a regular file; name a new one")
+        if not path.parent.is_dir():
+            raise InputError(f"there is no folder {path.parent}; make it first")
+    except OSError as error:
+        raise InputError(f"{path} cannot be a file: {error.strerror}") from error
 
 
 @contextmanager

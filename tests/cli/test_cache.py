@@ -116,8 +116,10 @@ def test_a_file_is_replaced_only_if_asked(run, tiny, place):
         (["generate", "--prefix", "PLACE", "--input", "a", "--output", "b"], "with one prompt"),
         (["generate", "--prefix", "PLACE", "--backend", "reference"], "another arithmetic"),
         (["cache", "save", "PLACE.new", "short"], "give a longer one"),
-        (["cache", "save", "no such/folder", TEXT], "cannot be written"),
-        (["cache", "save", ".", TEXT], "cannot be written"),
+        (["cache", "save", "no such/folder", TEXT], "there is no folder no such; make it first"),
+        (["cache", "save", ".", TEXT], ". is not a regular file"),
+        (["cache", "save", "n" * 300, TEXT], "cannot be a file: File name too long"),
+        (["generate", "--prefix", "n" * 300], "cannot be read: File name too long"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(run, tiny, place, args, sentence):

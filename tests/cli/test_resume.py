@@ -140,7 +140,7 @@ def test_a_file_of_something_else_is_left_alone(talk, file, text):
 
 def test_places_where_nothing_can_be_kept(talk, file, monkeypatch):
     file.mkdir()
-    assert "cannot be read: Is a directory" in talk(LINES[0], code=2)[1]
+    assert "is not a regular file" in talk(LINES[0], code=2)[1]
     assert "there is no folder" in talk(code=2, args=["--resume", str(file / "no" / "x")])[1]
     monkeypatch.setenv("CUTAWAY_HOME", "/proc/nowhere")
     assert "set CUTAWAY_HOME" in talk(code=2, args=["--resume", str(file / "x")])[1]

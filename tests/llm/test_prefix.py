@@ -178,12 +178,23 @@ def test_prompts_that_cannot_be_saved(path, tmp_path):
     ):
         with pytest.raises(InputError, match=sentence):
             llm.save_prefix(place, **wrong)
-    for strange in (tmp_path, tmp_path / "no such" / "x", 7, None):
-        with pytest.raises(InputError, match=r"regular file|no folder|path must be"):
+    nowhere = (
+        tmp_path,
+        tmp_path / "no such" / "x",
+        tmp_path / ("n" * 300),
+        7,
+        None,
+        "\0",
+        "\ud800",
+    )
+    for strange in nowhere:
+        with pytest.raises(InputError, match=r"regular file|no folder|cannot be a|path must be"):
             llm.save_prefix(strange, TEXT)
+    with pytest.raises(InputError, match="compute must be true or false"):
+        llm.save_prefix(place, TEXT, compute=1)
     assert [*tmp_path.iterdir()] == []
     llm.engine.blocks.check([])
-    for strange in (tmp_path, tmp_path / "x", 7, path):
+    for strange in (*nowhere, path):
         with pytest.raises(InputError):
             llm.restore_prefix(strange)
 

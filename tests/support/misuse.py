@@ -62,6 +62,7 @@ class Misuse:
             self.generate, self.generate, self.begin, self.begin, self.read, self.read, self.read,
             self.each, self.chat, self.text, self.logits, self.process, self.process, self.params,
             self.load, self.duplicate, self.asynchronous, self.drop, self.look, self.close,
+            self.keep,
         ]  # fmt: skip
 
     # -- what is called ----------------------------------------------------------------------
@@ -139,6 +140,18 @@ class Misuse:
             return None  # the default model, and nothing is wrong with it
         given: dict[str, Any] = {"threads": 1, "context": 32, "progress": False}
         return LLM(model, **given | {name: self.pick(0.1)})
+
+    def keep(self) -> object:
+        """Prompts to a file and back, one of which may be none."""
+        place = Path(self.path).with_name("kept.prefix") if self.random.random() < 0.8 else None
+        if place is None and isinstance(place := self.pick(0), (str, bytes, Path)):
+            return None  # which might be a file's name here
+        if self.random.random() < 0.4:
+            return self.llm.restore_prefix(place)
+        how = {"special": self.pick(0), "messages": self.pick(0), "compute": self.pick(0)}
+        given = {name: how[name] for name in self.random.sample([*how], self.random.randrange(2))}
+        prompt = self.random.choice([None, "ab" * 40, [5] * 40, self.pick(0)])
+        return self.llm.save_prefix(place, prompt, **given)
 
     def look(self) -> object:
         """Texts of all things, and attributes that they do not have."""

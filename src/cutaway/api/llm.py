@@ -28,7 +28,7 @@ from cutaway.api.runner import Runner
 from cutaway.api.samples import answer
 from cutaway.api.stream import LogitsReader, Stream
 from cutaway.backends import Logits
-from cutaway.checks import check_ids, check_int
+from cutaway.checks import check_ids, check_int, shown
 from cutaway.engine import (
     Engine,
     Policy,
@@ -336,6 +336,8 @@ class LLM(ModelUser):
         from cutaway.api import prefix
 
         place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
+        if not isinstance(compute, bool):
+            raise InputError(f"compute must be true or false, not {shown(compute)}")
         if compute:
             prefix.check_worth(asked, self._between)
             prefix.compute(self._runner, asked, show=self.progress)

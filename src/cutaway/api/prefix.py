@@ -4,6 +4,7 @@ Knows which model a file must be of, and that a few blocks at a time let others 
 know who steps the engine, how a file is written, and what is in a block.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -16,6 +17,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.prefix import Head, PrefixReader, write_prefix
 from cutaway.progress import Bar, tokens_done
 from cutaway.sampling import SamplingParams
+from cutaway.whole_files import check_place
 
 if TYPE_CHECKING:
     from cutaway.api.base import Message, ModelUser
@@ -81,18 +83,19 @@ def read_asked(
 
 def _named(path: Any) -> Path:
     try:
-        return Path(path)
-    except TypeError:
-        raise InputError(f"path must be a file's name, not {shown(path)}") from None
+        place = Path(path)
+        os.fsencode(place)
+    except (TypeError, ValueError):  # no name at all; characters that no name has
+        place = Path("\0")
+    if "\0" in str(place):
+        raise InputError(f"path must be a file's name, not {shown(path)}")
+    return place
 
 
 def place_of(path: Any) -> Path:
     """Where a file is to be; InputError where none can be, before anything is computed."""
     place = _named(path)
-    if place.exists() and not place.is_file():
-        raise InputError(f"{place} is not a regular file; name a new one")
-    if not place.parent.is_dir():
-        raise InputError(f"there is no folder {place.parent}; make it first")
+    check_place(place)
     return place
 
 

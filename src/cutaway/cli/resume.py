@@ -19,7 +19,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.hub import cache_dir
 from cutaway.progress import say
 from cutaway.text.messages import for_template
-from cutaway.whole_files import whole_file
+from cutaway.whole_files import check_place, whole_file
 
 if TYPE_CHECKING:
     from cutaway.api.base import Message
@@ -50,8 +50,7 @@ class Kept:
         self.prefix = self.path.with_name(f"{self.path.name}.prefix")
         self.failed = False
         self._open = ExitStack()
-        if not self.path.parent.is_dir():
-            raise InputError(f"--resume: there is no folder {self.path.parent}; make it first")
+        check_place(self.path)
         self._lock()
         try:
             self.talk = self._read()

@@ -30,9 +30,9 @@ class PrefixReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.is_file():
-            raise InputError(f"{path} is no file; 'cutaway cache save' writes one")
         with self._explained():
+            if not path.is_file():
+                raise InputError(f"{path} is no file; 'cutaway cache save' writes one")
             self._file = path.open("rb", buffering=0)
         try:
             with self._explained():

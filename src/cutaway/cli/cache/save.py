@@ -8,6 +8,7 @@ from cutaway.cli import arguments, console
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
 from cutaway.progress import megabytes, say
+from cutaway.whole_files import check_place
 
 _EPILOG = """
 examples:
@@ -38,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Compute the text, write the file, and say what is in it."""
     place = Path(args.file).expanduser()
-    streams.check_output("FILE", str(place))
+    check_place(place)
     if place.exists() and not args.force:
         raise InputError(f"FILE: {place} exists; name a new file, or add --force to replace it")
     text = arguments.read_text(args.prompt)
