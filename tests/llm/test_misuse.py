@@ -31,7 +31,8 @@ def test_misuse_ends_in_an_answer_or_in_one_sentence(tiny_path, seed, calls):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["faults"] == []
     verbs = {name.split()[0] for name in found["outcomes"]}
-    assert {"generate", "begin", "read", "process", "chat", "asynchronous", "keep"} <= verbs
+    assert {"generate", "begin", "read", "process", "chat", "asynchronous", "keep",
+            "duplicate"} <= verbs  # fmt: skip
     assert sum(found["outcomes"].values()) == calls
 
 

@@ -127,6 +127,48 @@ def test_whoever_writes_meanwhile_keeps_what_they_hold(path, saved):
         assert stream.finish().fingerprint == expected
 
 
+@pytest.mark.parametrize("pattern", [{}, {"llama.attention.sliding_window_pattern": 2}])
+@pytest.mark.parametrize("window", [5, 40, 100])
+def test_layers_with_a_window_go_on_too(tmp_path, pattern, window):
+    """Of what they see no more there may be nothing in the file; nor is it needed."""
+    metadata = {"llama.attention.sliding_window": window, "tokenizer.chat_template": TEMPLATE}
+    path = write_tiny_llama(
+        tmp_path / "tiny.gguf", layers=4, context=512, metadata=metadata | pattern
+    )
+    place, first = tmp_path / "some.prefix", load(path, context=256)
+    first.generate("ab " * 80, max_tokens=1)  # whose windows make room for others
+    prefix = first.save_prefix(place, TEXT)
+    llm = load(path, context=256)
+    assert llm.restore_prefix(place) == prefix
+    done = llm.generate(TEXT + MORE, **RUN)
+    expected = load(path, context=256).generate(TEXT + MORE, **RUN)
+    assert done.usage.cached_tokens == prefix.cached_tokens == len(prefix.token_ids) > 100
+    assert done.fingerprint == expected.fingerprint
+    # A text that parts from it earlier is computed where nothing can be gone on from.
+    ids = [*llm.tokenize(TEXT)[:70], 5, 6, 7]
+    parted = [one.generate(ids, **RUN).fingerprint for one in (llm, load(path, context=256))]
+    assert parted[0] == parted[1]
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_a_conversation_goes_on_from_what_its_last_answer_left(tmp_path, window):
+    metadata = {"tokenizer.chat_template": TEMPLATE}
+    metadata |= {"llama.attention.sliding_window": window} if window else {}
+    path = write_tiny_llama(tmp_path / "tiny.gguf", layers=4, context=512, metadata=metadata)
+    llm, said, fresh = load(path), [], load(path, prefix_cache=False)
+    for turn in range(4):
+        said.append({"role": "user", "content": f"{turn}. " + TEXT[:50]})
+        cached = llm.save_prefix(tmp_path / "talk", llm.chat_prompt(said), compute=False)
+        again, restored = taken_back(path, tmp_path / "talk")
+        assert restored == cached
+        done = again.chat(said, **RUN)
+        assert done.usage.cached_tokens == cached.cached_tokens
+        assert (cached.cached_tokens > 0) == (turn > 0)
+        assert done.fingerprint == fresh.chat(said, **RUN).fingerprint
+        assert done.fingerprint == llm.chat(said, **RUN).fingerprint
+        said.append({"role": "assistant", "content": done.text})
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 
