@@ -1,7 +1,8 @@
 """BlockManager in any order of starting, growing, cutting, forking and ending texts.
 
 The model is naive: a memory that is really written, a list of (text, id) pairs, and a list
-of unheld ids in the order of their last use.
+of unheld ids in the order of their last use. Of layers with a window there is a memory that is
+really let go of.
 """
 
 from dataclasses import dataclass, field
@@ -12,25 +13,34 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cutaway.engine.block_manager import BlockManager
+from cutaway.engine.windows import Windows
 
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
 
 
 @dataclass(eq=False)
 class Text:
-    """What a caller keeps: its tokens, its blocks, and how many of these are published."""
+    """What a caller keeps: its tokens, its blocks, how many of these are published, and how many
+    it needs no window of."""
 
     tokens: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     published: int = 0
+    passed: int = 0
 
 
 class ManagerMachine(RuleBasedStateMachine):
     """``texts`` hold blocks; ``pairs`` is what was published and not evicted since."""
 
-    @initialize(count=st.integers(0, 10), block=st.integers(1, 3))
-    def make(self, count, block):
-        self.manager, self.count, self.block = BlockManager(count, block), count, block
+    @initialize(
+        count=st.integers(0, 10), block=st.integers(1, 3), window=st.integers(0, 7),
+        most=st.integers(0, 8),
+    )  # fmt: skip
+    def make(self, count, block, window, most):
+        self.windows = Windows(window, block, most) if window else None
+        self.manager = BlockManager(count, block, self.windows)
+        self.count, self.block, self.window = count, block, window
+        self.seen = {}  # the memory of layers with a window, by id
         self.memory = {i: [None] * block for i in range(count)}
         self.texts, self.pairs, self.unheld = [], [], []
         self.evictions = 0
@@ -46,10 +56,13 @@ class ManagerMachine(RuleBasedStateMachine):
             if (i := known.get(tuple(tokens[: n * self.block]))) is None:
                 break
             expected.append(i)
+        self.settle()
+        expected = expected[: self.usable(expected)]
         ids = self.manager.match(tokens)
         assert ids == expected
         self.unheld = [i for i in self.unheld if i not in ids]
-        text = Text(tokens[: len(ids) * self.block], ids, len(ids))
+        length = len(ids) * self.block
+        text = Text(tokens[:length], ids, len(ids), self.passed(length))
         self.texts.append(text)
         self.write(text, tokens[len(text.tokens) :])
 
@@ -63,7 +76,8 @@ class ManagerMachine(RuleBasedStateMachine):
     def cut(self, data):
         """A draft was refused: the end of the text is taken back."""
         text = self.one_of(data)
-        length = data.draw(st.integers(0, len(text.tokens)))
+        lengths = range(len(text.tokens) + 1)
+        length = data.draw(st.sampled_from([n for n in lengths if self.passed(n) >= text.passed]))
         kept = -(-length // self.block)
         text.tokens, text.published = (
             text.tokens[:length],
@@ -81,9 +95,32 @@ class ManagerMachine(RuleBasedStateMachine):
     def fork(self, data):
         text = self.one_of(data)
         self.publish_text(text)
-        ids = self.manager.retain(text.ids)
+        ids = self.manager.retain(text.ids, text.passed)
         assert ids == text.ids
-        self.texts.append(Text(list(text.tokens), ids, text.published))
+        self.texts.append(Text(list(text.tokens), ids, text.published, text.passed))
+
+    @precondition(lambda self: self.window and self.texts)
+    @rule(data=st.data(), worth=st.sets(st.integers(0, 9)))
+    def move_on(self, data, worth):
+        """What no row to come sees is not read any more."""
+        text = self.one_of(data)
+        self.publish_text(text)
+        passed = self.passed(len(text.tokens))
+        self.manager.pass_by(text.ids[text.passed : passed], worth)
+        text.passed = max(text.passed, passed)
+
+    @precondition(lambda self: self.window)
+    @rule()
+    def trim(self):
+        """Afterwards there is no more than is read, and kept while there is room."""
+        read = {i for text in self.texts for i in text.ids[text.passed :]}
+        before = self.windows.held - self.windows.read
+        self.windows.trim(len(read))
+        self.settle()
+        kept = self.windows.held - len(read)
+        assert self.seen.keys() >= read
+        assert len(self.seen) == self.windows.held
+        assert kept == min(before, max(0, self.windows.most - len(read)))
 
     @precondition(lambda self: self.texts)
     @rule(data=st.data())
@@ -130,12 +167,19 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         if copied:
             [copy] = self.take(1)
+            self.settle()
             self.memory[copy] = list(self.memory[text.ids[-1]])
+            if self.window:
+                self.seen[copy] = list(self.seen[text.ids[-1]])
             self.give_back(text, len(text.ids) - 1)
             text.ids.append(copy)
         text.ids += self.take(wanted)
+        self.settle()
         for place, token in enumerate(more, start):
-            self.memory[text.ids[place // self.block]][place % self.block] = token
+            i = text.ids[place // self.block]
+            self.memory[i][place % self.block] = token
+            if self.window:
+                self.seen.setdefault(i, [None] * self.block)[place % self.block] = token
         text.tokens = text.tokens + more
 
     def take(self, n):
@@ -152,7 +196,8 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def give_back(self, text, kept):
         gone, text.ids = text.ids[kept:], text.ids[:kept]
-        self.manager.release(gone)
+        self.manager.release(gone, max(text.passed - kept, 0))
+        text.passed = min(text.passed, kept)
         published = [i for _, i in self.pairs]
         self.unheld += [i for i in reversed(gone) if i in published and i not in self.held()]
 
@@ -169,11 +214,34 @@ class ManagerMachine(RuleBasedStateMachine):
         text.published = whole
         self.unheld = [i for i in self.unheld if i not in self.held()]
 
+    # -- windows -----------------------------------------------------------------------------
+
+    def passed(self, position):
+        """How many blocks lie before all that a row at this position sees."""
+        first = position - self.window + 1
+        ends = range(self.block, position + 1, self.block)
+        return sum(end <= first for end in ends) if self.window else 0
+
+    def usable(self, ids):
+        """How many of these blocks can be gone on from."""
+        if not self.window:
+            return len(ids)
+        every = range(len(ids) + 1)
+        return max(n for n in every if self.seen.keys() >= {*ids[self.passed(n * self.block) : n]})
+
+    def settle(self):
+        """As a backend does before the next run."""
+        for source, target in self.windows.take_changes() if self.windows else ():
+            if target == -1:
+                self.seen.pop(source, None)
+            elif source in self.seen:
+                self.seen[target] = list(self.seen[source])
+
     # -- what always holds -------------------------------------------------------------------
 
     @invariant()
     def the_books_agree(self):
-        self.manager.check(text.ids for text in self.texts)
+        self.manager.check([text.ids for text in self.texts], [text.passed for text in self.texts])
         assert self.manager.free == self.count - len(self.held())
         assert self.manager.evictions == self.evictions
 
@@ -181,6 +249,15 @@ class ManagerMachine(RuleBasedStateMachine):
     def every_text_reads_its_own_tokens(self):
         for text in self.texts:
             assert [t for i in text.ids for t in self.memory[i]][: len(text.tokens)] == text.tokens
+
+    @invariant()
+    def every_text_sees_its_own_tokens_through_its_window(self):
+        self.settle()
+        for text in self.texts if self.window else ():
+            assert text.passed <= self.passed(len(text.tokens))
+            first = text.passed * self.block
+            read = [t for i in text.ids[text.passed :] for t in self.seen.get(i, [])]
+            assert read[: len(text.tokens) - first] == text.tokens[first:]
 
     @invariant()
     def every_published_block_holds_its_text_and_its_parent_is_published(self):

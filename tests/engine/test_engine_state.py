@@ -25,13 +25,14 @@ class EngineMachine(RuleBasedStateMachine):
     @initialize(
         rows=st.integers(1, 7), block=st.integers(1, 5), texts=st.integers(1, 3),
         guess_rows=st.integers(0, 9), running=st.integers(1, 6), prefix_cache=st.booleans(),
+        window=st.sampled_from([0, 1, 3, 8, 20]),
     )  # fmt: skip
-    def make(self, rows, block, texts, guess_rows, running, prefix_cache):
+    def make(self, rows, block, texts, guess_rows, running, prefix_cache, window):
         self.block = block
         self.engine = make_engine(
             narrow, context=CONTEXT, kv_blocks=texts * -(-CONTEXT // block), block=block,
             draft=often_wrong, rows=rows, max_draft_rows=guess_rows, max_num_seqs=running,
-            prefix_cache=prefix_cache,
+            prefix_cache=prefix_cache, window=window,
         )  # fmt: skip
         self.requests, self.sequences, self.steps, self.scored = [], [], [], []
 
@@ -43,8 +44,12 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6))
     def step(self, count):
+        backend, windows = self.engine.backend, self.engine.blocks.windows
         for _ in range(count):
+            before = len(backend.runs)
             self.steps += self.engine.step()
+            if windows and len(backend.runs) > before:
+                assert len(backend.windows) <= max(windows.most, windows.read)
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())

@@ -15,9 +15,9 @@ SIZES = [4 * BLOCK] * 16
 LONG = StopParams(max_tokens=20, ignore_eos=True)
 
 
-def engine_with(*prompts, kv_blocks=32):
+def engine_with(*prompts, kv_blocks=32, window=0):
     """An engine that has read these; a token is written after each."""
-    engine = make_engine(narrow, block=BLOCK, kv_blocks=kv_blocks)
+    engine = make_engine(narrow, block=BLOCK, kv_blocks=kv_blocks, window=window)
     for prompt in prompts:
         Request(prompt, stops=StopParams(max_tokens=1)).run_on(engine)
     return engine
@@ -29,7 +29,7 @@ def taken(engine, text, most=3):
 
     def read(place, memory):
         assert place == len(found)
-        found.append(memory[0].tobytes())
+        found.append(b"".join(piece.tobytes() for piece in memory))
 
     before = -1
     while len(found) > before:
@@ -41,7 +41,10 @@ def taken(engine, text, most=3):
 
 def fill_from(blocks):
     def fill(place, memory):
-        memory[0][:] = bytearray(blocks[place])
+        at = 0
+        for piece in memory:
+            piece[:] = bytearray(blocks[place][at : at + piece.nbytes])
+            at += piece.nbytes
 
     return fill
 
@@ -60,6 +63,39 @@ def test_a_text_goes_on_from_the_blocks_of_another_engine(prompt, other, kv_bloc
     sequence = request.add_to(engine)
     assert written(sequence, run_to_end(engine)) == alone
     assert sequence.num_cached_tokens == (len(prompt) - 1) // BLOCK * BLOCK
+
+
+@given(
+    prompt=TEXTS, other=TEXTS, most=st.integers(1, 5), window=st.sampled_from([1, 4, 7, 9, 30]),
+    both=st.booleans(),
+)  # fmt: skip
+def test_a_text_goes_on_from_blocks_of_which_some_have_windows(prompt, other, most, window, both):
+    """Whether or not the other engine has read the text before, and let go of its windows."""
+    blocks = taken(engine_with(other, prompt, window=window), prompt, most)
+    assert len(blocks) == len(prompt) // BLOCK
+    engine, before, done = engine_with(*[prompt, other][not both :], window=window), -1, 0
+    engine.blocks.windows.trim(10**6)
+    sizes = [len(block) for block in blocks]
+    while done > before:
+        before, done = done, fill_blocks(engine, prompt, sizes, most, fill_from(blocks))
+        check(engine)
+    assert done == len(blocks)
+    request = Request(prompt, stops=StopParams(max_tokens=14, ignore_eos=True))
+    alone = request.run_on(engine_with())
+    sequence = request.add_to(engine)
+    assert written(sequence, run_to_end(engine)) == alone
+    assert sequence.num_cached_tokens == (len(prompt) - 1) // BLOCK * BLOCK
+
+
+def test_a_file_that_lacks_a_window_is_not_gone_on_from():
+    blocks = [block[: 4 * BLOCK] for block in taken(engine_with(TEXT, window=9), TEXT)]
+    engine = engine_with(window=9)
+    fill_blocks(engine, TEXT, [len(block) for block in blocks], 9, fill_from(blocks))
+    check(engine)
+    request = Request(TEXT, stops=LONG)
+    sequence = request.add_to(engine)
+    assert written(sequence, run_to_end(engine)) == request.run_on(engine_with())
+    assert sequence.num_cached_tokens == 0
 
 
 @given(st.lists(st.tuples(TEXTS, st.integers(0, 6), st.integers(1, 3)), max_size=6))

@@ -21,6 +21,9 @@ from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, rep
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 KV_BLOCKS = 18
+WHOLE: dict[str, int] = {}
+WINDOWS = {"llama.attention.sliding_window": 56, "llama.attention.sliding_window_pattern": 2}
+"""A text's first block is let go of while it is written, and not before its prompt is read."""
 PROMPT = repeating(0, 20, 75)
 NEIGHBOURS = (repeating(1, 5, 5), repeating(2, 7, 41))
 STOPS = StopParams(max_tokens=24, ignore_eos=True)
@@ -54,12 +57,14 @@ WAYS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory):
+@pytest.fixture(scope="module", params=[WHOLE])
+def paths(tmp_path_factory, request):
     """The model, and one of its weights in another format: they often agree."""
     folder = tmp_path_factory.mktemp("product")
     return {
-        name: write_tiny_llama(folder / f"{name}.gguf", **SHAPE, context=256, format=format)
+        name: write_tiny_llama(
+            folder / f"{name}.gguf", **SHAPE, context=256, format=format, metadata=request.param
+        )
         for name, format in (("target", "Q8_0"), ("draft", "Q4_0"))
     }
 
@@ -86,10 +91,18 @@ def trial(paths, drafts, threads, rows):
 ALSO = [(1, 512), (1, 33), (2, 512), (2, 7), (3, 33), (3, 7)]
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
-    ("threads", "rows"),
-    [(1, 7), (2, 33), (3, 512), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ALSO)],
-)
+    ("paths", "threads", "rows"),
+    [
+        (WHOLE, 1, 7), (WHOLE, 2, 33), (WHOLE, 3, 512), *(slow(WHOLE, *pair) for pair in ALSO),
+        (WINDOWS, 2, 33), *(slow(WINDOWS, *pair) for pair in ALSO),
+    ],
+    indirect=["paths"],
+)  # fmt: skip
 def test_no_way_of_writing_changes_a_text(trial, alone):
     """Every text in every way: the same tokens from the same logits, of neighbours too."""
     happened = {}

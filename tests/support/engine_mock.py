@@ -228,27 +228,30 @@ class MockBackend(HostSampling):
 
 def make_engine(
     model: Model = noise, *, context: int = 64, kv_blocks: int = 64, block: int = 32,
-    pieces=token_bytes, draft: Model | None = None, **policy,
+    pieces=token_bytes, draft: Model | None = None, window: int = 0, **policy,
 ) -> Engine:  # fmt: skip
     """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
     rows = policy.pop("rows", 512)
     limits = Limits(context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}))
-    backend = MockBackend(kv_blocks, model, block)
+    backend = MockBackend(kv_blocks, model, block, window)
     backend.most_rows = rows
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
     made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
     engine = Engine(backend, limits, pieces, GRAMMARS, made)
     if draft:
-        engine.speculator.draft = DraftModel(MockBackend(kv_blocks, draft, block), context, 0.1)
+        drafting = MockBackend(kv_blocks, draft, block, window)
+        engine.speculator.draft = DraftModel(drafting, context, 0.1)
     return engine
 
 
 def check(engine: Engine) -> None:
     """The integrity of the blocks, whatever happened before."""
-    engine.blocks.check([s.blocks for s in engine.running])
+    running = engine.running
+    engine.blocks.check([s.blocks for s in running], [s.passed for s in running])
     assert not any(s.blocks for s in engine.waiting)
     if draft := engine.speculator.draft:
-        draft.blocks.check([copy.blocks for copy in draft._copies.values()])
+        copies = draft._copies.values()
+        draft.blocks.check([copy.blocks for copy in copies], [copy.passed for copy in copies])
 
 
 # -- what a sequence wrote ---------------------------------------------------------------------

@@ -15,7 +15,10 @@ nobody, not even when the parent's text is published again, and goes when its tu
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import count as counting
+from itertools import repeat
 from typing import NamedTuple
+
+from cutaway.engine.windows import Windows
 
 Key = tuple[int, tuple[int, ...]]
 
@@ -35,15 +38,17 @@ class BlockManager:
 
     count      how many blocks there are
     block      tokens per block
+    windows    where some layers see a window only: which blocks still have theirs
     evictions  cached blocks that were taken for other texts
 
     An id list is one text's blocks, in the order of the text. A caller that publishes whole
     blocks before it shares them, and never gives back a block while it keeps a later one,
     keeps the tree whole: with a block in use all before it are, and leaves are evicted first.
+    Whoever holds a text's blocks reads their windows, but for those of the first ``passed``.
     """
 
-    def __init__(self, count: int, block: int) -> None:
-        self.count, self.block = count, block
+    def __init__(self, count: int, block: int, windows: Windows | None = None) -> None:
+        self.count, self.block, self.windows = count, block, windows
         self.evictions = 0
         self._free = list(range(count - 1, -1, -1))
         self._refcounts: Counter[int] = Counter()  # held ids only: none is at zero
@@ -71,40 +76,77 @@ class BlockManager:
         ids += [self._drop_oldest() for _ in range(evicted)]
         self.evictions += evicted
         self._refcounts.update(ids)
+        if self.windows:
+            self.windows.begin(ids)
         return ids
 
-    def release(self, ids: Sequence[int]) -> None:
+    def release(self, ids: Sequence[int], passed: int = 0) -> None:
         """One hold less on each; what nobody holds then is cached if published, else free.
 
         Of one text the end counts as used before the beginning, so that leaves go first.
         RuntimeError, and nothing given back, if an id is not held as often as it is named.
         """
         self._check_held(ids)
+        if self.windows:
+            self.windows.end(reversed(ids[passed:]), self._nodes)
         for i in reversed(ids):
             self._release_one(i)
 
-    def retain(self, ids: Sequence[int]) -> list[int]:
+    def retain(self, ids: Sequence[int], passed: int = 0) -> list[int]:
         """One hold more on each, for a fork of the text; the same ids in a list of its own.
 
-        RuntimeError if an id is not held.
+        RuntimeError if an id is not held, or a window is not there.
         """
         self._check_held(ids)
+        if self.windows:
+            if not self.windows.are_there(ids[passed:]):
+                raise RuntimeError(f"KV blocks {ids[passed:]} have lost their windows")
+            self.windows.begin(ids[passed:])
         self._refcounts.update(ids)
         return list(ids)
+
+    def passed(self, position: int) -> int:
+        """How many of a text's first blocks need no window from this position on."""
+        return self.windows.passed(position) if self.windows else 0
+
+    def pass_by(self, ids: Sequence[int], worth: Sequence[int] = ()) -> None:
+        """Read the windows of these no more. worth: those to be kept, where they are published."""
+        if self.windows:
+            self.windows.end(ids, [i for i in worth if i in self._nodes])
 
     # -- finding what was computed before ----------------------------------------------------
 
     def match(self, tokens: Sequence[int]) -> list[int]:
-        """The longest chain of published blocks that begins these tokens.
+        """The longest chain of published blocks that begins these tokens and can be gone on from.
 
-        One hold more on each. A caller that needs the logits of the last token leaves it out.
+        One hold more on each, and ``passed`` are those that its length says. A caller that needs
+        the logits of the last token leaves it out.
         """
+        ids = self._chain(tokens)
+        if self.windows:
+            ids = ids[: self.windows.usable(ids)]
+        return self._hold(ids, self.passed(len(ids) * self.block))
+
+    def match_behind(self, tokens: Sequence[int], passed: int) -> list[int]:
+        """The longest such chain of which all windows are there but the first ``passed``."""
+        ids = self._chain(tokens)
+        if self.windows:
+            ids = ids[: passed + self.windows.until(ids[passed:])]
+        return self._hold(ids, passed)
+
+    def _hold(self, ids: list[int], passed: int) -> list[int]:
+        for i in ids:
+            self._retain_one(i)
+        if self.windows:
+            self.windows.begin(ids[passed:])
+        return ids
+
+    def _chain(self, tokens: Sequence[int]) -> list[int]:
         ids, parent = [], ROOT
         for place in range(len(tokens) // self.block):
             found = self._index.get(self._key(parent, tokens, place))
             if found is None:
                 break
-            self._retain_one(found)
             ids.append(found)
             parent = self._nodes[found].number
         return ids
@@ -136,9 +178,14 @@ class BlockManager:
 
     # -- integrity ---------------------------------------------------------------------------
 
-    def check(self, held: Iterable[Sequence[int]]) -> None:
-        """RuntimeError unless the books agree with ``held``: every id list that callers hold."""
+    def check(self, held: Iterable[Sequence[int]], passed: Iterable[int] = repeat(0)) -> None:
+        """RuntimeError unless the books agree with ``held``: every id list that callers hold.
+
+        passed: how many of each one's windows are not read
+        """
         lists = list(held)
+        if self.windows:
+            self.windows.check([i[n:] for i, n in zip(lists, passed, strict=False)], self._nodes)
         counted = Counter(i for ids in lists for i in ids)
         wrong = sorted(i for i in counted | self._refcounts if counted[i] != self._refcounts[i])
         _insist(not wrong, f"KV blocks {wrong} are held more or less often than was counted")
@@ -186,6 +233,8 @@ class BlockManager:
             self._index[key], self._nodes[own] = own, Node(next(self._numbers), key)
         found = self._index[key]
         if found != own:
+            if self.windows:
+                self.windows.take_over(own, found)
             self._retain_one(found)
             self._release_one(own)
         return found
@@ -207,6 +256,8 @@ class BlockManager:
     def _drop_oldest(self) -> int:
         """Take the least recently used cached block out of the tree; its id belongs nowhere."""
         block_id, _ = self._cached.popitem(last=False)
+        if self.windows:
+            self.windows.forget(block_id)
         del self._index[self._nodes.pop(block_id).key]
         return block_id
 

@@ -15,6 +15,7 @@ from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.constraints import Constraint
 from cutaway.engine.scheduled import lay_rows
 from cutaway.engine.sequence import Sequence
+from cutaway.engine.windows import Windows
 from cutaway.sampling import RowDraw, Sampled
 
 MAX_ROWS = 512
@@ -23,9 +24,13 @@ MAX_ROWS = 512
 
 @dataclass(slots=True)
 class _Copy:
-    """A sequence as the draft model has it: how long it was, and the draft tokens after that."""
+    """A sequence as the draft model has it: how long it was, and the draft tokens after that.
+
+    passed  of how many of its first blocks no row to come sees the windows
+    """
 
     blocks: list[int] = field(default_factory=list)
+    passed: int = 0
     num_computed_tokens: int = 0
     length: int = 0
     drafts: list[int] = field(default_factory=list)
@@ -89,7 +94,9 @@ class DraftModel:
 
     def __init__(self, backend: Backend, context: int, cost: float) -> None:
         self.backend, self.context, self.cost = backend, context, cost
-        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens)
+        kv = backend.kv
+        windows = Windows(kv.window, kv.block_tokens) if kv.window else None
+        self.blocks = BlockManager(backend.kv_blocks, kv.block_tokens, windows)
         self._copies: dict[int, _Copy] = {}  # by sequence id
 
     def propose(self, wishes: list[tuple[Sequence, int]]) -> list[list[int]]:
@@ -102,12 +109,15 @@ class DraftModel:
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
         if copy := self._copies.pop(sequence.id, None):
-            self.blocks.release(copy.blocks)
+            self.blocks.release(copy.blocks, copy.passed)
 
     def _draft(self, sequence: Sequence, wanted: int) -> _Draft:
         """Begin, if there is room."""
         copy = self._copies.setdefault(sequence.id, _Copy())
         copy.follow(sequence)
+        passed = self.blocks.passed(copy.num_computed_tokens)
+        self.blocks.pass_by(copy.blocks[copy.passed : passed])
+        copy.passed = max(copy.passed, passed)
         constraint = sequence.constraint and sequence.constraint.fork()
         longest = len(sequence) + wanted
         lacking = -(-longest // self.blocks.block) - len(copy.blocks)
@@ -123,6 +133,8 @@ class DraftModel:
         done = [start + len(tokens) for start, tokens, _ in parts]
         ready = [reached == d.end for d, reached in zip(writing, done, strict=True)]
         ends = np.cumsum([len(tokens) for _, tokens, _ in parts]) - 1
+        if self.blocks.windows:
+            self.backend.copy_windows(self.blocks.windows.take_changes())
         logits = self.backend.run(Batch(*lay_rows(parts), ends[ready].astype(np.int32)))
         for draft, reached in zip(writing, done, strict=True):
             draft.copy.num_computed_tokens = reached

@@ -24,6 +24,7 @@ from cutaway.engine.scheduler import Policy, Scheduler
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.vocabulary import Vocabulary
+from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
 from cutaway.sampling import derive_seed
 
@@ -50,9 +51,11 @@ class Engine:
     ) -> None:
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
         self.vocabulary = Vocabulary(limits, token_bytes, grammars)
-        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens)
+        policy = policy or Policy()
+        windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
+        self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
         self.speculator = Speculator()
-        self.scheduler = Scheduler(self.blocks, policy or Policy(), self.speculator)
+        self.scheduler = Scheduler(self.blocks, policy, self.speculator)
         self.phases = Phases()
         self.early: Callable[[list[Event]], object] | None = None
         self._events: list[Event] = []
@@ -93,7 +96,9 @@ class Engine:
             self.early(self.take_events())
 
     def _copy_blocks(self) -> None:
-        """Forks get a copy of the block that they will write into."""
+        """Forks get a copy of the block that they will write into; windows are let go of."""
+        if self.blocks.windows:
+            self.backend.copy_windows(self.blocks.windows.take_changes())
         if self.scheduler.copies:
             self.backend.copy_blocks(self.scheduler.copies)
             self.scheduler.copied()

@@ -28,7 +28,10 @@ class GoingBack:
     """The last choices of one sequence, and what was tried there.
 
     count  how often it went back
+    most   so many tokens can be taken back
     """
+
+    most = HELD
 
     held = HELD
 

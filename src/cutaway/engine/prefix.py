@@ -22,12 +22,13 @@ def read_blocks(
     It is ``first`` itself where the prefix cache does not have that block, or the text ends.
     """
     held = engine.blocks.match(token_ids)
+    _settle(engine)
     try:
         last = max(first, min(first + most, len(held)))
         for place in range(first, last):
             read(place, engine.backend.block_memory(held[place]))
     finally:
-        engine.blocks.release(held)
+        engine.blocks.release(held, engine.blocks.passed(len(held) * engine.blocks.block))
     return last
 
 
@@ -41,19 +42,29 @@ def fill_blocks(
     number does not grow.
     sizes: bytes of each block, fewer where layers that see a window do not store it
     """
-    blocks, kv = engine.blocks, engine.backend.kv
-    held = blocks.match(token_ids)
+    blocks, whole = engine.blocks, len(token_ids) // engine.blocks.block
+    full = engine.backend.kv.bytes_per_token * blocks.block
+    lacking = (place for place in range(whole, 0, -1) if sizes[place - 1] < full)
+    passed = next(lacking, 0)  # behind these the windows are there
+    held = blocks.match_behind(token_ids, passed)
     known = filled = len(held)
-    wanted = min(most, len(token_ids) // blocks.block - known, blocks.free)
+    wanted = min(most, whole - known, blocks.free)
     held += blocks.allocate(wanted)
+    _settle(engine)
     try:
         for filled, block_id in enumerate(held[known:], known):
-            windows = sizes[filled] == kv.bytes_per_token * kv.block_tokens
-            if not windows:
-                engine.backend.copy_windows([(block_id, -1)])  # of a text that it held before
+            windows = sizes[filled] == full
             fill(filled, engine.backend.block_memory(block_id, windows=windows))
         filled = known + wanted
     finally:  # what was filled before an error is whole
         held = blocks.publish(held, token_ids[: filled * blocks.block], known)
-        blocks.release(held)
+        blocks.pass_by(held[known:passed])
+        blocks.release(held, passed)
+        _settle(engine)
     return filled
+
+
+def _settle(engine: Engine) -> None:
+    """Windows that are on their way go there, before memory is read or written."""
+    if engine.blocks.windows:
+        engine.backend.copy_windows(engine.blocks.windows.take_changes())

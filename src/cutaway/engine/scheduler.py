@@ -12,6 +12,7 @@ from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
+from cutaway.engine.windows import Windows
 from cutaway.errors import InputError
 
 
@@ -66,6 +67,8 @@ class Scheduler:
         scheduled += self._prefill(scheduled)
         # One that was scheduled early may have been preempted for an older one since.
         scheduled = [s for s in scheduled if s.sequence.blocks]
+        if self.blocks.windows:
+            self._trim(self.blocks.windows, scheduled)
         return sorted(scheduled, key=lambda s: s.sequence.key)
 
     def add(self, sequence: Sequence) -> None:
@@ -81,14 +84,16 @@ class Scheduler:
             self._release_blocks(sequence)
 
     def publish(self, sequence: Sequence) -> None:
-        """Let others find what was computed for it."""
-        whole = sequence.num_computed_tokens // self.blocks.block
-        may = self.policy.prefix_cache and sequence.request.run.kv_cache
-        if whole <= sequence.published or not may:
+        """Let others find what was computed for it; let go of what none of its rows will see."""
+        if not sequence.request.run.kv_cache:
             return
-        text = sequence.tokens(0, whole * self.blocks.block)
-        sequence.blocks = self.blocks.publish(sequence.blocks, text, sequence.published)
-        sequence.published = whole
+        whole = sequence.num_computed_tokens // self.blocks.block
+        if self.policy.prefix_cache and whole > sequence.published:
+            text = sequence.tokens(0, whole * self.blocks.block)
+            sequence.blocks = self.blocks.publish(sequence.blocks, text, sequence.published)
+            sequence.published = whole
+        if self.blocks.windows:
+            self._pass_by(sequence)
 
     def copied(self) -> None:
         """The copies were made: let go of the originals."""
@@ -133,12 +138,14 @@ class Scheduler:
         positions = sequence.decoder.positions(sequence)
         fresh = self.blocks_for(positions) - len(held) + begun
         if fresh + _watermark(len(self.running)) > self.blocks.free:
-            self.blocks.release(held)
+            self.blocks.release(held, self.blocks.passed(computed))
             return fresh
         taken = self.blocks.allocate(fresh)
         if begun:
             self.copies.append((held.pop(), taken[0]))
-        sequence.blocks, sequence.num_computed_tokens = held + taken, computed
+        sequence.blocks = held + taken
+        sequence.num_computed_tokens = sequence.stored = computed
+        sequence.passed = self.blocks.passed(computed)
         sequence.published = len(held) if fork_of is None else min(fork_of.published, len(held))
         if sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = computed
@@ -151,7 +158,9 @@ class Scheduler:
         if not sequence.request.run.kv_cache:
             return [], 0
         if fork_of and last:
-            return self.blocks.retain(fork_of.blocks[: self.blocks_for(last)]), last
+            shared, passed = fork_of.blocks[: self.blocks_for(last)], self.blocks.passed(last)
+            if not self.blocks.windows or self.blocks.windows.are_there(shared[passed:]):
+                return self.blocks.retain(shared, passed), last
         if not self.policy.prefix_cache:
             return [], 0
         held = self.blocks.match(sequence.tokens(0, last))
@@ -247,8 +256,32 @@ class Scheduler:
 
     def _release_blocks(self, sequence: Sequence) -> None:
         self._drop_copies(sequence.blocks)
-        self.blocks.release(sequence.blocks)
-        sequence.blocks, sequence.published, sequence.num_computed_tokens = [], 0, 0
+        self.blocks.release(sequence.blocks, sequence.passed)
+        sequence.blocks, sequence.published, sequence.passed = [], 0, 0
+        sequence.num_computed_tokens = 0
+
+    def _pass_by(self, sequence: Sequence) -> None:
+        """Read no more what lies before its window; that before its prompt's end is worth keeping.
+
+        The same text is to be found again, less its last token and what may be taken back.
+        """
+        block = self.blocks.block
+        certain = sequence.num_computed_tokens - (sequence.back.most if sequence.back else 0)
+        passed = self.blocks.passed((certain - 1) // block * block)
+        if passed > sequence.passed:
+            whole = (len(sequence.prompt_token_ids) - 1) // block
+            worth = sequence.blocks[self.blocks.passed(whole * block) : whole]
+            self.blocks.pass_by(sequence.blocks[sequence.passed : passed], worth)
+            sequence.passed = passed
+
+    def _trim(self, windows: Windows, scheduled: list[Scheduled]) -> None:
+        """Make room for the windows that the next step's rows are stored in."""
+        for one in scheduled:
+            one.sequence.stored = max(one.sequence.stored, one.start + one.num_rows)
+        read = {source for source, _ in self.copies}
+        for sequence in self.running:
+            read.update(sequence.blocks[sequence.passed : self.blocks_for(sequence.stored)])
+        windows.trim(len(read))
 
     def _drop_copies(self, targets: list[int]) -> None:
         """Copies into blocks that are let go of: the next to hold one may want another copy."""

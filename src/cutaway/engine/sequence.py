@@ -49,7 +49,10 @@ class Sequence:
     longest            how many tokens it can have at most, prompt included
     fork_of            the sample of the same prompt whose blocks this one may share
     blocks             KV block ids by position // block size; the first ``published`` of them
-                       are in the prefix cache
+                       are in the prefix cache, and no row to come sees the windows of the first
+                       ``passed``
+    stored             positions that the blocks hold something of, be it of rejected draft tokens;
+                       kept where layers have windows
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
     prompt_scores      of prompt_token_ids[1:], as far as computed, where they were asked for
@@ -70,6 +73,8 @@ class Sequence:
     num_cached_tokens: int | None = None
     blocks: list[int] = field(default_factory=list)
     published: int = 0
+    passed: int = 0
+    stored: int = 0
     prompt_scores: list[ReadRow] = field(default_factory=list)
     logits_emitted: int = 0
     fingerprint: int = START

@@ -1,0 +1,142 @@
+"""In which KV blocks the layers that see a window still have their keys and values.
+
+Knows who reads each block's window (what these layers stored in it), and which are kept for texts
+to come. Refuses to know tokens and tensors: which blocks are a text is block_manager.py's, and what
+letting go means is the backend's.
+
+A window is let go of when nobody reads it any more, but for those that a text to come is likely to
+go on from: those before the end of a prompt and of a text, and those before a place where texts
+were seen to part. They are kept while there is room, the longest unused going first.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterable, Sequence
+from itertools import takewhile
+
+from cutaway.backends import KVLayout
+
+
+class Windows:
+    """Of the blocks of one BlockManager, by id.
+
+    window  tokens that the widest of the layers sees, the row's own included
+    block   tokens of a block
+    most    how many blocks may have their windows before kept ones are let go of
+    read    how many have them because somebody reads them, at the last ``trim``
+    """
+
+    def __init__(self, window: int, block: int, most: int = 0) -> None:
+        self.window, self.block, self.most = window, block, most
+        self.read = 0
+        self._readers: Counter[int] = Counter()  # none is at zero
+        self._kept: OrderedDict[int, None] = OrderedDict()  # longest unused first
+        self._worth: set[int] = set()  # to be kept once nobody reads them
+        self._changes: list[tuple[int, int]] = []
+
+    @property
+    def held(self) -> int:
+        """How many blocks have their windows."""
+        return self.read + len(self._kept)
+
+    def passed(self, position: int) -> int:
+        """How many of a text's first blocks no row sees at this position or behind it."""
+        return max(0, position - self.window + 1) // self.block
+
+    def are_there(self, ids: Sequence[int]) -> bool:
+        """Whether all of these can be read."""
+        return self.until(ids) == len(ids)
+
+    def until(self, ids: Sequence[int]) -> int:
+        """How many of them can be read, up to the first that cannot."""
+        return sum(1 for _ in takewhile(lambda i: i in self._readers or i in self._kept, ids))
+
+    def usable(self, ids: Sequence[int]) -> int:
+        """How many of a text's blocks can be gone on from.
+
+        Where that is not all of them texts part behind the last, and its window is worth keeping.
+        """
+        best = there = 0  # there: how many in a row, up to this one
+        for count, i in enumerate(ids, 1):
+            there = there + 1 if self.are_there((i,)) else 0
+            if there >= count - self.passed(count * self.block):
+                best = count
+        if best < len(ids):
+            self._worth.update(ids[self.passed(len(ids) * self.block) :])
+        return best
+
+    # -- who reads -------------------------------------------------------------------------------
+
+    def begin(self, ids: Iterable[int]) -> None:
+        """One reader more: of new blocks, or of windows that are there."""
+        for i in ids:
+            self._kept.pop(i, None)
+            self._readers[i] += 1
+
+    def end(self, ids: Iterable[int], worth: Container[int] = ()) -> None:
+        """One reader less. worth: those that are to be kept once they have none."""
+        for i in ids:
+            if i in worth:
+                self._worth.add(i)
+            self._readers[i] -= 1
+            if self._readers[i]:
+                continue
+            del self._readers[i]
+            if i in self._worth:
+                self._kept[i] = None
+            else:
+                self._let_go(i)
+
+    def take_over(self, own: int, found: int) -> None:
+        """Whoever reads a block's window reads that of an equal block from now on."""
+        if not self.are_there((found,)):
+            self._changes.append((own, found))
+        self.begin((found,))
+        self.end((own,))
+
+    def forget(self, block_id: int) -> None:
+        """The block is to hold another text."""
+        self._worth.discard(block_id)
+        if block_id in self._kept:
+            del self._kept[block_id]
+            self._let_go(block_id)
+
+    def trim(self, read: int) -> None:
+        """So many are read in the next step: make room, as far as others are only kept."""
+        self.read = read
+        while self._kept and self.held > self.most:
+            block_id, _ = self._kept.popitem(last=False)
+            self._worth.discard(block_id)
+            self._let_go(block_id)
+
+    def take_changes(self) -> list[tuple[int, int]]:
+        """What ``Backend.copy_windows`` is to do before the next run."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def _let_go(self, block_id: int) -> None:
+        self._changes.append((block_id, -1))
+
+    # -- integrity -------------------------------------------------------------------------------
+
+    def check(self, read: Iterable[Sequence[int]], published: Container[int]) -> None:
+        """RuntimeError unless these lists are what is read, and all that is kept is published."""
+        counted = Counter(i for ids in read for i in ids)
+        wrong = sorted(i for i in counted | self._readers if counted[i] != self._readers[i])
+        if wrong:
+            raise RuntimeError(f"the windows of KV blocks {wrong} have more readers, or fewer")
+        strange = [i for i in self._kept if i in self._readers or i not in published]
+        if strange:
+            raise RuntimeError(f"the windows of KV blocks {strange} are kept for nobody")
+
+
+def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
+    """Of a backend; None where no layer has a window.
+
+    For each context that the KV blocks hold there is room for two windows: that which a text is
+    read with, and one to go on from. rows: the most of one step, which are not let go of in it.
+    """
+    if not kv.window:
+        return None
+    contexts = max(1, kv_blocks * kv.block_tokens // context)
+    each = -(-max(kv.window, rows) // kv.block_tokens) + 1
+    return Windows(kv.window, kv.block_tokens, 2 * contexts * each)
