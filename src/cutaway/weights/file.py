@@ -56,6 +56,9 @@ class ModelFile(ABC):
         Raises `InputError` for an unknown name or a closed file.
         """
 
+    def expect(self, name: str) -> None:  # noqa: B027 — a reader may have no such call
+        """Tell the system that a tensor's bytes will be read soon: the disk can begin."""
+
     @abstractmethod
     def release(self, name: str) -> None:
         """Tell the system that a tensor's bytes were read: they need no memory any more.

@@ -25,7 +25,7 @@ from cutaway.errors import InputError
 from .cursor import Cursor, quoted
 from .file import ModelFile, TensorInfo
 from .formats import FORMATS, FORMATS_BY_ID, type_name
-from .mapped import forget, map_file
+from .mapped import expect, forget, map_file
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -92,6 +92,12 @@ class GGUFFile(ModelFile):
         if self._bytes is None:
             raise InputError(f"{self.path}: the file is closed, so {quoted(name)} cannot be read")
         return self._bytes[info.offset : info.end]
+
+    def expect(self, name: str) -> None:
+        """See `ModelFile`."""
+        info = self._stored(name)
+        if self._map is not None:
+            expect(self._map, info.offset, info.end)
 
     def release(self, name: str) -> None:
         """See `ModelFile`; its neighbours' bytes may go too, where the system has such a call."""

@@ -1,11 +1,11 @@
 """A file's bytes as the system maps them.
 
-Knows how a file is mapped, and how the system learns that pages were read. Refuses to know what
-is in them.
+Knows how a file is mapped, and how the system learns which pages come next and which were read.
+Refuses to know what is in them.
 """
 
 import os
-from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
+from mmap import ACCESS_READ, MADV_DONTNEED, MADV_WILLNEED, PAGESIZE, mmap
 from pathlib import Path
 
 from cutaway.errors import FormatError, InputError
@@ -26,6 +26,13 @@ def map_file(path: Path, suffix: str) -> mmap:
             return mmap(file.fileno(), 0, access=ACCESS_READ)
     except OSError as error:
         raise InputError(f"{path}: the file cannot be opened: {error.strerror}") from error
+
+
+def expect(data: mmap, start: int, end: int) -> None:
+    """Tell the system that these bytes will be read soon."""
+    if hasattr(mmap, "madvise"):
+        first = start // PAGESIZE * PAGESIZE
+        data.madvise(MADV_WILLNEED, first, end - first)
 
 
 def forget(data: mmap, start: int, end: int) -> None:

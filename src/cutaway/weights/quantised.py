@@ -81,6 +81,10 @@ class QuantisedFile(ModelFile):
         made.flags.writeable = False
         return made
 
+    def expect(self, name: str) -> None:
+        """See `ModelFile`."""
+        self._source.expect(name)
+
     def release(self, name: str) -> None:
         """See `ModelFile`."""
         self._source.release(name)

@@ -66,6 +66,11 @@ class SplitGGUF(ModelFile):
         self.info(name)
         return self._parts[name].raw(name)
 
+    def expect(self, name: str) -> None:
+        """See `ModelFile`."""
+        self.info(name)
+        self._parts[name].expect(name)
+
     def release(self, name: str) -> None:
         """See `ModelFile`."""
         self.info(name)

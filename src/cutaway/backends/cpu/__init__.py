@@ -30,6 +30,7 @@ from cutaway.weights import ModelFile
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
+_AHEAD = 32 << 20  # bytes of the file that the disk is asked for before they are packed
 
 
 class CpuBackend:
@@ -141,8 +142,12 @@ def pack_matrices(
     shapes = {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
     sizes = (_native.packed_bytes(file.tensors[p[0]].format, *shape) for p, shape in shapes.items())
     arena = _native.Arena(sum(sizes))
-    packed, done = {}, 0
+    packed, done, asked = {}, 0, 0
+    coming = iter(dict.fromkeys(part[0] for part in wanted))
     for name, parts in groupby(wanted, lambda part: part[0]):
+        while asked < done + file.tensors[name].nbytes + _AHEAD and (soon := next(coming, None)):
+            file.expect(soon)
+            asked += file.tensors[soon].nbytes
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
         step = max(_AT_ONCE // row, 1) * _LANES  # rows
