@@ -24,7 +24,8 @@ class Engine:
             costs = costs_of(self.llm.graph, file.tensors)
             parameters = sum(prod(info.shape) for info in file.tensors.values())
         self.info: dict[str, Any] = {
-            "version": __version__, "kv_block_bytes": costs.kv_bytes(1), "parameters": parameters
+            "version": __version__, "kv_block_bytes": costs.kv.bytes_stored(1),
+            "parameters": parameters,
         }  # fmt: skip
         self.rng = np.random.default_rng(0)
 

@@ -56,7 +56,7 @@ def test_fractions_are_of_the_limit(document):
     costs, machine = document["costs"], document["machine"]
     for row in document["decode"]:
         weights = costs["layer_bytes"] + costs["head_bytes"]
-        kept = row["batch"] * (row["context"] + 16) * costs["kv_bytes_per_token"]
+        kept = row["batch"] * (row["context"] + 16) * costs["kv"][0]["bytes_per_token"]
         assert row["bytes_per_step"] == weights + kept
         assert row["fraction"] == pytest.approx(row["tokens_per_s"] / row["limit_tokens_per_s"])
         most = row["batch"] * machine["read_bytes_per_s"] / row["bytes_per_step"]

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
 from cutaway import model
+from cutaway.backends import KVGroup, KVLayout
 from cutaway.measure.limits import Costs, costs_of
 from cutaway.weights import GGUFFile
 
@@ -27,7 +28,7 @@ def test_bytes_and_operations_equal_a_count_by_hand(tiny_path):
     assert costs.head_bytes == 4 * (rows + 16 - rows % 16) * cols
     assert costs.head_ops == 2 * rows * cols
     # 2 layers of 2 heads: a key of 8 halves, and a value whose row is padded to 16
-    assert costs.kv_bytes_per_token == 2 * 2 * (8 + 16) * 2
+    assert costs.kv.bytes_per_token == 2 * 2 * (8 + 16) * 2
 
 
 @pytest.mark.model
@@ -38,20 +39,32 @@ def test_packed_weights_of_smollm2_take_what_the_file_s_do(smollm2_path):
     (embedding,) = [t for t in matrices if t not in layers]  # the output matrix too
     assert costs.layer_bytes == sum(t.nbytes for t in layers)
     assert costs.head_bytes == embedding.nbytes
-    assert costs.kv_bytes_per_token == 30 * 3 * 64 * 2 * 2
+    assert costs.kv.bytes_per_token == 30 * 3 * 64 * 2 * 2
 
 
 def test_a_step_reads_the_weights_once_and_every_sequence_s_keys_and_values():
-    costs = Costs(1000, 200, 4000, 800, 10)
+    costs = Costs(1000, 200, 4000, 800, layout((0, 10)))
     assert costs.step_bytes(64) == 1200 + 640
     assert costs.step_bytes(64, 8) == 1200 + 8 * 640
     assert costs.step_ops(8) == 8 * 4800
-    assert costs.kv_bytes(1) == costs.kv_bytes(32) == 320
-    assert costs.kv_bytes(33) == 640
+    assert costs.kv.bytes_stored(1) == costs.kv.bytes_stored(32) == 320
+    assert costs.kv.bytes_stored(33) == 640
+
+
+def test_of_layers_with_a_window_a_step_reads_no_more_than_that():
+    costs = Costs(1000, 200, 4000, 800, layout((0, 10), (512, 100)))
+    assert costs.step_bytes(64) == 1200 + 64 * 110
+    assert costs.step_bytes(2000, 3) == 1200 + 3 * (2000 * 10 + 512 * 100)
+    assert costs.kv.bytes_stored(1000) == 1024 * 110
+    assert costs.kv.bytes_stored(32768) == 32768 * 10 + 2 * (512 + 32) * 100
+
+
+def layout(*groups):
+    return KVLayout(32, tuple(KVGroup((0,), window, "F16", each) for window, each in groups))
 
 
 def test_the_slower_of_reading_and_computing_is_the_limit():
-    costs = Costs(1000, 200, 4000, 800, 10)
+    costs = Costs(1000, 200, 4000, 800, layout((0, 10)))
     assert costs.decode_limit(64, 1, bandwidth=1840, ops=1e12) == pytest.approx(1)
     assert costs.decode_limit(64, 8, bandwidth=1e12, ops=4800) == pytest.approx(1)
     assert costs.prefill_limit(100, bandwidth=1e12, ops=400_800) == pytest.approx(100)

@@ -106,8 +106,22 @@ def test_a_model_is_shown_as_its_file_has_it(capsys, tmp_path):
     assert (
         card["kv_bytes"] == llm.backend.kv.bytes_per_token
     )  # heads of 8, whose values are padded to 16
-    assert card["memory"] == {"context": 100, "bytes": stored + 100 * card["kv_bytes"]}
+    assert card["memory"] == {"context": 100, "bytes": stored + 128 * card["kv_bytes"]}
     assert sum(stored["tensors"] for stored in card["formats"].values()) == len(llm.graph.shapes)
+
+
+def test_what_layers_with_a_window_let_go_of_is_no_memory(capsys, tmp_path):
+    """Two windows stay, and a step's rows are no window."""
+    windows = {"llama.attention.sliding_window": 40, "llama.attention.sliding_window_pattern": 2}
+    path = write_tiny_llama(tmp_path / "t.gguf", context=4096, metadata=windows)
+    assert main(["models", "show", str(path), "--json"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    each = card["kv_bytes"] // 2
+    assert [(g["window"], g["bytes_per_token"]) for g in card["kv"]] == [(0, each), (40, each)]
+    stored = sum(stored["bytes"] for stored in card["formats"].values())
+    assert card["memory"]["bytes"] - stored == (4096 + 2 * (512 + 32)) * each
+    assert main(["models", "show", str(path)]) == 0
+    assert f"a token, {each:,} once it is past the windows" in capsys.readouterr().out
 
 
 def test_a_model_is_shown_to_people(capsys, tmp_path):

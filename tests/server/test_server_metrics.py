@@ -124,6 +124,17 @@ def test_the_engine_is_read_when_the_page_is_made():
     assert page["cutaway_kv_blocks", "free"] == 4
 
 
+def test_blocks_in_the_layers_with_a_window_are_those_that_take_memory():
+    assert ("cutaway_kv_window_blocks",) not in read(make_metrics())
+    metrics = make_metrics(kv_blocks=16, block=4, window=6, rows=8)
+    engine = metrics.engine
+    add(engine, [1, 2, 3, 4, 5] * 8, GREEDY, StopParams(max_tokens=9, ignore_eos=True))
+    for _ in range(7):
+        engine.step()
+    held = read(metrics)["cutaway_kv_window_blocks",]
+    assert held == len(engine.backend.windows) < len(engine.running[0].blocks)
+
+
 def test_preemptions_are_those_of_the_scheduler():
     metrics = make_metrics(kv_blocks=6, block=4, max_num_seqs=3)
     engine = metrics.engine
@@ -137,7 +148,7 @@ def test_preemptions_are_those_of_the_scheduler():
 
 def test_what_a_scrape_sees_in_the_middle_of_a_move_is_no_negative_number():
     class Moving:
-        count, free = 4, 6
+        count, free, windows = 4, 6, None
 
     metrics = make_metrics()
     metrics.engine.blocks = Moving()

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 from cutaway.backends.base import (
     KV_BLOCK,
+    STEP_ROWS,
     Backend,
     Batch,
     Bytes,
@@ -24,6 +25,7 @@ MAX_THREADS = 1023  # of the native pool
 __all__ = [
     "BACKENDS",
     "KV_BLOCK",
+    "STEP_ROWS",
     "Backend",
     "Batch",
     "Bytes",

@@ -16,6 +16,8 @@ from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 
 KV_BLOCK = 32
 """Tokens per KV block."""
+STEP_ROWS = 512
+"""The most rows of a step, where nothing else is said: bounds a long prompt's activations."""
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -82,6 +84,21 @@ class KVLayout(NamedTuple):
     def bytes_read(self, tokens: int) -> int:
         """What a row reads that has so many tokens before it and is one itself."""
         return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
+
+    def window_blocks(self, rows: int = STEP_ROWS) -> int:
+        """How many KV blocks of a text have room in the layers that see a window: two windows.
+
+        One is what the text is read with, the other what a text to come goes on from. rows: the
+        most of one step, which are not let go of in it
+        """
+        return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
+
+    def bytes_stored(self, tokens: int) -> int:
+        """What a text of so many tokens takes at most: whole blocks."""
+        blocks = -(-tokens // self.block_tokens)
+        windows = min(blocks, self.window_blocks())
+        each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
+        return self.block_tokens * sum(each)
 
     def __str__(self) -> str:
         """All of it in words."""

@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
 
 
 def _document(card: ModelInfo, context: int) -> dict[str, object]:
-    fields = asdict(card) | {"path": str(card.path)}
+    fields = asdict(card) | {"path": str(card.path), "kv": [g._asdict() for g in card.kv.groups]}
     return fields | {"memory": {"context": context, "bytes": card.memory(context)}}
 
 
@@ -50,12 +50,18 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "" if i else "weights", f"{name:<5} {tensors}, {megabytes(stored.bytes)}"
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
-    keys = megabytes(context * card.kv_bytes)
-    yield "", f"{keys} of keys and values, {card.kv_bytes:,} bytes a token"
+    yield "", f"{megabytes(card.kv.bytes_stored(context))} of keys and values, {_each_token(card)}"
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
     for i, end in enumerate(card.ends):
         yield "" if i else "ends with", _special(end)
+
+
+def _each_token(card: ModelInfo) -> str:
+    """What a token takes; less once the layers with a window have let go of it."""
+    stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
+    later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
+    return f"{card.kv_bytes:,} bytes a token{later}"
 
 
 def _positions(c: ModelConfig) -> str:

@@ -7,6 +7,7 @@ from bisect import insort
 from dataclasses import dataclass
 from time import perf_counter
 
+from cutaway.backends import STEP_ROWS
 from cutaway.checks import check_int, shown
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
@@ -30,7 +31,7 @@ class Policy:
     prefix_cache   keep what was computed, for sequences that begin alike
     """
 
-    max_rows: int = 512
+    max_rows: int = STEP_ROWS
     max_prefill_rows_while_decoding: int = 128
     max_logit_rows: int = 64
     max_draft_rows: int = 16

@@ -132,11 +132,9 @@ class Windows:
 def windows_of(kv: KVLayout, kv_blocks: int, context: int, rows: int) -> Windows | None:
     """Of a backend; None where no layer has a window.
 
-    For each context that the KV blocks hold there is room for two windows: that which a text is
-    read with, and one to go on from. rows: the most of one step, which are not let go of in it.
+    For each context that the KV blocks hold there is room for ``KVLayout.window_blocks``.
     """
     if not kv.window:
         return None
     contexts = max(1, kv_blocks * kv.block_tokens // context)
-    each = -(-max(kv.window, rows) // kv.block_tokens) + 1
-    return Windows(kv.window, kv.block_tokens, 2 * contexts * each)
+    return Windows(kv.window, kv.block_tokens, contexts * kv.window_blocks(rows))

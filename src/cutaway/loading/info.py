@@ -43,7 +43,8 @@ class ModelInfo:
 
     parameters  numbers in all tensors
     formats     by name, the one with the most bytes first
-    kv_bytes    of keys and values, for each token of a text
+    kv_bytes    of keys and values, for each token of a text that all layers store
+    kv          how they are stored, and what lets go of them
     template    the chat template's own text; None: it cannot converse
     template_origin  what in the file has it, None where nothing does
     begin       the token that texts begin with; add_begin: whether the model wants it there
@@ -58,6 +59,7 @@ class ModelInfo:
     parameters: int
     formats: Mapping[str, Stored]
     kv_bytes: int
+    kv: backends.KVLayout
     template: str | None
     template_origin: str | None
     begin: Special | None
@@ -73,6 +75,7 @@ class ModelInfo:
         with open_as(path, quantize) as file:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer
+            kv = backends.kv_layout(parts.graph)
             found = file.metadata.get(FIELD)
             template = found if isinstance(found, str) else None
             return cls(
@@ -83,7 +86,8 @@ class ModelInfo:
                 vocab_size=tokenizer.vocab_size,
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),
                 formats=by_format(file.tensors.values()),
-                kv_bytes=backends.kv_layout(parts.graph).bytes_per_token,
+                kv_bytes=kv.bytes_per_token,
+                kv=kv,
                 template=template,
                 template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
                 begin=_begin(tokenizer, file.metadata),
@@ -101,7 +105,7 @@ class ModelInfo:
 
     def memory(self, context: int) -> int:
         """Bytes of weights, keys and values for a text of so many tokens."""
-        return self.weight_bytes + context * self.kv_bytes
+        return self.weight_bytes + self.kv.bytes_stored(context)
 
 
 def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutaway import _native
-from cutaway.backends import KV_BLOCK
+from cutaway.backends import KVLayout
 from cutaway.backends.cpu import kv_layout
 from cutaway.model import Graph
 from cutaway.weights import TensorInfo
@@ -22,26 +22,22 @@ class Costs:
 
     layer_bytes, head_bytes      packed matrices of all layers; of the output
     layer_ops, head_ops          operations per row; per row whose logits are wanted
-    kv_bytes_per_token           of one token in all layers
+    kv                           how keys and values are stored
     """
 
     layer_bytes: int
     head_bytes: int
     layer_ops: int
     head_ops: int
-    kv_bytes_per_token: int
+    kv: KVLayout
 
     def step_bytes(self, context: int, batch: int = 1) -> int:
         """What a decode step of ``batch`` sequences reads when each has ``context`` tokens."""
-        return self.layer_bytes + self.head_bytes + batch * context * self.kv_bytes_per_token
+        return self.layer_bytes + self.head_bytes + batch * self.kv.bytes_read(context)
 
     def step_ops(self, batch: int = 1) -> int:
         """What a decode step of ``batch`` sequences computes."""
         return batch * (self.layer_ops + self.head_ops)
-
-    def kv_bytes(self, tokens: int) -> int:
-        """Memory that a sequence of so many tokens takes: whole blocks."""
-        return -(-tokens // KV_BLOCK) * KV_BLOCK * self.kv_bytes_per_token
 
     def decode_limit(self, context: int, batch: int, bandwidth: float, ops: float) -> float:
         """Tokens a second where nothing but reading (bytes/s) and multiplying (ops/s) takes time.
@@ -67,7 +63,7 @@ def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> Costs:
         head_bytes=sum(map(_packed, head)),
         layer_ops=sum(map(_ops, layers)),
         head_ops=sum(map(_ops, head)),
-        kv_bytes_per_token=kv_layout(graph).bytes_per_token,
+        kv=kv_layout(graph),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from cutaway import backends, hub
 from cutaway.api.llm import LLM
+from cutaway.backends import KVGroup
 from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.loading.model import open_as
@@ -84,7 +85,7 @@ def benchmark(
         "model": llm.name,
         "settings": asdict(settings),
         "machine": _machine(llm, probe, settings),
-        "costs": asdict(costs),
+        "costs": asdict(costs) | {"kv": [_group(each) for each in costs.kv.groups]},
         "load_s": llm.load_s,
         "prefill": _prefill(costs, probe, settings, [t["prefill"] for t in turns]),
         "decode": [_decode(costs, probe, c, [t[c] for t in turns]) for c in settings.cases],
@@ -187,6 +188,10 @@ def _decode(costs: Costs, probe: Probe, case: Case, steps: list[runs.Steps]) -> 
     }
 
 
+def _group(group: KVGroup) -> dict[str, Any]:
+    return group._asdict() | {"layers": len(group.layers)}
+
+
 def _steps(steps: runs.Steps) -> list[float]:
     return steps.step
 
@@ -197,8 +202,9 @@ def _plan(steps: runs.Steps) -> list[float]:
 
 def _memory(costs: Costs, settings: Settings, file_bytes: int) -> dict[str, Any]:
     """Read before the probe takes memory of its own."""
-    kv = max(batch * costs.kv_bytes(context + runs.STEPS) for context, batch in settings.cases)
-    kv = max(kv, costs.kv_bytes(settings.prompt))
+    stored = costs.kv.bytes_stored
+    kv = max(batch * stored(context + runs.STEPS) for context, batch in settings.cases)
+    kv = max(kv, stored(settings.prompt))
     peak = peak_memory()
     return {
         "peak_bytes": peak,

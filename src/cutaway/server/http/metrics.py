@@ -252,6 +252,13 @@ class _EngineReader(Collector):
             "Share of the KV blocks that are held, 0 to 1.",
             held / blocks.count,
         )
+        if blocks.windows:
+            yield _gauge(
+                "kv_window_blocks",
+                "KV blocks that take memory in the layers that see a window: those within the "
+                "windows of running sequences, and those that the prefix cache keeps.",
+                blocks.windows.held,
+            )
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
