@@ -11,6 +11,7 @@ from cutaway.errors import InputError
 from cutaway.loading import identity
 from cutaway.loading.identity import identify
 from cutaway.loading.open import stat_model
+from cutaway.progress import Bar
 from support.random_llama import write_tiny_llama
 
 
@@ -48,7 +49,7 @@ def test_a_file_is_hashed_once(path, monkeypatch):
     monkeypatch.setattr(identity, "_SETTLED_NS", -(10**12))  # as if its clock had long moved on
     first = identify(path, stat_model(path))
     assert len(notes(path)) == 1
-    monkeypatch.setattr(identity, "file_digest", None)  # nothing can be hashed any more
+    monkeypatch.setattr(identity, "_digest", None)  # nothing can be hashed any more
     assert identify(path, stat_model(path)) == first
 
 
@@ -79,7 +80,7 @@ def test_a_file_that_changed_since_it_was_loaded_is_refused(path):
     with pytest.raises(InputError, match="has changed since it was loaded"):
         identify(path, loaded)
     path.unlink()
-    with pytest.raises(InputError, match="cannot be read to name it in a trace"):
+    with pytest.raises(InputError, match="cannot be read to tell which model it is"):
         identify(path, loaded)
 
 
@@ -88,3 +89,13 @@ def test_a_cache_that_cannot_be_written_costs_only_time(path, monkeypatch):
     (path.parent / "home").mkdir()
     (path.parent / "home" / "identities").write_text("in the way")
     assert identify(path, stat_model(path)) == identify(path, stat_model(path))
+
+
+def test_how_far_hashing_is_counts_all_files(path, monkeypatch):
+    told = []
+    monkeypatch.setattr(identity, "_PIECE", 1000)
+    monkeypatch.setattr(Bar, "update", lambda bar, done: told.append((done, bar._total)))
+    identify(path, stat_model(path))
+    size = path.stat().st_size
+    assert [done for done, _ in told] == [*range(1000, size, 1000), size]
+    assert {total for _, total in told} == {size}

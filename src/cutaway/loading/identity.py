@@ -7,10 +7,10 @@ Refuses to know models and runs.
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -20,12 +20,14 @@ import numpy as np
 from cutaway.errors import CutawayError, InputError
 from cutaway.hub import cache_dir
 from cutaway.loading.open import files_of, open_model, stat_model
+from cutaway.progress import Bar
 from cutaway.whole_files import whole_file
 
 _TOKENIZER = tuple(
     f"tokenizer.ggml.{name}"
     for name in ("model", "pre", "tokens", "token_type", "scores", "merges")
 )
+_PIECE = 1 << 20  # bytes read at once
 _SETTLED_NS = 2 * 10**9
 """A file that changed later than this ago may change again within one tick of its clock."""
 
@@ -46,20 +48,23 @@ class Identity:
         return replace(self, weights=weights)
 
 
-def identify(path: Path, loaded: Sequence[os.stat_result]) -> Identity:
+def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False) -> Identity:
     """The identity of a model, from its path and what ``stat_model`` said when it was loaded.
 
+    show: on the terminal how far it is where that takes over a second
     Raises InputError where the file has changed since, or is gone.
     """
     whole, stamp = path.resolve(), _stamp(loaded)  # a link's name may say of which part it is
     if (known := _remembered(whole, stamp)) is not None:
         return known
     try:
-        identity = Identity(_weights_hash(path), _tokenizer_hash(path))
+        size = sum(one.st_size for one in loaded)
+        with Bar("hashing the model, once", size, show=show, after=1) as bar:
+            identity = Identity(_weights_hash(path, bar), _tokenizer_hash(path))
         now = _stamp(stat_model(path))
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read to name it in a trace: {error.strerror}"
+            f"{path} cannot be read to tell which model it is: {error.strerror}"
         ) from error
     if now != stamp:
         raise InputError(f"{path} has changed since it was loaded: load the model again")
@@ -72,17 +77,25 @@ def _stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
     return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
 
 
-def _weights_hash(path: Path) -> str:
-    files = files_of(path)
+def _weights_hash(path: Path, bar: Bar) -> str:
+    files, digests, done = files_of(path), [], 0
+    for file in files:
+        digests.append(_digest(file, lambda read: bar.update(done + read)))  # noqa: B023
+        done += file.stat().st_size
     if files == [path]:
-        return _digest(path)
-    lines = (f"{_digest(file)}  {file.name}\n" for file in files)  # as sha256sum writes them
+        return digests[0]
+    # As sha256sum writes them.
+    lines = (f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
     return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+def _digest(path: Path, on_progress: Callable[[int], object]) -> str:
+    digest, done, piece = sha256(), 0, memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        while got := file.readinto(piece):
+            digest.update(piece[:got])
+            on_progress(done := done + got)
+    return digest.hexdigest()
 
 
 def _tokenizer_hash(path: Path) -> str:

@@ -147,7 +147,7 @@ class LoadedModel:
         started = perf_counter()
         self.name = model_name(path, setup.quantize)
         self._path, self._stat, self._quantize = path, stat_model(path), setup.quantize
-        self._owner, self._lock = "", Lock()
+        self._owner, self._lock, self._progress = "", Lock(), progress
         with open_as(path, setup.quantize, setup.threads) as file:
             try:
                 self._load(file, setup, progress)
@@ -213,7 +213,7 @@ class LoadedModel:
         """SHA-256 of its weights and tokenizer; reads all of its file, once per version of it."""
         from cutaway.loading.identity import identify  # hashes are a few ms of a cold start
 
-        identity = identify(self._path, self._stat)
+        identity = identify(self._path, self._stat, show=self._progress)
         return identity if self._quantize is None else identity.quantised(self._quantize)
 
     @property
