@@ -17,6 +17,7 @@ template <Format f> constexpr void fill(Kernels& k) {
     k.tile[f][0] = float_tile<f, 8>, k.tile[f][1] = float_tile<f, 4>;
     k.tile[f][2] = float_tile<f, 2>, k.tile[f][3] = float_tile<f, 1>;
   } else {
+    if constexpr (is_unpacked(kLayouts[f])) k.tiles[f] = quant_tiles<f>;
     k.tile[f][0] = quant_tile<f, 8>, k.tile[f][1] = quant_tile<f, 4>;
     k.tile[f][2] = quant_tile<f, 2>, k.tile[f][3] = quant_tile<f, 1>;
   }

@@ -106,7 +106,7 @@ void Linear::prepare(Step& step) {
   const int threads = step.pool.size(), rows = count(step, rows_);
   rows_per_item_ = 0;
   if (rows >= 64 * threads) {
-    rows_per_item_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, 128);
+    rows_per_item_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, kStretch);
     return queue_.deal((rows + rows_per_item_ - 1) / rows_per_item_, threads);
   }
   queue_.deal(panels_, threads);
@@ -117,8 +117,8 @@ void Linear::run(Step& step, int thread) {
   for (int first, last; queue_.take(thread, rows_per_item_ ? 1 : grain, &first, &last);)
     if (rows_per_item_) panels(step, thread, 0, panels_, first * rows_per_item_, std::min(rows, last * rows_per_item_));
     else
-      for (int row = 0; row < rows; row += 128)  // these rows stay in the cache for every panel
-        panels(step, thread, first, last, row, std::min(rows, row + 128));
+      for (int row = 0; row < rows; row += kStretch)
+        panels(step, thread, first, last, row, std::min(rows, row + kStretch));
 }
 
 void Linear::prefetch(const Step& step, int thread) const {
@@ -139,34 +139,45 @@ const Linear::Part& Linear::part_of(int& panel) const {
 
 // Panels [first, last) of rows [begin, end).
 void Linear::panels(Step& step, int thread, int first, int last, int begin, int end) {
-  alignas(64) float out[8 * kLanes], up[8 * kLanes];
+  alignas(64) float out[kStretch * kLanes], up[kStretch * kLanes];
   for (int p = first; p < last; p++) {
     int panel = p;
     const Part& part = part_of(panel);
     for (int row = begin; row < end;) {
-      const int tile = tile_of(end - row);
+      const int most = kTileRows[tile_of(end - row)], rows = (end - row) / most * most;  // tiles of one size
       const Ahead ahead = row == begin ? step.ahead : Ahead::kNone;  // then the panel is in the cache
-      compute(step, thread, part, panel, row, tile, ahead, out);
+      compute(step, thread, part, panel, row, rows, ahead, out);
       if (is_gated()) {
-        compute(step, thread, parts_[1], panel, row, tile, ahead, up);
+        compute(step, thread, parts_[1], panel, row, rows, ahead, up);
         const Map act = finish_ == Finish::kSiluMul ? Map::kSiluMul : Map::kGeluMul;
-        step.k.map(act, out, up, 0, kTileRows[tile] * kLanes, out);
+        step.k.map(act, out, up, 0, rows * kLanes, out);
       }
-      finish(step, part, panel, row, kTileRows[tile], out);
-      row += kTileRows[tile];
+      finish(step, part, panel, row, rows, out);
+      row += rows;
     }
   }
 }
 
-void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int tile,
-                     Ahead ahead, float* out) const {
+// Of a tile or of several of 8 rows.
+void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
+                     float* out) const {
+  constexpr int many = 32;  // rows that make unpacking a panel worth its while
   const Packed& w = part.weight;
   const bool floats = is_float(w.format);
-  const void* x = floats ? (const void*)step.at(in_, row) : step.act(act_, row, thread, count(step, rows_)).first;
+  const uint8_t* p = w.data + panel * w.panel;
+  const int n = floats ? w.cols : w.cols / kQuant, tile = tile_of(rows), all = count(step, rows_);
   const size_t stride = floats ? step.width(in_.buffer) : 0;
-  step.k.tile[w.format][tile](w.data + panel * w.panel, floats ? w.cols : w.cols / kQuant, x, stride, ahead, out);
+  if (rows >= many && step.k.tiles[w.format]) {
+    const size_t apart = step.width(act_) / kQuant * kTileRows[0];
+    step.k.tiles[w.format](p, n, step.act(act_, row, thread, all).first, apart, rows / kTileRows[0], ahead, out);
+  } else {
+    for (int r = 0; r < rows; r += kTileRows[tile], ahead = Ahead::kNone) {
+      const void* x = floats ? (const void*)step.at(in_, row + r) : step.act(act_, row + r, thread, all).first;
+      step.k.tile[w.format][tile](p, n, x, stride, ahead, out + r * kLanes);
+    }
+  }
   if (part.bias.empty()) return;
-  for (int r = 0; r < kTileRows[tile]; r++)
+  for (int r = 0; r < rows; r++)
     for (int i = 0; i < kLanes && panel * kLanes + i < w.rows; i++)
       out[r * kLanes + i] += part.bias[panel * kLanes + i];
 }

@@ -110,10 +110,11 @@ class Linear : public Op {
   void prefetch(const Step& step, int thread) const override;
 
  private:
+  static constexpr int kStretch = 128;  // rows that stay in the cache for every panel
   bool is_gated() const { return finish_ == Finish::kSiluMul || finish_ == Finish::kGeluMul; }
   const Part& part_of(int& panel) const;
   void panels(Step& step, int thread, int first, int last, int begin, int end);
-  void compute(Step& step, int thread, const Part& part, int panel, int row, int tile, Ahead ahead,
+  void compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                float* out) const;
   void finish(Step& step, const Part& part, int panel, int row, int rows, const float* out) const;
 

@@ -54,7 +54,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
     fed[:count] = x
     plan = new_plan(tier, threads, kv_blocks=1, context=32, prefetch=prefetch)
     source = plan.buffer(cols, False)
-    act = -1 if name in FLOATS else plan.buffer(cols, True)
+    act = -1 if name in FLOATS else plan.buffer(cols + 64, True)  # buffers are shared: the widest
     out = plan.buffer(width, False)
     plan.embed(table(fed), (source, 0))
     if act >= 0:
