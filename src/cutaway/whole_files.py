@@ -5,11 +5,15 @@ Knows names and the disk. Refuses to know what is written.
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import time
 from typing import BinaryIO
+from zlib import crc32
 
 from cutaway.errors import CutawayError, InputError
+
+_STALE_S = 3600
 
 
 def check_place(path: Path) -> None:
@@ -29,11 +33,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     A file that had the name before is replaced; a link stays, and what it names is. Of two that
     write at once each has a file of its own, and the last to end has the name. Raises CutawayError
-    where it cannot be written; whatever is raised, nothing is left behind.
+    where it cannot be written; whatever is raised, nothing is left behind. What a process that was
+    killed left, the next to write the file removes, once it is an hour old.
     """
     place = Path(os.path.realpath(path))
-    part = place.with_name(f".{os.getpid()}-{os.urandom(4).hex()}.part")
+    own = f".{crc32(os.fsencode(place.name)):08x}-"  # the name itself may be as long as one can be
+    part = place.with_name(f"{own}{os.urandom(8).hex()}.part")
     try:
+        _sweep(place.parent, own)
         try:
             with part.open("xb") as out:
                 yield out
@@ -46,3 +53,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise CutawayError(
             f"{path} cannot be written: {error.strerror}; nothing was left behind"
         ) from error
+
+
+def _sweep(folder: Path, own: str) -> None:
+    """Remove parts of a file that nobody writes to any more."""
+    for part in folder.glob(f"{own}*.part"):
+        with suppress(OSError):  # another was faster, or it is not ours to remove
+            if time() - part.stat().st_mtime > _STALE_S:
+                part.unlink()

@@ -274,6 +274,29 @@ def _whose(path):
     return tuple(found)
 
 
+_KILLED = _WRITER.replace("for place in range(50):", "for place in range(49):").replace(
+    "np.uint8)])", "np.uint8)]); print(flush=True); input()"
+)
+
+
+def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path):
+    path = write(tmp_path / "some.prefix")
+    command = [sys.executable, "-c", _KILLED, str(path), "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        [part] = {*tmp_path.iterdir()} - {path}
+        write(path)
+        assert part.exists()  # somebody writes into it
+        process.kill()
+    other = tmp_path / f".{part.name[1:9][::-1]}-{part.name[10:]}"  # of another file
+    other.touch()
+    for old in (part, other):
+        os.utime(old, (0, 0))
+    write(path)
+    assert {*tmp_path.iterdir()} == {path, other}
+    assert read(path)[1] == BLOCKS
+
+
 # -- disks ---------------------------------------------------------------------------------------
 
 
