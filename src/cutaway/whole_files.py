@@ -23,6 +23,8 @@ def check_place(path: Path) -> None:
             raise InputError(f"{path} is not a regular file; name a new one")
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent}; make it first")
+        if not os.access(path.parent, os.W_OK):
+            raise InputError(f"{path.parent} cannot be written to; name another folder")
     except OSError as error:
         raise InputError(f"{path} cannot be a file: {error.strerror}") from error
 

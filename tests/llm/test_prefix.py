@@ -241,6 +241,24 @@ def test_prompts_that_cannot_be_saved(path, tmp_path):
             llm.restore_prefix(strange)
 
 
+def test_what_cannot_be_written_or_named_is_found_before_anything_is_computed(
+    path, tmp_path, monkeypatch
+):
+    llm = load(path)
+    monkeypatch.setattr("cutaway.api.prefix.compute", None)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InputError, match="cannot be written to; name another folder"):
+        llm.save_prefix(tmp_path / "x", TEXT)
+    monkeypatch.setattr("os.access", lambda *_: True)
+    moved = path.rename(path.with_name("moved"))
+    try:
+        monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+        with pytest.raises(InputError, match="cannot be read to tell which model it is"):
+            llm.save_prefix(tmp_path / "x", TEXT)
+    finally:
+        moved.rename(path)
+
+
 def test_without_a_prefix_cache_there_is_nothing_to_save_or_restore(path, saved, tmp_path):
     llm = load(path, prefix_cache=False)
     with pytest.raises(InputError, match="prefix_cache is off"):

@@ -192,7 +192,7 @@ class AsyncLLM(ModelUser):
 
         def read() -> "tuple[Path, AskedPrefix]":
             asked = prefix.read_asked(self, prompt, messages, special)
-            prefix.check_worth(asked, between)
+            prefix.check_worth(asked, self.model, between)
             return prefix.place_of(path), asked
 
         place, asked = await asyncio.to_thread(read)

@@ -339,7 +339,7 @@ class LLM(ModelUser):
         if not isinstance(compute, bool):
             raise InputError(f"compute must be true or false, not {shown(compute)}")
         if compute:
-            prefix.check_worth(asked, self._between)
+            prefix.check_worth(asked, self.model, self._between)
             prefix.compute(self._runner, asked, show=self.progress)
         return prefix.save(
             place, asked, self.model, self._between, whole=compute, show=self.progress

@@ -99,9 +99,10 @@ def place_of(path: Any) -> Path:
     return place
 
 
-def check_worth(asked: Asked, between: Between) -> None:
-    """InputError where nothing of it could be kept or found again."""
+def check_worth(asked: Asked, model: "LoadedModel", between: Between) -> None:
+    """InputError where nothing of it could be kept or found again: before it is computed."""
     _check_cached(between)
+    _ = model.identity  # which is not to be had where the model's file has changed
     block = between(lambda engine: engine.blocks.block)
     if len(asked.ids) < block:
         raise InputError(
