@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import signal
 import subprocess
@@ -160,6 +161,22 @@ def test_a_full_disk_is_said_and_the_conversation_goes_on(talk, file, monkeypatc
     assert file.read_bytes() == kept
     monkeypatch.undo()
     assert out
+
+
+def test_ctrl_c_after_the_answer_loses_no_words_and_does_not_end_the_chat(talk, file, monkeypatch):
+    def interrupted(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    talk(LINES[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(LLM, "save_prefix", interrupted)
+        err = talk(LINES[1], LINES[2])[1]
+    assert err.count("(what was said is kept; it will be computed again)") == 2
+    assert len(json.loads(file.read_text())["messages"]) == 6
+    synced = os.fsync
+    monkeypatch.setattr("os.fsync", lambda fd: (synced(fd), interrupted()))
+    talk(LINES[0])
+    assert len(json.loads(file.read_text())["messages"]) == 8
 
 
 def test_calls_of_tools_are_kept_too(tiny_path, file):

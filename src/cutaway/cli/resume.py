@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cutaway import strict_json
@@ -118,7 +119,8 @@ class Kept:
         }  # fmt: skip
         data = json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
         try:
-            with signals.leaving_nothing(), whole_file(self.path) as out:
+            unbroken = signals.handling({SIGINT: lambda _number, _frame: None})
+            with signals.leaving_nothing(), unbroken, whole_file(self.path) as out:
                 out.write(data)
             self.failed = False
         except CutawayError as error:
@@ -131,6 +133,8 @@ class Kept:
                 llm.save_prefix(self.prefix, prompt, compute=False)
         except CutawayError as error:
             say(f"note: {error}; the conversation will be computed again")
+        except KeyboardInterrupt:  # meant for the answer, which was done
+            say("(what was said is kept; it will be computed again)")
 
     def __enter__(self) -> Self:
         return self
