@@ -32,6 +32,7 @@ WAYS = {
     "a row at a time": ({}, {"rows": 1}),
     "few blocks": ({}, {"kv_blocks": 6}),
     "small blocks": ({}, {"kv_blocks": 40, "block": 4}),
+    "windows": ({"speculate": "ngram"}, {"kv_blocks": 40, "block": 4, "window": 7}),
 }
 
 
@@ -106,6 +107,20 @@ def test_a_text_goes_back_and_says_nothing_of_what_it_took_back():
         assert [step.token_id for step in steps] == sequence.output_token_ids
         went_back += sequence.back.count
     assert went_back > 5
+
+
+def test_no_window_is_let_go_of_that_is_seen_once_all_that_is_held_is_taken_back():
+    engine = make_engine(noise, context=256, kv_blocks=100, block=4, window=7)
+    schema = {"type": "string", "minLength": 100, "maxLength": 110, "not": {"const": ""}}
+    stops, constraint = StopParams(max_tokens=120), ConstraintParams(json_schema=schema)
+    request = Request((1,), SamplingParams(seed=3), stops, constraint=constraint)
+    sequence, blocks = request.add_to(engine), engine.blocks
+    while not engine.is_idle:
+        engine.step()
+        left = max(len(sequence) - HELD - 1, 0) // 4 * 4  # to be found again
+        assert blocks.windows.are_there(sequence.blocks[blocks.passed(left) :])
+        assert engine.is_idle or sequence.passed >= blocks.passed(left) - 1
+    assert sequence.stored > 100
 
 
 def test_a_dead_end_that_nothing_leads_out_of_is_an_error():
