@@ -14,16 +14,21 @@ constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers su
 constexpr int kMostDim = 1024;
 
 int stride_of(int head_dim) { return (head_dim + 15) / 16 * 16; }
+int scales_of(int head_dim) { return (head_dim + kQuant - 1) / kQuant; }
 
 }  // namespace
 
-size_t key_bytes(int kv_heads, int head_dim) { return (size_t)kv_heads * head_dim * kKvBlock * 2; }
-size_t value_bytes(int kv_heads, int head_dim) { return key_bytes(kv_heads, stride_of(head_dim)); }
+size_t key_bytes(int kv_heads, int head_dim, bool codes) {
+  const size_t a_token = codes ? head_dim + scales_of(head_dim) * 2 : head_dim * 2;
+  return kv_heads * kKvBlock * a_token;
+}
+size_t value_bytes(int kv_heads, int head_dim, bool codes) { return key_bytes(kv_heads, stride_of(head_dim), codes); }
 
 Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rotation rotation)
     : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
-      kv_(plan.kv(s.window)), keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim), s.window) / 2),
-      values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim), s.window) / 2),
+      codes_(plan.kv_codes), kv_(plan.kv(s.window)),
+      keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
+      values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
       angles_(plan.angles(std::move(rotation))) {
   if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostDim ||
       (int)angles_->rotation().frequencies.size() > s.head_dim / 2)
@@ -51,7 +56,7 @@ void Attend::prepare(Step& step) {
     const auto& segment = step.segments[s];
     const int rows = segment.rows * group_;
     for (int first = 0, n; first < rows; first += n) {
-      n = rows - first <= step.k.attend_rows ? rows - first : kUsualRows;
+      n = rows - first <= step.k.attend_rows ? rows - first : std::min(kUsualRows, step.k.attend_rows);
       const int seen = last_seen(b, segment.first + first / group_, segment.first + (first + n - 1) / group_);
       tiles_.push_back({s, first, n, seen});
       last = std::max(last, seen);
@@ -69,17 +74,31 @@ void Attend::store_row(Step& step, int row, int kv_head) {
   const Batch& b = step.batch;
   const int position = b.positions[row], d = shape_.head_dim;
   for (int g = 0; g < group_; g++) angles_->rotate(step.at(q_, row) + (kv_head * group_ + g) * d, position);
-  uint16_t* block = kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
-  const int token = position % kKvBlock;
+  uint8_t* block = (uint8_t*)kv_.at(kv_.table(step, b.sequences[row])[position / kKvBlock]);
   float wide[kMostDim] = {0};
-  uint16_t half[kMostDim];
   memcpy(wide, step.at(k_, row) + kv_head * d, sizeof(float) * d);
   angles_->rotate(wide, position);
-  step.k.to_half(wide, stride_, half);
-  uint16_t* key = block + keys_ + (size_t)kv_head * d * kKvBlock + token;
-  for (int i = 0; i < d; i++) key[i * kKvBlock] = half[i];
+  store_key(step.k, wide, block + keys_ + kv_head * key_bytes(1, d, codes_), position % kKvBlock);
   memcpy(wide, step.at(v_, row) + kv_head * d, sizeof(float) * d);
-  step.k.to_half(wide, stride_, block + values_ + ((size_t)kv_head * kKvBlock + token) * stride_);
+  store_value(step.k, wide, block + values_ + kv_head * value_bytes(1, d, codes_), position % kKvBlock);
+}
+
+// One token of a head, into the head's part of a KV block; attention.inc says how it lies there.
+void Attend::store_key(const Kernels& k, const float* key, uint8_t* head, int token) const {
+  const int d = shape_.head_dim, scales = scales_of(d);
+  uint16_t half[kMostDim];
+  int8_t code[kMostDim];
+  auto* to = (uint16_t*)(codes_ ? head + d * kKvBlock : head) + token;
+  if (codes_) k.to_codes(key, stride_, code, half);
+  else k.to_half(key, stride_, half);
+  for (int i = 0; i < (codes_ ? scales : d); i++) to[i * kKvBlock] = half[i];
+  for (int i = 0; codes_ && i < d; i++) head[i * kKvBlock + token] = (uint8_t)code[i];
+}
+
+void Attend::store_value(const Kernels& k, const float* value, uint8_t* head, int token) const {
+  if (!codes_) return k.to_half(value, stride_, (uint16_t*)head + token * stride_);
+  auto* scales = (uint16_t*)(head + kKvBlock * stride_) + token * scales_of(stride_);
+  k.to_codes(value, stride_, (int8_t*)head + token * stride_, scales);
 }
 
 void Attend::run(Step& step, int thread) {
@@ -123,12 +142,11 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     mine[0] = -INFINITY;
   }
   float peak[kMostRows], total[kMostRows], out[kMostRows * kMostDim];
-  const size_t key_head = (size_t)shape_.head_dim * kKvBlock, value_head = (size_t)stride_ * kKvBlock;
-  const uint16_t* kv = kv_.at(0);
+  const auto* kv = (const uint8_t*)kv_.at(0);
   AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
-                kv_.table(step, segment.sequence),
-                kv + keys_ + kv_head * key_head, kv + values_ + kv_head * value_head,
-                kv_.bytes() / 2,
+                kv_.table(step, segment.sequence), codes_,
+                kv + keys_ + kv_head * key_bytes(1, shape_.head_dim, codes_),
+                kv + values_ + kv_head * value_bytes(1, shape_.head_dim, codes_), kv_.bytes(),
                 shape_.scale, shape_.softcap, shape_.window, peak, total, out};
   const int seen = shape_.window ? std::max(0, position[0] - shape_.window + 1) / kKvBlock * kKvBlock : 0;
   for (int chunk = std::max(first, seen / kKvChunk); chunk < last && chunk * kKvChunk <= tile.last; chunk++) {

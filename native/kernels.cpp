@@ -29,7 +29,8 @@ constexpr Kernels make() {
   fill<Q4_0>(k), fill<Q4_1>(k), fill<Q5_0>(k), fill<Q5_1>(k), fill<Q8_0>(k);
   fill<Q2_K>(k), fill<Q3_K>(k), fill<Q4_K>(k), fill<Q5_K>(k), fill<Q6_K>(k);
   fill<F16>(k), fill<BF16>(k), fill<F32>(k);
-  k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.to_half = to_half;
+  k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map;
+  k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;
   k.exp_sum = exp_sum, k.exp_sum_near = exp_sum_near, k.exp_each = exp_each, k.ordered_sum = ordered_sum;

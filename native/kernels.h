@@ -38,12 +38,13 @@ struct AttendChunk {
   const float* q;           // (head_dim, rows): the same number of all query rows side by side
   const int32_t *position, *limit;  // of each query row; it sees 0 … limit
   int rows;                 // 1 … Kernels::attend_rows
-  int head_dim, head_stride;  // V rows are head_stride halves apart, a multiple of 16
+  int head_dim, head_stride;  // V rows are head_stride numbers apart, a multiple of 16
   int start, first, end;    // first token of the chunk; those to look at, from a block's first
   int last;                 // of the tokens that will be looked at, in this chunk or later
   const int32_t* blocks;    // the sequence's block table
-  const uint16_t *keys, *values;  // of block 0, this layer and this head
-  size_t block_step;              // halves from one KV block to the next
+  bool codes;               // keys and values are codes and scales (attention.inc), else halves
+  const uint8_t *keys, *values;  // of block 0, this layer and this head
+  size_t block_step;             // bytes from one KV block to the next
   float scale, softcap;     // softcap 0: none
   int window;               // position - window + 1 is the first seen; 0: all are
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
@@ -76,6 +77,8 @@ struct Kernels {
   // out may be a or b; b is null where the kind has one input.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
+  // Codes, and a half for each 32 of them (the last may have 16); n is a multiple of 16.
+  void (*to_codes)(const float* x, int n, int8_t* codes, uint16_t* scales);
   int attend_rows;  // the most of a chunk
   void (*attend)(const AttendChunk& chunk);
   // Fold a chunk's (peak, total, out) into the running one; both have n values.

@@ -34,6 +34,10 @@ using Where = std::tuple<int, int>;  // buffer, column
 
 
 View view(Where w) { return {std::get<0>(w), std::get<1>(w)}; }
+bool is_codes(const std::string& kv) {
+  if (kv != "f16" && kv != "q8_0") throw std::invalid_argument("keys and values are not stored as " + kv);
+  return kv == "q8_0";
+}
 Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
 
 // One allocation for all matrices of a model, in the order in which they are read.
@@ -183,17 +187,17 @@ NB_MODULE(_native, m) {
   });
 
   m.attr("KV_BLOCK") = kKvBlock;
-  m.def("kv_block_bytes", [](int kv_heads, int head_dim) {
-    return key_bytes(kv_heads, head_dim) + value_bytes(kv_heads, head_dim);
-  }, "kv_heads"_a, "head_dim"_a, "Of one layer's keys and values, of KV_BLOCK tokens.");
+  m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv) {
+    return key_bytes(kv_heads, head_dim, is_codes(kv)) + value_bytes(kv_heads, head_dim, is_codes(kv));
+  }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "Of one layer's keys and values, of KV_BLOCK tokens.");
 
   nb::class_<Plan>(m, "Plan")
       .def("__init__",
            [](Plan* self, std::shared_ptr<Pool> pool, const std::string& tier, int kv_blocks, int context,
-              const std::string& prefetch) {
-             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks, prefetch);
+              const std::string& prefetch, const std::string& kv) {
+             new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks, prefetch, is_codes(kv));
              self->context = context;
-           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "")
+           }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
            "An empty plan on the same threads, tier, keys and values.")
       .def_prop_ro("prefetch", [](const Plan& p) { return p.prefetch.describe(); })

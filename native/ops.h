@@ -134,9 +134,9 @@ struct AttendShape {
   int window;            // 0: all
 };
 
-// What a KV block takes for the keys, and for the values, of one layer.
-size_t key_bytes(int kv_heads, int head_dim);
-size_t value_bytes(int kv_heads, int head_dim);
+// What a KV block takes for the keys, and for the values, of one layer; codes: see AttendChunk.
+size_t key_bytes(int kv_heads, int head_dim, bool codes);
+size_t value_bytes(int kv_heads, int head_dim, bool codes);
 
 // Rotate q and k, store k and v, attend.
 class Attend : public Op {
@@ -149,15 +149,18 @@ class Attend : public Op {
   struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest limit
   int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
+  void store_key(const Kernels& k, const float* key, uint8_t* head, int token) const;
+  void store_value(const Kernels& k, const float* value, uint8_t* head, int token) const;
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* peak, int stride) const;
   int partial() const { return stride_ + 2; }  // floats of one query row's partial result
 
   const View q_, k_, v_, out_;
   const AttendShape shape_;
-  const int group_, stride_;  // query heads per KV head; halves per V row
+  const int group_, stride_;  // query heads per KV head; numbers per V row
+  const bool codes_;
   KvStore& kv_;
-  const size_t keys_, values_;  // where in a KV block this layer's begin, in halves
+  const size_t keys_, values_;  // where in a KV block this layer's begin
   const std::shared_ptr<Angles> angles_;
   std::vector<Tile> tiles_;
   WorkQueue queue_;

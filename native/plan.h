@@ -97,14 +97,15 @@ class Op {
 
 class Plan {
  public:
-  // prefetch: see PrefetchTrial
-  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks, const std::string& prefetch = "")
-      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), prefetch(prefetch),
+  // prefetch: see PrefetchTrial; kv_codes: keys and values are codes and scales, else halves
+  Plan(std::shared_ptr<Pool> pool, const Kernels* kernels, int kv_blocks, const std::string& prefetch = "",
+       bool kv_codes = false)
+      : pool(std::move(pool)), kernels(kernels), kv_blocks(kv_blocks), kv_codes(kv_codes), prefetch(prefetch),
         whole_(std::make_shared<KvStore>(kv_blocks)), windowed_(std::make_shared<KvStore>(kv_blocks)) {}
   // Beside another: on its threads, tier, context, keys and values, which its layers must claim again.
   explicit Plan(const Plan* other)
-      : pool(other->pool), kernels(other->kernels), kv_blocks(other->kv_blocks), prefetch("none"), context(other->context),
-        whole_(other->whole_), windowed_(other->windowed_) {}
+      : pool(other->pool), kernels(other->kernels), kv_blocks(other->kv_blocks), kv_codes(other->kv_codes),
+        prefetch("none"), context(other->context), whole_(other->whole_), windowed_(other->windowed_) {}
 
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -136,6 +137,7 @@ class Plan {
   const std::shared_ptr<Pool> pool;
   const Kernels* const kernels;
   const int kv_blocks;
+  const bool kv_codes;
   PrefetchTrial prefetch;
   int vocab = 0, context = 0;
   View output{0, 0};

@@ -44,6 +44,10 @@ INLINE F load_half(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)),
           _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
 }
+INLINE F splat_half(const uint16_t* p) {
+  const __m256 x = _mm256_cvtph_ps(_mm_set1_epi16((short)*p));
+  return {x, x};
+}
 INLINE void store_half(uint16_t* p, F v) {
   _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT));

@@ -33,6 +33,7 @@ INLINE float max16(F v) { return _mm512_reduce_max_ps(v); }
 INLINE F load_half(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
 }
+INLINE F splat_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)*p)); }
 INLINE void store_half(uint16_t* p, F v) {
   _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }

@@ -3,7 +3,7 @@
 
 namespace cutaway::CUTAWAY_TIER {
 
-constexpr int kVectors = 8;
+constexpr int kVectors = 4;  // what a compiler still finishes with
 
 struct F { float v[16]; };
 struct I { int32_t v[16]; };
@@ -66,6 +66,7 @@ INLINE uint16_t float_to_half(float f) {
   return (uint16_t)(sign | ((x - 0x38000000 + 0xfff + ((x >> 13) & 1)) >> 13));
 }
 INLINE F load_half(const uint16_t* p) { F r; LANES r.v[i] = half_to_float(p[i]); return r; }
+INLINE F splat_half(const uint16_t* p) { return set1(half_to_float(*p)); }
 INLINE void store_half(uint16_t* p, F v) { LANES p[i] = float_to_half(v.v[i]); }
 INLINE F load_bf16(const uint16_t* p) {
   F r;

@@ -39,6 +39,10 @@ INLINE F load_half(const uint16_t* p) {
   EACH r.v[i] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i)));
   return r;
 }
+INLINE F splat_half(const uint16_t* p) {
+  const float32x4_t x = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(*p)));
+  return {{x, x, x, x}};
+}
 INLINE void store_half(uint16_t* p, F a) {
   EACH vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.v[i])));
 }

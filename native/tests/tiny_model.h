@@ -1,5 +1,6 @@
 // Two small random models, built from a fixed generator: the same numbers on every machine. One is a
-// llama; the other has what others have: layer norms, learned positions, experts, ops of their own.
+// llama; the other has what others have: layer norms, learned positions, experts, ops of their own, keys
+// and values as codes.
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -91,7 +92,7 @@ struct TinyModel {
 
   TinyModel(std::shared_ptr<Pool> pool, const Kernels* kernels, Format f, int context, int kv_blocks,
             bool other = false)
-      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, kv_blocks)), format(f),
+      : ones(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, kv_blocks, "", other)), format(f),
         random{(uint64_t)f + 1} {
     plan->context = context;
     plan->vocab = s.vocab;

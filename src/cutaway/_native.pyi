@@ -43,11 +43,11 @@ def packed_bytes(arg0: str, arg1: int, arg2: int, /) -> int: ...
 
 KV_BLOCK: int = 32
 
-def kv_block_bytes(kv_heads: int, head_dim: int) -> int:
+def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16') -> int:
     """Of one layer's keys and values, of KV_BLOCK tokens."""
 
 class Plan:
-    def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '') -> None: ...
+    def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16') -> None: ...
 
     @property
     def prefetch(self) -> str: ...

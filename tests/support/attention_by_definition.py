@@ -3,11 +3,15 @@
 import numpy as np
 
 
+def as_halves(x):
+    return x.astype(np.float16)
+
+
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
-    rotate_half=False, attention_factor=1.0, scale=None, limits=None,
+    rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves,
 ):  # fmt: skip
-    """One sequence, qkv (T, width), in float64; keys and values as float16 holds them."""
+    """One sequence, qkv (T, width), in float64; keys and values as they are stored."""
     length, d = len(qkv), head_dim
     q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
     q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
@@ -23,7 +27,7 @@ def textbook(
     for a in (q, k):
         x, y = (a[..., part].copy() for part in pair)
         a[..., pair[0]], a[..., pair[1]] = x * cos - y * sin, x * sin + y * cos
-    k, v = (np.repeat(a.astype(np.float16).astype(float), heads // kv_heads, 1) for a in (k, v))
+    k, v = (np.repeat(stored(a).astype(float), heads // kv_heads, 1) for a in (k, v))
     scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)

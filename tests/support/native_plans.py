@@ -33,8 +33,8 @@ def table(numbers):
     return pack("F32", numbers.view(np.uint8).ravel(), *numbers.shape)
 
 
-def new_plan(tier, threads=1, kv_blocks=1, context=32, prefetch=""):
-    return _native.Plan(_native.Pool(threads), tier, kv_blocks, context, prefetch)
+def new_plan(tier, threads=1, kv_blocks=1, context=32, prefetch="", kv="f16"):
+    return _native.Plan(_native.Pool(threads), tier, kv_blocks, context, prefetch, kv)
 
 
 def int32(values):
@@ -76,15 +76,16 @@ def turns(rope_dim, base):
     return Rope(dim=rope_dim, base=base).frequencies() if rope_dim else []
 
 
-def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None):
+def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None, kv="f16", stored=None):
     """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
 
     All sequences go through every call side by side, sequence s in the blocks tables[s].
-    limits (sequences, T): the last position that each row sees.
+    limits (sequences, T): the last position that each row sees. stored: a list that gets the bytes
+    of every KV block.
     """
     heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
     count, length, width = qkv.shape
-    plan = new_plan(tier, threads, kv_blocks=int(np.max(tables)) + 1, context=length)
+    plan = new_plan(tier, threads, kv_blocks=int(np.max(tables)) + 1, context=length, kv=kv)
     source = plan.buffer(width, False)
     out = plan.buffer(max(count * length, heads * d), False)
     rows = np.zeros((max(count * length, heads * d), width), np.float32)
@@ -106,6 +107,8 @@ def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None):
         seen = None if limits is None else int32(limits[:, start:stop]).ravel()
         logits = plan.run(tokens, int32(np.tile(part, count)), which, int32(tables), every, seen)
         result[:, start:stop] = logits[:, : heads * d].reshape(count, stop - start, -1)
+    if stored is not None:
+        stored += [plan.block_memory(block, True)[0].copy() for block in np.unique(tables)]
     return result
 
 

@@ -14,6 +14,7 @@ from cutaway.backends.base import (
     KVLayout,
     Logits,
 )
+from cutaway.backends.kv_formats import KV_FORMATS
 from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.model import Graph
@@ -25,6 +26,7 @@ MAX_THREADS = 1023  # of the native pool
 __all__ = [
     "BACKENDS",
     "KV_BLOCK",
+    "KV_FORMATS",
     "STEP_ROWS",
     "Backend",
     "Batch",
@@ -44,12 +46,12 @@ def default() -> str:
     return "cpu" if find_spec("cutaway._native") else "reference"
 
 
-def kv_layout(graph: Graph) -> KVLayout:
-    """How the default backend keeps the keys and values of a graph."""
+def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
+    """How the default backend keeps the keys and values of a graph. kv: of KV_FORMATS."""
     if default() == "cpu":
         from cutaway.backends import cpu
 
-        return cpu.kv_layout(graph)
+        return cpu.kv_layout(graph, kv)
     from cutaway.backends import reference
 
     return reference.kv_layout(graph)
@@ -63,12 +65,14 @@ def load(
     kv_blocks: int,
     context: int,
     threads: int | None = None,
+    kv: str = "f16",
     beside: Backend | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> Backend:
     """Prepare a graph and its weights for running. InputError for an unknown backend.
 
     name: None takes the default, and logs a warning where that is the slow one
+    kv: how keys and values are stored, of KV_FORMATS
     beside: a backend of the same name that never runs at the same time, whose threads to use
     on_progress: called with the bytes of weights that are ready
     """
@@ -85,7 +89,7 @@ def load(
         pool = beside.pool if isinstance(beside, CpuBackend) else None
         return CpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool,
-            on_progress=on_progress,
+            kv=kv, on_progress=on_progress,
         )  # fmt: skip
     if name != "reference":
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
@@ -97,4 +101,4 @@ def load(
             "OPENBLAS_NUM_THREADS from the environment instead"
         )
     weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
-    return ReferenceBackend(graph, weights, kv_blocks)
+    return ReferenceBackend(graph, weights, kv_blocks, kv)

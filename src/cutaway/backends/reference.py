@@ -21,6 +21,7 @@ from cutaway.backends.base import (
     Logits,
     kv_groups,
 )
+from cutaway.backends.kv_formats import as_q8_0
 from cutaway.model import Graph, Op
 
 Array = NDArray[np.float32]
@@ -32,8 +33,14 @@ class ReferenceBackend(HostSampling):
     name = "reference"
     tier, threads = "numpy", 0  # NumPy's BLAS has its own threads
 
-    def __init__(self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int) -> None:
-        """weights: float32 by tensor name, matrices as (out, in)."""
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int, kv: str = "f16"
+    ) -> None:
+        """weights: float32 by tensor name, matrices as (out, in).
+
+        kv: "q8_0" rounds keys and values as that format does; "f16" leaves them as they are
+        """
+        self._stored = as_q8_0 if kv == "q8_0" else np.asarray
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self._wanted: frozenset[str] = frozenset()  # names of tensors to note
         self._noted: dict[str, Array] = {}
@@ -180,8 +187,8 @@ class ReferenceBackend(HostSampling):
         tables = self._places[batch.block_tables] if window else batch.block_tables
         slots = tables[batch.sequences, batch.positions // KV_BLOCK] * KV_BLOCK
         slots += batch.positions % KV_BLOCK
-        keys[slots] = k.reshape(-1, *keys.shape[1:])
-        values[slots] = v.reshape(-1, *values.shape[1:])
+        keys[slots] = self._stored(k.reshape(-1, *keys.shape[1:]))
+        values[slots] = self._stored(v.reshape(-1, *values.shape[1:]))
         out = np.empty_like(q)
         for s, table in enumerate(tables):
             rows = batch.sequences == s

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
-    "max_waiting", "quantize",
+    "max_waiting", "quantize", "kv",
 )  # fmt: skip
 
 
@@ -90,6 +90,10 @@ QUANTIZE = (
     "quantise F32, F16 or BF16 weights while loading: q8_0, q6_k, q4_1 or q4_0; 'cutaway quantize' "
     "does it once, into a file"
 )
+KV = (
+    "how keys and values are stored: f16 (default), or q8_0: about half the memory, and logits "
+    "that differ a little"
+)
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 
 
@@ -117,6 +121,7 @@ def add_loading_arguments(parser: ArgumentParser) -> "_ArgumentGroup":
         help="what computes the model: cpu (default if it was built) or reference",
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
+    group.add_argument("--kv", metavar="FORMAT", help=KV)
     group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(
         "--context", type=int, metavar="N",

@@ -31,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="an alias, a .gguf file, a folder, or hf:org/repo[:file]; default smollm2",
     )  # fmt: skip
     parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
+    parser.add_argument("--kv", metavar="FORMAT", default="f16", help=arguments.KV)
     parser.add_argument("--threads", type=int, metavar="N", help="threads that compute")
     parser.add_argument(
         "--context", type=_numbers, default=(64, 512), metavar="N,N",
@@ -60,7 +61,13 @@ def run(args: Namespace) -> int:
     from cutaway.measure.report import Settings, benchmark
 
     settings = Settings(
-        args.context, args.batch, args.prompt, args.repeats, args.threads, args.quantize
+        args.context,
+        args.batch,
+        args.prompt,
+        args.repeats,
+        args.threads,
+        args.quantize,
+        args.kv,
     )
     document = benchmark(args.model, settings)
     if args.json:

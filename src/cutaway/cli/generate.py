@@ -44,12 +44,12 @@ the Python API but "trace" can be set, and override those of the command line. B
 skipped. Lines run in one batch; a lower "priority" goes first.
 
 --output FILE gets one record per line as it finishes: the document of --json with "line" (from 1),
-"request_sha256" (of the line, the model's name, --backend, --context, --quantize and the options of
-the command line) and the "id". With n above 1 it has a list "samples"; a line that failed has an
-"error", and the exit code is 1. Run the same command again to resume after an interruption, even
-kill -9: lines with a record are skipped. To repeat a line, delete its record. A file with anything
-else in it is refused. "-" is standard input, read to its end first, or standard output, which
-cannot be resumed.
+"request_sha256" (of the line, the model's name, --backend, --context, --quantize, --kv and the
+options of the command line) and the "id". With n above 1 it has a list "samples"; a line that
+failed has an "error", and the exit code is 1. Run the same command again to resume after an
+interruption, even kill -9: lines with a record are skipped. To repeat a line, delete its record. A
+file with anything else in it is refused. "-" is standard input, read to its end first, or standard
+output, which cannot be resumed.
 """
 
 

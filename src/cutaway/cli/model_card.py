@@ -14,7 +14,7 @@ from cutaway.progress import megabytes
 
 def run(args: Namespace) -> int:
     """Print the card to standard output."""
-    card = ModelInfo.read(hub.resolve(args.name), args.quantize)
+    card = ModelInfo.read(hub.resolve(args.name), args.quantize, args.kv)
     longest = card.config.context_length
     context = longest if args.context is None else check_int("--context", args.context, 1, longest)
     if args.json:

@@ -42,6 +42,9 @@ _CONTEXT = "with show: the memory for a context of N tokens; default: the model'
 _QUANTIZE = "with show: sizes after --quantize FORMAT: q8_0, q6_k, q4_1 or q4_0"
 
 
+_KV = "with show: the memory with --kv FORMAT, f16 or q8_0"
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway models``."""
     parser.epilog = _EPILOG
@@ -49,6 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_SHOWN)
     parser.add_argument("--context", type=int, metavar="N", help=_CONTEXT)
     parser.add_argument("--quantize", metavar="FORMAT", help=_QUANTIZE)
+    parser.add_argument("--kv", metavar="FORMAT", default="f16", help=_KV)
     parser.add_argument("--json", action="store_true", help="print JSON; sizes in bytes")
 
 
@@ -62,6 +66,8 @@ def run(args: Namespace) -> int:
         raise InputError("--context is for one model: cutaway models show NAME --context N")
     if args.quantize is not None:
         raise InputError("--quantize is for one model: cutaway models show NAME --quantize FORMAT")
+    if args.kv != "f16":
+        raise InputError("--kv is for one model: cutaway models show NAME --kv FORMAT")
     models = hub.available()
     if args.json:
         print(json.dumps([asdict(model) for model in models], indent=2, default=str))

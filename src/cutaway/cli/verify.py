@@ -63,6 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="numbers of threads to compare; default 1,2,3,5",
     )  # fmt: skip
     parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
+    parser.add_argument("--kv", metavar="FORMAT", default="f16", help=arguments.KV)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
@@ -77,10 +78,10 @@ def run(args: Namespace) -> int:
     from cutaway.backends.cpu import tiers
 
     path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
-    name, started = model_name(path, args.quantize), perf_counter()
+    name, started = model_name(path, args.quantize, args.kv), perf_counter()
     if not args.quiet:
         say(f"checking {name}; this takes half a minute to a few minutes")
-    source = checks(_loader(path, args.quantize), _sample(path), tiers(), args.threads)
+    source = checks(_loader(path, args.quantize, args.kv), _sample(path), tiers(), args.threads)
     total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
     done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
@@ -95,7 +96,7 @@ def run(args: Namespace) -> int:
     return 0 if all(check.passed for check in done) else 1
 
 
-def _loader(path: Path, quantize: str | None) -> Callable[[str, int], "Backend"]:
+def _loader(path: Path, quantize: str | None, kv: str) -> Callable[[str, int], "Backend"]:
     from cutaway.api.llm import LLM
     from cutaway.loading.open import open_model
     from cutaway.model.config import config_from_gguf
@@ -107,7 +108,7 @@ def _loader(path: Path, quantize: str | None) -> Callable[[str, int], "Backend"]
         with instruction_set(tier):
             return LLM(
                 path, backend="cpu", threads=threads, context=context, kv_tokens=context,
-                quantize=quantize, progress=False,
+                quantize=quantize, kv=kv, progress=False,
             ).backend  # fmt: skip
 
     return load

@@ -42,9 +42,13 @@ class Identity:
     weights: str
     tokenizer: str
 
-    def quantised(self, to: str) -> "Identity":
-        """That of the same file, its matrices quantised to a format while it was loaded."""
-        weights = sha256(f"{self.weights} quantize={to}".encode()).hexdigest()
+    def loaded_as(self, quantize: str | None, kv: str) -> "Identity":
+        """That of the same file, as ``Setup`` loads it: with other numbers, another identity."""
+        said = {"quantize": quantize, "kv": None if kv == "f16" else kv}
+        weights = self.weights
+        for name, value in said.items():
+            if value is not None:
+                weights = sha256(f"{weights} {name}={value}".encode()).hexdigest()
         return replace(self, weights=weights)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import backends
-from cutaway.loading.model import Parts, open_as
+from cutaway.loading.model import Parts, check_kv, open_as
 from cutaway.loading.open import model_name, size_of
 from cutaway.model import ModelConfig
 from cutaway.text import Tokenizer
@@ -67,15 +67,16 @@ class ModelInfo:
     ends: tuple[Special, ...]
 
     @classmethod
-    def read(cls, path: Path, quantize: str | None = None) -> "ModelInfo":
+    def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
         """FormatError where the file is of no model that can be run, with the reason.
 
-        quantize: as it is when it is loaded so; see ``LLM``
+        quantize, kv: as it is when it is loaded so; see ``LLM``
         """
+        check_kv(kv)
         with open_as(path, quantize) as file:
             parts = Parts.read(file)
             config, tokenizer = parts.config, parts.tokenizer
-            kv = backends.kv_layout(parts.graph)
+            layout = backends.kv_layout(parts.graph, kv)
             found = file.metadata.get(FIELD)
             template = found if isinstance(found, str) else None
             return cls(
@@ -86,8 +87,8 @@ class ModelInfo:
                 vocab_size=tokenizer.vocab_size,
                 parameters=sum(prod(info.shape) for info in file.tensors.values()),
                 formats=by_format(file.tensors.values()),
-                kv_bytes=kv.bytes_per_token,
-                kv=kv,
+                kv_bytes=layout.bytes_per_token,
+                kv=layout,
                 template=template,
                 template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
                 begin=_begin(tokenizer, file.metadata),

@@ -47,6 +47,7 @@ class Setup:
     kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
               context's, or 8192 where that is more
     quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
+    kv        how keys and values are stored, of backends.KV_FORMATS
 
     Raises InputError naming the field.
     """
@@ -56,6 +57,7 @@ class Setup:
     context: int | None = None
     kv_tokens: int | None = None
     quantize: str | None = None
+    kv: str = "f16"
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -68,6 +70,7 @@ class Setup:
         if self.backend is not None:
             check_choice("backend", self.backend, backends.BACKENDS)
         _check_quantize(self.quantize)
+        check_kv(self.kv)
 
     def tokens(self, longest: int) -> tuple[int, int]:
         """Of the context and of all keys and values, for a model whose own context is that long."""
@@ -75,6 +78,11 @@ class Setup:
             check_int("context", self.context, 2, longest)
         context = self.context or longest
         return context, self.kv_tokens or max(context, LEAST_KV_TOKENS)
+
+
+def check_kv(kv: str) -> None:
+    """InputError where keys and values cannot be stored so."""
+    check_choice("kv", kv, backends.KV_FORMATS)
 
 
 def _check_quantize(quantize: str | None) -> None:
@@ -145,8 +153,8 @@ class LoadedModel:
         progress: show on the terminal how far it is where that takes over a second
         """
         started = perf_counter()
-        self.name = model_name(path, setup.quantize)
-        self._path, self._stat, self._quantize = path, stat_model(path), setup.quantize
+        self.name = model_name(path, setup.quantize, setup.kv)
+        self._path, self._stat, self._setup = path, stat_model(path), setup
         self._owner, self._lock, self._progress = "", Lock(), progress
         with open_as(path, setup.quantize, setup.threads) as file:
             try:
@@ -181,7 +189,7 @@ class LoadedModel:
                 self._backend = backends.load(
                     setup.backend, graph, file,
                     kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=self.context,
-                    threads=setup.threads, on_progress=bar.update,
+                    threads=setup.threads, kv=setup.kv, on_progress=bar.update,
                 )  # fmt: skip
 
         self.parts = parts = Parts.read(file, setup.context, load)
@@ -214,7 +222,7 @@ class LoadedModel:
         from cutaway.loading.identity import identify  # hashes are a few ms of a cold start
 
         identity = identify(self._path, self._stat, show=self._progress)
-        return identity if self._quantize is None else identity.quantised(self._quantize)
+        return identity.loaded_as(self._setup.quantize, self._setup.kv)
 
     @property
     def arithmetic(self) -> str:

@@ -22,11 +22,14 @@ def open_model(path: Path) -> ModelFile:
     return HuggingFaceFolder(path)
 
 
-def model_name(path: Path, quantize: str | None = None) -> str:
+def model_name(path: Path, quantize: str | None = None, kv: str = "f16") -> str:
     """What to call a model: a file without its suffix, a folder whole; the hub's by its repo.
 
     quantize: the format that it gets while it is loaded
+    kv: how its keys and values are stored
     """
+    if kv != "f16":
+        return f"{model_name(path, quantize)}+kv-{kv}"
     if quantize is not None:
         return f"{model_name(path)}+{quantize}"
     if not path.is_dir():

@@ -53,8 +53,8 @@ class Costs:
         return tokens / max(computing, self.step_bytes(tokens) / bandwidth)
 
 
-def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> Costs:
-    """Count what a graph's steps cost with the weights of its file."""
+def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo], kv: str = "f16") -> Costs:
+    """Count what a graph's steps cost with the weights of its file. kv: see ``Setup``."""
     cut = next(i for i, op in enumerate(graph.ops) if op.kind == "logit_rows")
     layers = [tensors[op.weights["weight"]] for op in graph.ops[:cut] if op.kind == "linear"]
     head = [tensors[op.weights["weight"]] for op in graph.ops[cut:] if op.kind == "linear"]
@@ -63,7 +63,7 @@ def costs_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> Costs:
         head_bytes=sum(map(_packed, head)),
         layer_ops=sum(map(_ops, layers)),
         head_ops=sum(map(_ops, head)),
-        kv=kv_layout(graph),
+        kv=kv_layout(graph, kv),
     )
 
 

@@ -34,7 +34,7 @@ class Settings:
     batches   so many streams are decoded at once, after the first of ``contexts``
     prompt    tokens of the prompt whose reading is timed
     repeats   how often, in turns; figures are medians
-    quantize  see ``LLM``
+    quantize, kv  see ``LLM``
     """
 
     contexts: tuple[int, ...] = (64, 512)
@@ -43,6 +43,7 @@ class Settings:
     repeats: int = 5
     threads: int | None = None
     quantize: str | None = None
+    kv: str = "f16"
 
     def __post_init__(self) -> None:
         for name, values in (("context", self.contexts), ("batch", self.batches)):
@@ -68,11 +69,11 @@ def benchmark(
     noise = Noise()
     llm = LLM(
         path, backend="cpu", threads=settings.threads, quantize=settings.quantize,
-        progress=progress,
+        kv=settings.kv, progress=progress,
     )  # fmt: skip
     _check_room(llm, settings)
     with open_as(path, settings.quantize) as file:
-        costs = costs_of(llm.graph, file.tensors)
+        costs = costs_of(llm.graph, file.tensors, settings.kv)
         rng = np.random.default_rng(0)
         _turn(llm, rng, settings)  # warms up, and is as large as it gets
         memory = _memory(costs, settings, size_of(path))

@@ -47,18 +47,20 @@ class CpuBackend:
         context: int,
         threads: int | None = None,
         pool: _native.Pool | None = None,
+        kv: str = "f16",
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
         """threads: None takes as many as ``default_threads`` says.
 
         pool: threads to use instead, of a backend that never runs at the same time
+        kv: how keys and values are stored, of KV_FORMATS
         """
         self.kv_blocks = kv_blocks
         self.pool = pool or _native.Pool(threads or default_threads().count)
         self.threads = self.pool.threads
         try:
             plan = _native.Plan(
-                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch()
+                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch(), kv
             )
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
@@ -67,7 +69,7 @@ class CpuBackend:
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         self._compiler = partial(Compiler, graph, *matrices, vectors)
         Emitter(self._compiler(), plan)
-        self.kv = kv_layout(graph)
+        self.kv = kv_layout(graph, kv)
         self._plan = plan
 
     @property
@@ -188,13 +190,13 @@ def read_vector(file: ModelFile, name: str) -> NDArray[np.float32]:
     return vector
 
 
-def kv_layout(graph: Graph) -> KVLayout:
+def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
     """How the keys and values of a graph's layers are kept, without its weights."""
 
     def nbytes(kv_heads: int, head_dim: int) -> int:
-        return _native.kv_block_bytes(kv_heads, head_dim) // _native.KV_BLOCK
+        return _native.kv_block_bytes(kv_heads, head_dim, kv) // _native.KV_BLOCK
 
-    return KVLayout(_native.KV_BLOCK, kv_groups(graph, "F16", nbytes))
+    return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes))
 
 
 def tiers() -> tuple[str, ...]:

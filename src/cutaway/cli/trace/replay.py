@@ -18,7 +18,8 @@ examples:
 Each step's token, the token drawn, the hash of its logits and the chained fingerprint are compared
 with the record, then the end of the text; the replay stops at the first difference. Threads,
 instruction set (CUTAWAY_ISA), caches and speculative decoding change no bit. If the record names
-the model NAME+q8_0, give --quantize q8_0. Exit code 0: the same; 1: something differs.
+the model NAME+q8_0, give --quantize q8_0; for NAME+kv-q8_0, --kv q8_0. Exit code 0: the
+same; 1: something differs.
 """
 
 

@@ -1,0 +1,91 @@
+"""What keys and values as q8_0 cost and save, beside f16.
+
+    python bench/kv_formats.py [-m MODEL] [--text FILE] [--context 7000] [--repeats 5]
+        [--backend cpu]
+
+Told are the bytes of a token; over the text, the KL divergence of the next token's distribution
+from f16's in nats, mean and largest, and the share of positions whose likeliest token is the same;
+and the milliseconds of a decode step after so many tokens of context, each format in turns
+(A B A B), the medians compared. The last line is one JSON document.
+
+cpu rounds activations to 8 bits where weights are quantised: any small change moves some of these,
+so that part of its divergence is theirs. --backend reference has keys and values alone rounded.
+"""
+
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import LLM
+
+TEXT = Path(__file__).resolve().parent.parent / "tests" / "data" / "river_bank.txt"
+NEW = 16  # decode steps of a turn
+
+
+def log_probs(llm: LLM, ids: list[int]) -> NDArray[np.float64]:
+    logits = llm.logits(ids).astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    shifted: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return shifted
+
+
+def divergence(one: LLM, other: LLM, text: str) -> dict[str, Any]:
+    ids = one.tokenize(text)[: one.model.context - 1]
+    p, q = log_probs(one, ids), log_probs(other, ids)
+    each = (np.exp(p) * (p - q)).sum(-1)
+    same = (p.argmax(-1) == q.argmax(-1)).mean()
+    return {
+        "positions": len(ids), "mean": each.mean(), "largest": each.max(), "same_likeliest": same,
+    }  # fmt: skip
+
+
+def step_ms(llm: LLM, prompt: list[int]) -> float:
+    """Of the prompt's prefix all but the last block is kept from turn to turn."""
+    times = [perf_counter()]
+    for _ in llm.stream(prompt, temperature=0, ignore_eos=True, max_tokens=NEW + 1):
+        times.append(perf_counter())
+    return 1e3 * median(b - a for a, b in pairwise(times[1:]))
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--text", type=Path, default=TEXT)
+    parser.add_argument("--context", type=int, default=7000)
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    models = {kv: LLM(args.model, backend=args.backend, kv=kv) for kv in ("f16", "q8_0")}
+    apart = divergence(models["f16"], models["q8_0"], args.text.read_text(encoding="utf-8"))
+    prompt = np.random.default_rng(0).integers(100, 30000, args.context).tolist()
+    for llm in models.values():
+        step_ms(llm, prompt)  # reads the prompt
+    times: dict[str, list[float]] = {kv: [] for kv in models}
+    for _ in range(args.repeats):
+        for kv, llm in models.items():
+            times[kv].append(step_ms(llm, prompt))
+    ratio = median(a / b for a, b in zip(times["f16"], times["q8_0"], strict=True))
+    for kv, llm in models.items():
+        size = llm.backend.kv.bytes_per_token
+        print(f"{kv:5} {size:9,} bytes a token, {median(times[kv]):7.2f} ms a step")
+    print(
+        f"KL from f16 {apart['mean']:.2e} nats, at most {apart['largest']:.2e}; the same likeliest "
+        f"token at {apart['same_likeliest']:.2%} of {apart['positions']} positions; "
+        f"f16 takes {ratio:.2f} times the time of q8_0 after {args.context} tokens"
+    )
+    sizes = {kv: llm.backend.kv.bytes_per_token for kv, llm in models.items()}
+    print(json.dumps({
+        "benchmark": "kv_formats", "model": models["f16"].name, "bytes_per_token": sizes,
+        "kl": apart, "context": args.context, "step_ms": times, "ratio": ratio,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
