@@ -144,7 +144,8 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
     int panel = p;
     const Part& part = part_of(panel);
     for (int row = begin; row < end;) {
-      const int most = kTileRows[tile_of(end - row)], rows = (end - row) / most * most;  // tiles of one size
+      const int most = kTileRows[tile_of(end - row)];
+      const int rows = is_many(step, part, end - row) ? (end - row) / most * most : most;
       const Ahead ahead = row == begin ? step.ahead : Ahead::kNone;  // then the panel is in the cache
       compute(step, thread, part, panel, row, rows, ahead, out);
       if (is_gated()) {
@@ -158,16 +159,20 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
   }
 }
 
+// Whether so many rows make unpacking a panel worth its while.
+bool Linear::is_many(const Step& step, const Part& part, int rows) {
+  return rows >= 32 && step.k.tiles[part.weight.format];
+}
+
 // Of a tile or of several of 8 rows.
 void Linear::compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                      float* out) const {
-  constexpr int many = 32;  // rows that make unpacking a panel worth its while
   const Packed& w = part.weight;
   const bool floats = is_float(w.format);
   const uint8_t* p = w.data + panel * w.panel;
   const int n = floats ? w.cols : w.cols / kQuant, tile = tile_of(rows), all = count(step, rows_);
   const size_t stride = floats ? step.width(in_.buffer) : 0;
-  if (rows >= many && step.k.tiles[w.format]) {
+  if (is_many(step, part, rows)) {
     const size_t apart = step.width(act_) / kQuant * kTileRows[0];
     step.k.tiles[w.format](p, n, step.act(act_, row, thread, all).first, apart, rows / kTileRows[0], ahead, out);
   } else {

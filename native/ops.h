@@ -113,6 +113,7 @@ class Linear : public Op {
   static constexpr int kStretch = 128;  // rows that stay in the cache for every panel
   bool is_gated() const { return finish_ == Finish::kSiluMul || finish_ == Finish::kGeluMul; }
   const Part& part_of(int& panel) const;
+  static bool is_many(const Step& step, const Part& part, int rows);
   void panels(Step& step, int thread, int first, int last, int begin, int end);
   void compute(Step& step, int thread, const Part& part, int panel, int row, int rows, Ahead ahead,
                float* out) const;
