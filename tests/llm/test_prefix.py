@@ -197,6 +197,20 @@ def test_quantised_weights_are_other_weights(path, saved):
         taken_back(path, saved, quantize="q8_0")
 
 
+def test_keys_and_values_of_8_bits_go_on_too_and_with_their_like_alone(path, saved, tmp_path):
+    place = tmp_path / "q8_0"
+    prefix = load(path, kv="q8_0").save_prefix(place, TEXT)
+    assert prefix.nbytes < 0.7 * saved.stat().st_size
+    llm, restored = taken_back(path, place, kv="q8_0")
+    assert restored == prefix
+    done = llm.generate(TEXT + MORE, **RUN)
+    assert done.usage.cached_tokens > 100
+    assert done.fingerprint == load(path, kv="q8_0").generate(TEXT + MORE, **RUN).fingerprint
+    for file, kv in ((place, "f16"), (saved, "q8_0")):
+        with pytest.raises(InputError, match=r"with other weights|another layout"):
+            taken_back(path, file, kv=kv)
+
+
 def test_another_graph_of_the_same_file_is_refused(path, saved):
     """As longrope's, whose factors depend on the context."""
     llm = load(path)
