@@ -92,6 +92,31 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
   return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
 }
 
+using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> run_on(Plan& plan, Given x) {
+  if (plan.input.buffer < 0 || (int)x.shape(1) != plan.width_of(plan.input))
+    throw std::invalid_argument("run_on: the numbers are not as wide as the plan's input");
+  const float* out;
+  {
+    WithoutGil release;
+    out = plan.run_on(x.data(), (int)x.shape(0));
+  }
+  return {(void*)out, {x.shape(0), (size_t)plan.width_of(plan.output)}, nb::find(plan)};
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> decode(const Packed& packed, int first, int last) {
+  if (first < 0 || first > last || last > packed.rows) throw std::out_of_range("rows");
+  auto* numbers = new std::vector<float>((size_t)(last - first) * packed.cols);
+  nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });
+  {
+    WithoutGil release;
+    for (int row = first; row < last; row++)
+      packed.decode_row(row, numbers->data() + (size_t)(row - first) * packed.cols);
+  }
+  return {numbers->data(), {(size_t)(last - first), (size_t)packed.cols}, owner};
+}
+
 nb::ndarray<nb::numpy, float, nb::ndim<2>> read_buffer(const Plan& plan, Where from, int rows, int width) {
   auto* numbers = new std::vector<float>((size_t)std::max(rows, 0) * std::max(width, 0));
   nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });
@@ -170,12 +195,7 @@ NB_MODULE(_native, m) {
       .def_ro("rows", &Packed::rows)
       .def_ro("cols", &Packed::cols)
       .def_prop_ro("is_float", [](const Packed& p) { return is_float(p.format); })
-      .def("decode_row", [](const Packed& p, int row) {
-        if (row < 0 || row >= p.rows) throw std::out_of_range("row");
-        std::vector<float> out(p.cols);
-        p.decode_row(row, out.data());
-        return out;
-      });
+      .def("decode", &decode, "first"_a, "last"_a, "These rows as floats, exactly: (last - first, cols).");
 
   nb::class_<Arena>(m, "Arena")
       .def(nb::init<size_t>(), "bytes"_a)
@@ -242,6 +262,8 @@ NB_MODULE(_native, m) {
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
+      .def("given", [](Plan& p, Where in) { p.input = view(in); })
+      .def("run_on", &run_on, "numbers"_a)
       .def("copy_blocks", &copy_blocks, "sources"_a, "targets"_a)
       .def("block_memory", &block_memory, "block"_a, "windows"_a)
       .def("copy_windows", &copy_windows, "sources"_a, "targets"_a)

@@ -176,8 +176,23 @@ const float* Plan::run(const Batch& given) {
   }
   whole_->prepare(step);
   windowed_->prepare(step);
+  return execute(step);
+}
+
+const float* Plan::run_on(const float* numbers, int rows) {
+  if (rows < 0 || input.buffer < 0) throw std::invalid_argument("run_on: the plan takes no numbers");
+  const PlainArithmetic plain;
+  reserve(rows, rows);
+  Batch batch{};
+  batch.rows = rows;
+  Step step{*this, *kernels, *pool, batch, {}, {}, prefetch.begin(rows, rows)};
+  if (rows) memcpy(step.at(input, 0), numbers, sizeof(float) * rows * width_of(input));
+  return execute(step);
+}
+
+const float* Plan::execute(Step& step) {
   for (auto& op : ops_) op->prepare(step);
-  if (batch.rows == 0) return step.at(output, 0);
+  if (step.batch.rows == 0) return step.at(output, 0);
   const auto started = std::chrono::steady_clock::now();
   pool->run([&](int thread) {
     for (size_t i = 0; i < ops_.size(); i++) {

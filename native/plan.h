@@ -131,6 +131,9 @@ class Plan {
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
   const float* run(const Batch& batch);
+  // The ops over rows of numbers that are given where `input` is, (rows, its width): of a plan that neither
+  // looks up tokens nor attends. All rows of the output; valid until the next run.
+  const float* run_on(const float* numbers, int rows);
   // What the last run left in a buffer: rows of `width` floats, where nothing has been written over them.
   void read(View from, int rows, int width, float* out) const;
 
@@ -140,7 +143,8 @@ class Plan {
   const bool kv_codes;
   PrefetchTrial prefetch;
   int vocab = 0, context = 0;
-  View output{0, 0};
+  View output{0, 0}, input{-1, 0};
+  int width_of(View v) const { return buffers_.at(v.buffer).width; }
 
  private:
   friend struct Step;
@@ -148,6 +152,7 @@ class Plan {
   void check_limits(const Batch& batch) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
+  const float* execute(Step& step);
 
   struct Buffer {
     int width;

@@ -28,7 +28,8 @@ class Packed:
     @property
     def is_float(self) -> bool: ...
 
-    def decode_row(self, arg: int, /) -> list[float]: ...
+    def decode(self, first: int, last: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """These rows as floats, exactly: (last - first, cols)."""
 
 class Arena:
     def __init__(self, bytes: int) -> None: ...
@@ -48,6 +49,9 @@ def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16') -> int:
 
 class Plan:
     def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16') -> None: ...
+
+    def beside(self) -> Plan:
+        """An empty plan on the same threads, tier, keys and values."""
 
     @property
     def prefetch(self) -> str: ...
@@ -76,9 +80,6 @@ class Plan:
 
     def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], heads: int, kv_heads: int, head_dim: int, frequencies: Sequence[float], rotate_half: bool, attention_factor: float, scale: float, softcap: float, window: int) -> None: ...
 
-    def beside(self) -> Plan:
-        """An empty plan on the same threads, tier, keys and values."""
-
     def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, frequencies: Sequence[float], rotate_half: bool, attention_factor: float) -> None: ...
 
     def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
@@ -87,6 +88,10 @@ class Plan:
         """
 
     def output(self, arg: tuple[int, int], /) -> None: ...
+
+    def given(self, arg: tuple[int, int], /) -> None: ...
+
+    def run_on(self, numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]: ...
 
     def copy_blocks(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 

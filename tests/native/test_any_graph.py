@@ -142,6 +142,44 @@ def test_a_tapped_run_has_the_bits_of_one_that_is_not(name, data):
             assert np.linalg.norm(mine - theirs) <= 0.01 * np.linalg.norm(theirs), tensor
 
 
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
+    graph, file = wire(data.draw), FILES[name]
+    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
+    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
+    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    native = CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2)
+    for ours in (native, ReferenceBackend(graph, weights, 1)):
+        logits, seen = ours.tap(batch, [op.out.name for op in graph.ops])
+        logits = logits.copy()
+        for op in graph.ops:
+            if op.kind == "logit_rows":
+                alone = [ours.head(seen[op.out.name][i : i + 1]).copy() for i in range(3)]
+                assert_same_bits(ours.head(seen[op.out.name]), np.concatenate(alone))
+                if ours is native:
+                    assert_same_bits(np.concatenate(alone), logits)
+            elif op.kind == "attend":
+                for stored, made in zip(
+                    ours.keys_values(op.attrs["layer"], [0], 2, 11), op.inputs[1:], strict=True
+                ):
+                    heads = seen[made].reshape(TOKENS, 4, 16).transpose(1, 0, 2)[:, 2:11]
+                    assert_same_bits(stored, heads.astype(stored.dtype))
+            elif op.kind == "linear":
+                matrix = op.weights["weight"]
+                assert_same_bits(ours.weight(matrix), weights[matrix])
+                assert_same_bits(ours.weight(matrix, 2, 9), weights[matrix][2:9])
+                x, y = (seen[n].astype(float) for n in (op.inputs[0], op.out.name))
+                read = ours.as_read(matrix, seen[op.inputs[0]]).astype(float)
+                made = read @ weights[matrix].T.astype(float)
+                if bias := op.weights.get("bias"):
+                    made += ours.weight(bias)
+                assert np.abs(made - y).max() <= 1e-5 * np.abs(x).max() * N**0.5
+            elif op.kind == "experts":
+                name = op.weights["down"]
+                assert_same_bits(ours.weight(name, 60, 70), weights[name].reshape(-1, N)[60:70])
+
+
 def compiled(wire):
     g = Graph(SHAPES)
     wire(g, g.embed("x"))

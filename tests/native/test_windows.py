@@ -165,3 +165,18 @@ def test_a_model_without_windows_takes_no_places(tmp_path):
     let_go(backend, range(3))
     assert backend._plan.held_windows == 0
     assert_same_bits(run(backend, 69, IDS[69:70], range(3)), whole[69:])
+
+
+def test_keys_and_values_are_read_until_they_are_let_go_of(backend):
+    layer = backend.kv.groups[-1].layers[-1]  # one with a window
+    run(backend, 0, IDS[:100], range(20))
+    whole, both = (backend.keys_values(layer, range(20), 0, n) for n in (100, 70))
+    for part, of in zip(both, whole, strict=True):
+        assert part.shape == (2, 70, 8)
+        assert_same_bits(part, of[:, :70])
+        assert len(np.unique(of, axis=1)[0]) == 100
+    let_go(backend, [0])
+    with pytest.raises(ValueError, match="let go of"):
+        backend.keys_values(layer, range(20), 31, 100)
+    for part, of in zip(backend.keys_values(layer, range(20), 32, 100), whole, strict=True):
+        assert_same_bits(part, of[:, 32:])

@@ -207,6 +207,18 @@ class MockBackend(HostSampling):
         assert not names  # there are no ops
         return self.run(batch), {}
 
+    def head(self, x):
+        raise NotImplementedError
+
+    def keys_values(self, layer, table, first, last):
+        raise NotImplementedError
+
+    def weight(self, name, first=0, last=None):
+        raise NotImplementedError
+
+    def as_read(self, name, x):
+        raise NotImplementedError
+
     def copy_windows(self, pairs) -> None:
         for source, target in pairs:
             if target == -1:

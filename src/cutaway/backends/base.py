@@ -5,7 +5,7 @@ that it computed. Refuses to know sequences, requests and schedules: rows are ro
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +165,34 @@ class Backend(Protocol):
 
         The logits have the bits that ``run`` gives. KeyError for a name that the graph lacks.
         """
+        ...
+
+    def head(self, x: NDArray[np.float32]) -> Logits:
+        """What the ops behind the choice of rows make of rows (R, hidden): logits (R, vocab).
+
+        Each row as if it were alone. The result may be reused by the next call.
+        """
+        ...
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
+
+        In the format in which they are stored, in the KV blocks of ``table``. ValueError where a
+        block was let go of.
+        """
+        ...
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> NDArray[np.float32]:
+        """Rows first … last - 1 of a matrix that an op reads, exactly; or numbers of a vector.
+
+        The rows of experts follow each other. None: to the last.
+        """
+        ...
+
+    def as_read(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Activations (rows, width) as the matrix of this name reads them: rounded, or not."""
         ...
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:

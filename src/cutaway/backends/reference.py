@@ -88,6 +88,40 @@ class ReferenceBackend(HostSampling):
         finally:
             self._wanted = frozenset()
 
+    def head(self, x: Array) -> Logits:
+        """See ``Backend``."""
+        given, *ops = self.graph.after_rows().ops
+        return np.concatenate([self._head_row(ops, {given.out.name: row[None]}) for row in x])
+
+    def _head_row(self, ops: Sequence[Op], values: dict[str, Array]) -> Array:
+        nothing = np.empty(0, np.int32)
+        batch = Batch(nothing, nothing, nothing, nothing, nothing)
+        for op in ops:
+            values[op.out.name] = _OPS[op.kind](self, op, batch, *(values[n] for n in op.inputs))
+        return values[ops[-1].out.name]
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[Array, Array]:
+        """See ``Backend``: float32."""
+        window = next(op.attrs["window"] for op in self.graph.ops if op.attrs.get("layer") == layer)
+        ids, positions = np.array(table), np.arange(first, last)
+        blocks = (self._places[ids] if window else ids)[positions // KV_BLOCK]
+        if (blocks < 0).any():
+            raise ValueError("a KV block was let go of")
+        slots = blocks * KV_BLOCK + positions % KV_BLOCK
+        keys, values = (stored[slots].transpose(1, 0, 2) for stored in self._kv[layer])
+        return keys, values
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
+        """See ``Backend``."""
+        whole = self.weights[name]
+        return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
+
+    def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002
+        """See ``Backend``: as they are."""
+        return x
+
     def _note(self, name: str, value: Array) -> None:
         if name in self._wanted:
             self._noted[name] = value.copy()

@@ -40,9 +40,10 @@ class TimedBackend:
     def __init__(self, backend: Backend) -> None:
         self.name, self.kv_blocks, self.kv = backend.name, backend.kv_blocks, backend.kv
         self.tier, self.threads = backend.tier, backend.threads
-        self.copy_blocks, self.block_memory = backend.copy_blocks, backend.block_memory
+        self.block_memory, self.keys_values = backend.block_memory, backend.keys_values
         self.copy_blocks, self.copy_windows = backend.copy_blocks, backend.copy_windows
         self.sample, self.read, self.tap = backend.sample, backend.read, backend.tap
+        self.head, self.weight, self.as_read = backend.head, backend.weight, backend.as_read
         self._run = backend.run
         self.seconds = 0.0
         self.rows = 0

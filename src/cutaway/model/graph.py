@@ -197,6 +197,13 @@ class Graph:
         """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
         return self._add("logit_rows", x.width, x)
 
+    def after_rows(self) -> "Graph":
+        """The ops behind the choice of rows, on numbers that are given in its place."""
+        chosen = next(i for i, op in enumerate(self.ops) if op.kind == "logit_rows")
+        rest = Graph(self.shapes)
+        rest.ops = [Op("given", self.ops[chosen].out), *self.ops[chosen + 1 :]]
+        return rest
+
     # -- the tensor table --------------------------------------------------------------------
 
     def has(self, weight: str) -> bool:

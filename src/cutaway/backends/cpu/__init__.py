@@ -20,6 +20,7 @@ from cutaway import _native, sampling
 from cutaway.backends.base import Batch, Bytes, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
+from cutaway.backends.cpu.stored import Halfs, StoredKV, Weights, rounded
 from cutaway.backends.cpu.tap import Array, Tap
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
@@ -68,6 +69,7 @@ class CpuBackend:
         matrices = pack_matrices(graph, file, self.pool, on_progress)
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         self._compiler = partial(Compiler, graph, *matrices, vectors)
+        self._graph, self._weights = graph, Weights(matrices[0], vectors)
         Emitter(self._compiler(), plan)
         self.kv = kv_layout(graph, kv)
         self._plan = plan
@@ -93,6 +95,36 @@ class CpuBackend:
     def tap(self, batch: Batch, names: Sequence[str]) -> tuple[Logits, dict[str, Array]]:
         """See ``Backend``."""
         return self._tap.run(batch, names)
+
+    @cached_property
+    def _head(self) -> _native.Plan:
+        """Made when it is first wanted."""
+        plan, (_, *rest) = self._plan.beside(), self._compiler.args
+        Emitter(Compiler(self._graph.after_rows(), *rest), plan)
+        return plan
+
+    def head(self, x: Array) -> Logits:
+        """See ``Backend``."""
+        logits: Logits = self._head.run_on(np.ascontiguousarray(x, np.float32))
+        return logits
+
+    @cached_property
+    def _stored(self) -> StoredKV:
+        return StoredKV(self._graph, self._plan)
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[Halfs, Halfs]:
+        """See ``Backend``: halves, the keys rotated."""
+        return self._stored.read(layer, table, first, last)
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
+        """See ``Backend``."""
+        return self._weights.rows(name, first, last)
+
+    def as_read(self, name: str, x: Array) -> Array:
+        """See ``Backend``: quantised matrices read activations of 8 bits."""
+        return x if self._weights.is_float(name) else rounded(x)
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """A token for each row of logits, the rows shared out to the threads."""

@@ -135,6 +135,9 @@ class Compiler:
     def _embed(self, op: Op) -> None:
         self._emit("embed", [op], [], [op.out])
 
+    def _given(self, op: Op) -> None:
+        self._emit("given", [op], [], [op.out])
+
     def _logit_rows(self, op: Op) -> None:
         self._emit("logit_rows", [op], list(op.inputs), [op.out])
 

@@ -61,6 +61,9 @@ class Emitter:
         table, out = self.c.weights[slice_of(made, self.c.graph)], self.view(op.writes[0][0])
         getattr(self.plan, made.kind)(table, out)
 
+    def _given(self, op: Lowered) -> None:
+        self.plan.given(self.view(op.writes[0][0]))
+
     def _logit_rows(self, op: Lowered) -> None:
         self.plan.gather(self.view(op.reads[0]), self.view(op.writes[0][0]), op.writes[0][1])
 
