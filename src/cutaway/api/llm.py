@@ -11,6 +11,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.api.base import (
     Asked,
     Message,
@@ -33,6 +36,7 @@ from cutaway.engine import (
     Engine,
     Policy,
     Request,
+    Row,
     Score,
 )
 from cutaway.errors import CutawayError, InputError
@@ -315,6 +319,21 @@ class LLM(ModelUser):
         finally:
             self._runner.abort(sequence_id)
         return reader.logits()
+
+    def row(self, token_ids: Sequence[int], names: Sequence[str], firsts: Mapping[int, int]) -> Row:
+        """The row that predicts what follows a text: its logits, and what it was made from.
+
+        names: of tensors in ``graph``; firsts: by layer, the first position of which keys and
+        values are wanted. Runs beside whatever else is written, and keeps nothing.
+        """
+        from cutaway.api.row import row
+
+        ids = check_ids("token_ids", token_ids)
+        return row(self._runner, ids, names, firsts)
+
+    def head(self, hidden: NDArray[np.float32]) -> Logits:
+        """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
+        return self._between(lambda engine: engine.backend.head(hidden).copy())
 
     # -- what was computed, on disk ------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from cutaway.api.runner import Runner
+from cutaway.api.runner import EndListener, Runner
 from cutaway.checks import shown
-from cutaway.engine import Ended, Engine, Event, Request, StopParams
+from cutaway.engine import Engine, Request, StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
 from cutaway.errors import CutawayError, InputError
 from cutaway.prefix import Head, PrefixReader, write_prefix
@@ -116,19 +116,9 @@ def _check_cached(between: Between) -> None:
         raise InputError("prefix_cache is off, which saved prefixes belong to: leave it on")
 
 
-class _Listener:
-    """Hears when a sequence ends."""
-
-    ended: Ended | None = None
-
-    def receive(self, event: Event) -> None:
-        if isinstance(event, Ended):
-            self.ended = event
-
-
 def compute(runner: Runner, asked: Asked, *, show: bool) -> None:
     """Compute a prompt, beside whatever else is written; raises what it failed with."""
-    listener, request = _Listener(), asked.request()
+    listener, request = EndListener(), asked.request()
 
     def add() -> Any:
         [sequence] = runner.engine.add(request)

@@ -23,6 +23,17 @@ class Reader(Protocol):
         """An event of it, on the thread that steps; raises CutawayError where it cannot go on."""
 
 
+class EndListener:
+    """Hears when a sequence ends, and of nothing else."""
+
+    ended: Ended | None = None
+
+    def receive(self, event: Event) -> None:
+        """See ``Reader``."""
+        if isinstance(event, Ended):
+            self.ended = event
+
+
 class Runner:
     """The synchronous owner of an engine.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
     from cutaway.engine.constraints import Constraint, ConstraintParams
-    from cutaway.engine.decoders import Autoregressive, Decoder, Score
+    from cutaway.engine.decoders import Autoregressive, Decoder, Hold, Score
     from cutaway.engine.draft_model import DraftModel
     from cutaway.engine.engine import Engine
     from cutaway.engine.events import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cutaway.engine.inbox import Arrival, Inboxes
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request, RunParams
+    from cutaway.engine.row import Row
     from cutaway.engine.scheduler import Policy
     from cutaway.engine.sequence import Sequence
     from cutaway.engine.stops import StopMatcher, StopParams
@@ -42,11 +43,13 @@ __all__ = [
     "Engine",
     "Event",
     "FinishReason",
+    "Hold",
     "Inboxes",
     "Limits",
     "Phases",
     "Policy",
     "Request",
+    "Row",
     "RunParams",
     "Score",
     "Scored",
@@ -62,7 +65,7 @@ __all__ = [
 _MODULES = {
     "asynchronous": ("AsyncEngine",),
     "constraints": ("Constraint", "ConstraintParams"),
-    "decoders": ("Autoregressive", "Decoder", "Score"),
+    "decoders": ("Autoregressive", "Decoder", "Hold", "Score"),
     "draft_model": ("DraftModel",),
     "engine": ("Engine",),
     "events": (
@@ -79,6 +82,7 @@ _MODULES = {
     "inbox": ("Arrival", "Inboxes"),
     "limits": ("Limits",),
     "request": ("Request", "RunParams"),
+    "row": ("Row",),
     "scheduler": ("Policy",),
     "sequence": ("Sequence",),
     "stops": ("StopMatcher", "StopParams"),

@@ -209,6 +209,48 @@ class Score:
         return events
 
 
+@dataclass(frozen=True)
+class Hold:
+    """Nothing is drawn: keys and values of all tokens but the last are kept until it is aborted.
+
+    There is room for the last, so that its row can be computed by itself (``row.py``).
+    """
+
+    drafts = False
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The prompt, which may fill the context."""
+        limits.check_scored(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def positions(self, sequence: "Sequence") -> int:
+        """All tokens."""
+        return len(sequence)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """All but the last."""
+        return len(sequence) - 1
+
+    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never: others are not to wait for it."""
+        return False
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """Tokens that are not computed, without their logits; none when it is ready."""
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
+        return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
+        """None."""
+        return []
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
+        """No events."""
+        scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
+        return []
+
+
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:
     """How likely the model found the prompt's tokens, each after those before it.
 

@@ -216,9 +216,12 @@ class Scheduler:
         room -= sum(s.num_rows for s in decoding)
         prefill = []
         for sequence in list(self.running):
-            if room > 0 and sequence.id not in taken and self._grow(sequence):
-                prefill.append(self._rows(sequence, room))
-                room -= prefill[-1].num_rows
+            if room <= 0 or sequence.id in taken or not self._grow(sequence):
+                continue
+            one = self._rows(sequence, room)
+            if one.num_rows:  # else it holds what it has
+                prefill.append(one)
+                room -= one.num_rows
         return prefill
 
     def _rows(self, sequence: Sequence, room: int) -> Scheduled:

@@ -1,0 +1,60 @@
+"""The row of a text's last token, computed by itself, and all that can be read of it.
+
+Knows that a sequence of ``Hold`` has what came before, and room for the row. Nothing is held from
+one call to the next. Refuses to know what the tensors mean.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.backends import Batch
+from cutaway.engine.engine import Engine
+from cutaway.engine.scheduled import lay_rows
+from cutaway.engine.sequence import Sequence as EngineSequence
+
+Floats = NDArray[np.float32]
+
+
+class Row(NamedTuple):
+    """What one token's row gave, copied.
+
+    logits        float32 (vocab,)
+    tensors       by name in the graph: (width,)
+    keys, values  by layer, as stored: (kv_heads, n, head_dim) of the last n positions
+    """
+
+    logits: Floats
+    tensors: Mapping[str, Floats]
+    keys: Mapping[int, NDArray[Any]]
+    values: Mapping[int, NDArray[Any]]
+
+
+def is_ready(sequence: EngineSequence) -> bool:
+    """Whether all is stored that its last token sees."""
+    return bool(sequence.blocks) and sequence.num_pending == 1
+
+
+def read_row(
+    engine: Engine, sequence: EngineSequence, names: Sequence[str], firsts: Mapping[int, int]
+) -> Row:
+    """Compute the last token of a sequence that is ready, between two steps.
+
+    names: of tensors; firsts: the first position of which each layer's keys and values are wanted
+    """
+    backend, last = engine.backend, len(sequence) - 1
+    tokens = sequence.tokens(last, last + 1)
+    batch = Batch(*lay_rows([(last, tokens, sequence.blocks)]), np.zeros(1, np.int32))
+    logits, tensors = backend.tap(batch, names)
+    stored = {
+        layer: backend.keys_values(layer, sequence.blocks, first, last + 1)
+        for layer, first in firsts.items()
+    }
+    return Row(
+        logits[0].copy(),
+        {name: tensor[0] for name, tensor in tensors.items()},
+        {layer: keys for layer, (keys, _) in stored.items()},
+        {layer: values for layer, (_, values) in stored.items()},
+    )
