@@ -1,0 +1,10 @@
+"""The inside of a step of any run on record: attention, layers and pushes, computed again exactly.
+
+Knows what follows from a row's tensors. Refuses to know terminals and how an op is computed.
+"""
+
+from cutaway.inside.lens import Lens
+from cutaway.inside.look import Look, inside
+from cutaway.inside.pushes import Pushes
+
+__all__ = ["Lens", "Look", "Pushes", "inside"]

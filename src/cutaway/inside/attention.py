@@ -1,0 +1,59 @@
+"""One row's attention, computed again from what ran: weights, and how large what was written is.
+
+Sums in float64, from the rotated query of the row and the keys and values as they were stored.
+Refuses to know models and tokens.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SINK = 0.3
+"""A head with so much of its weight at position 0 looks at nothing in particular."""
+
+
+def weights(query: NDArray[Any], keys: NDArray[Any], attrs: Mapping[str, Any]) -> Floats:
+    """Of each head over the positions whose keys are given: (heads, n), each row adds up to 1.
+
+    query (heads · head_dim,), keys (kv_heads, n, head_dim)
+    """
+    q = query.astype(np.float64).reshape(attrs["kv_heads"], -1, attrs["head_dim"])
+    scores = attrs["scale"] * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
+    if cap := attrs["softcap"]:
+        scores = cap * np.tanh(scores / cap)
+    each = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    each /= each.sum(axis=-1, keepdims=True)
+    flat: Floats = each.reshape(attrs["heads"], -1)
+    return flat
+
+
+def mixed(weight: Floats, values: NDArray[Any]) -> Floats:
+    """What each head gives: the values of its KV head by weight, (heads, head_dim)."""
+    grouped = weight.reshape(len(values), -1, weight.shape[-1])
+    return (grouped @ values.astype(np.float64)).reshape(len(weight), -1)
+
+
+def along(weight: Floats, values: NDArray[Any], direction: Floats) -> Floats:
+    """How far each position's write goes along a direction (heads, head_dim): (heads, n)."""
+    grouped = direction.reshape(len(values), -1, direction.shape[-1])
+    reach = grouped @ values.astype(np.float64).transpose(0, 2, 1)  # (kv, group, n)
+    return weight * reach.reshape(weight.shape)
+
+
+def writes(weight: Floats, values: NDArray[Any], output: Floats) -> Floats:
+    """The length of what each head writes from each position: (heads, n).
+
+    output: the matrix that heads write through, (hidden, heads · head_dim)
+    Kobayashi et al. 2020, arXiv 2004.10102: ‖w O v‖, which has no sign and does not add up.
+    """
+    heads = len(weight)
+    by_head = output.reshape(len(output), heads, -1).transpose(1, 0, 2)  # (heads, hidden, d)
+    gram = by_head.transpose(0, 2, 1) @ by_head  # (heads, d, d)
+    v = np.repeat(values.astype(np.float64), heads // len(values), axis=0)  # (heads, n, d)
+    squares = np.einsum("hnd,hnd->hn", v @ gram, v)
+    lengths: Floats = weight * np.sqrt(np.maximum(squares, 0.0))
+    return lengths

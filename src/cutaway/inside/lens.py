@@ -1,0 +1,69 @@
+"""The logit lens: what the head would say after each layer, and what the same luck would draw.
+
+Each layer's stream goes through the last norm, with its own size, and the head (nostalgebraist
+2020). Refuses to know where the rows come from.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A row for the stream before the first layer, then one for it after each.
+
+    ids, logprobs  (rows, top): the likeliest, best first, under the model's own logits
+    rank           (rows,): of the token that came; 1 is the likeliest
+    drawn          (rows,): what the step's chain and luck would have drawn; None where the chain
+                   cannot be repeated
+    """
+
+    ids: Ids
+    logprobs: NDArray[np.float64]
+    rank: Ids
+    drawn: Ids | None
+
+    @property
+    def first(self) -> int | None:
+        """The first row in which the token that came is the likeliest; None: in none."""
+        found = np.flatnonzero(self.rank == 1)
+        return int(found[0]) if len(found) else None
+
+    @property
+    def settled(self) -> int | None:
+        """The first row from which on it stays the likeliest; None: it is not in the last."""
+        return _settled(self.rank == 1)
+
+    @property
+    def draw_settled(self) -> int | None:
+        """The first row from which on the same luck draws what it drew."""
+        return None if self.drawn is None else _settled(self.drawn == self.drawn[-1])
+
+
+def _best(row: NDArray[np.float32], top: int) -> Ids:
+    """The likeliest, best first; of equals the lower id."""
+    least = np.partition(row, len(row) - top)[len(row) - top]
+    found = np.flatnonzero(row >= least)
+    return found[np.argsort(-row[found], kind="stable")][:top]
+
+
+def _settled(holds: NDArray[np.bool_]) -> int | None:
+    fails = np.flatnonzero(~holds)
+    start = int(fails[-1]) + 1 if len(fails) else 0
+    return start if start < len(holds) else None
+
+
+def lens(logits: NDArray[np.float32], chosen: int, top: int, drawn: list[int] | None) -> Lens:
+    """Of the rows' logits (rows, vocab)."""
+    wide = logits.astype(np.float64)
+    peak = wide.max(axis=-1, keepdims=True)
+    normaliser = peak + np.log(np.exp(wide - peak).sum(axis=-1, keepdims=True))
+    ids = np.array([_best(row, top) for row in logits])
+    mine = logits[:, chosen : chosen + 1]
+    above = (logits > mine).sum(axis=-1) + (logits[:, :chosen] == mine).sum(axis=-1)
+    likeliest = np.take_along_axis(wide, ids, axis=-1) - normaliser
+    return Lens(ids, likeliest, above + 1, None if drawn is None else np.array(drawn, np.int64))

@@ -1,0 +1,194 @@
+"""A look: the inside of one step of a run on record, computed again, and proven by the row's hash.
+
+Knows which tensors of the row are what. Refuses to know terminals, and how any of it is computed.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.checks import check_int
+from cutaway.engine import Row
+from cutaway.errors import CutawayError, InputError
+from cutaway.inside import attention
+from cutaway.inside.anatomy import Anatomy
+from cutaway.inside.draw import draws
+from cutaway.inside.lens import Lens, lens
+from cutaway.inside.pushes import Pushes, Seen, pushes
+from cutaway.rerun.branch import token_of
+from cutaway.rerun.request import check_room, check_vocabulary
+from cutaway.sampling.row_hash import row_hash
+from cutaway.trace import Trace
+
+Floats = NDArray[np.float64]
+_NEAR = 2e-5  # of the largest value: exponentials are computed otherwise than where it ran
+_TINY = 1e-30
+
+
+class Look:
+    """The inside of one step. Nothing of it is kept by the model.
+
+    step        as on record
+    token_ids   what the row saw, and was computed from
+    row_hash    of its logits
+    is_as_run   whether that is the hash on record; else another arithmetic computed it, the
+                reference's
+    first_seen  (layers,): the first position that each layer reads; more where it sees a window
+    """
+
+    def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
+        """Of the row that gave the logits of a step; ``inside`` makes it."""
+        self._llm, self._trace, self._row, self._anatomy = llm, trace, row, anatomy
+        self.step = trace.steps[step]
+        self.token_ids = ids_before(trace, step)
+        self.row_hash = row_hash(row.logits)
+        self.is_as_run = self.row_hash == self.step.logits_hash
+        total = len(self.token_ids)
+        self.first_seen = tuple(
+            total - row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends
+        )
+
+    # -- looked at -----------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> Floats:
+        """(layers, heads, positions): how much each head looked at each. A row adds up to 1.
+
+        0 where a layer with a window does not read: before ``first_seen``. A weight is not a
+        reason: what is looked at may change nothing.
+        """
+        return self._seen.side_by_side(self._seen.weights.values())
+
+    @cached_property
+    def writes(self) -> Floats:
+        """(layers, heads, positions): the length of what each head wrote to the stream from there.
+
+        It has no sign and does not add up.
+        """
+        of = {part.path[-1].attrs["layer"]: part for part in self._anatomy.parts if part.path}
+        return self._seen.side_by_side(
+            [
+                attention.writes(weight, self._row.values[layer], self._seen.through(of[layer]))
+                for layer, weight in self._seen.weights.items()
+            ]
+        )
+
+    @property
+    def sinks(self) -> NDArray[np.bool_]:
+        """(layers, heads): who has more than 0.3 of its weight at the first position."""
+        found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK
+        return found
+
+    @cached_property
+    def _seen(self) -> Seen:
+        row, weights = self._row, {}
+        for op in self._anatomy.attends:
+            query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
+            weight = attention.weights(query, row.keys[layer], op.attrs)
+            given = row.tensors[op.out.name].reshape(len(weight), -1)
+            missed = np.abs(attention.mixed(weight, row.values[layer]) - given).max()
+            if not missed <= _NEAR * max(float(np.abs(row.values[layer]).max()), _TINY):
+                raise CutawayError(
+                    f"the weights of layer {layer} do not give what its heads gave: this is a "
+                    "mistake of cutaway's"
+                )
+            weights[layer] = weight
+        total = len(self.token_ids)
+        return Seen(self._llm.backend, self._anatomy, row.tensors, weights, row.values, total)
+
+    # -- said, and pushed ----------------------------------------------------------------------
+
+    def lens(self, top: int = 5) -> Lens:
+        """What the head would say before the first layer and after each, and what luck draws."""
+        top = check_int("top", top, 1, self._trace.head.vocab_size)
+        rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
+        if row_hash(rows[-1]) != self.row_hash:
+            raise CutawayError(
+                "the last layer's lens is not the row: this is a mistake of cutaway's"
+            )
+        drawn = draws(self._llm, self._trace, self.step, rows) if self.is_as_run else None
+        return lens(rows, self.step.token_id, top, drawn)
+
+    def pushes(self, rival: int | str | None = None) -> Pushes:
+        """What pushed the token that came above a rival; None: the likeliest other token.
+
+        rival: its id, or its text. Later layers may erase what a part pushed, so cutting the part
+        need not change the difference by as much. CutawayError where the sums do not hold.
+        """
+        chosen = self.step.token_id
+        if rival is None:
+            others = self._row.logits.copy()
+            others[chosen] = -np.inf
+            rival = int(np.argmax(others))
+        elif isinstance(rival, str):
+            rival = token_of(self._llm, rival)
+        rival = check_int("rival", rival, 0, len(self._row.logits) - 1)
+        if rival == chosen:
+            raise InputError("rival: this is the token that came; name another")
+        return pushes(self._seen, (chosen, rival))
+
+    # -- anything else -------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors, in the order in which they are computed."""
+        return [op.out.name for op in self._anatomy.graph.ops]
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """What an op gave for this row, (width,), by its name in the graph."""
+        if name not in self._row.tensors:
+            near = [known for known in self.names if name in known][:5] or self.names[:5]
+            raise InputError(f"tensor: there is no {name!r:.60}; some are {', '.join(near)}")
+        return self._row.tensors[name]
+
+    @cached_property
+    def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
+        """By layer that has some: those that computed the row, in order, and their shares."""
+        found = {}
+        for op in self._anatomy.graph.ops:
+            if op.kind == "experts":
+                scores = self._row.tensors[op.inputs[1]].astype(np.float64)
+                share = np.exp(scores - scores.max())
+                share /= share.sum()
+                chosen = np.argsort(-scores, kind="stable")[: op.attrs["used"]]
+                own = share[chosen] / (share[chosen].sum() if op.attrs["norm_topk_prob"] else 1)
+                found[int(op.out.name.split(".")[1])] = chosen, own
+        return found
+
+
+def ids_before(trace: Trace, step: int) -> list[int]:
+    """The tokens that the row of a step saw."""
+    return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
+
+
+def inside(llm: LLM, trace: Trace, step: int) -> Look:
+    """Compute a step of a run on record again, with all that is in it.
+
+    Raises InputError where the model has another vocabulary or too small a context, or the trace
+    no such step; CutawayError where the row's hash is not the one on record. The reference backend
+    computes otherwise: what it shows of a run of another is not what ran, and says so.
+    """
+    if not trace.steps:
+        raise InputError("the trace has no steps: there is nothing to look into")
+    step = check_int("step", step, 0, len(trace.steps) - 1)
+    check_vocabulary(llm, trace)
+    check_room(llm, trace)
+    anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
+    windows = {op.attrs["layer"]: op.attrs["window"] for op in anatomy.attends}
+    firsts = {layer: max(len(ids) - (w or len(ids)), 0) for layer, w in windows.items()}
+    row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts)
+    look = Look(llm, trace, step, row, anatomy)
+    if not look.is_as_run:
+        if llm.backend.name != "reference":
+            raise CutawayError(
+                f"the logits of step {step} are not those on record: 'cutaway trace replay' says "
+                "what differs"
+            )
+        if llm.model.identity.weights != trace.head.weights:
+            raise InputError(
+                f"{llm.name} has other weights than the trace, which is of {trace.head.model!r:.80}"
+            )
+    return look

@@ -1,0 +1,229 @@
+"""What pushed a token's logit above another's: by part, head and position, added up and checked.
+
+Everything behind the stream is taken as it was at this step: the last norm's size, and the size of
+norms behind attention, are constants. Then a logit is a sum over what was added to the stream.
+Knows one row's tensors. Refuses to know tokens' names and how a row was found.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.backends import Backend
+from cutaway.errors import CutawayError
+from cutaway.inside import attention
+from cutaway.inside.anatomy import Anatomy, Part
+from cutaway.model import Op
+
+Floats = NDArray[np.float64]
+_STEP = 2.0**-24  # half the distance between 1 and the next float32
+_NEAR = 2e-6  # of the terms that a sum has, in float32
+_NEAR_POSITIONS = 4e-5  # of those: weights are computed again, and their exponentials are others
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """Of one step, toward ``token`` and away from ``rival``. All in logits, before scale and cap.
+
+    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …
+    heads      (layers, heads), of each layer's attention; ``rounded`` and a bias are the rest of it
+    positions  (layers, heads, positions), of each head
+    rounded    (layers,): what rounding to 8 bits did to each attention before it was written
+    bias       of the last norm and the head: the same at every step
+    rounding   of the stream before the head, to 8 bits; 0 where it is not rounded
+    total      the difference of the two logits, as the run had it
+    error      by how much all these miss it; larger than float32's own is a CutawayError
+    """
+
+    token: int
+    rival: int
+    parts: Mapping[str, float]
+    heads: Floats
+    positions: Floats
+    rounded: Floats
+    bias: float
+    rounding: float
+    total: float
+    error: float
+
+
+class Direction(NamedTuple):
+    """A function of a tensor, x ↦ along · x + constant, and what rounding added to it."""
+
+    along: Floats
+    constant: float = 0.0
+    rounding: float = 0.0
+
+
+class OfLayer(NamedTuple):
+    """A layer's attention: pushes (heads,) and (heads, positions read), and what rounding did."""
+
+    heads: Floats
+    positions: Floats
+    rounded: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One row's tensors by name, with the attention weights and values of each layer it read.
+
+    length  of the text; a layer with a window has weights and values of fewer positions
+    """
+
+    backend: Backend
+    anatomy: Anatomy
+    tensors: Mapping[str, NDArray[Any]]
+    weights: Mapping[int, Floats]
+    values: Mapping[int, NDArray[Any]]
+    length: int
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.tensors[name].astype(np.float64)
+
+    def side_by_side(self, layers: Iterable[Floats]) -> Floats:
+        """Of all positions (layers, heads, length), where each layer has those that it reads."""
+        return np.array([np.pad(x, ((0, 0), (self.length - x.shape[1], 0))) for x in layers])
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def add_up(self) -> None:
+        """CutawayError unless the parts are all that the stream is made of, number by number."""
+        parts = self.anatomy.parts
+        each = [part.factor * self[part.op.out.name] for part in parts]
+        bound = 2 * len(parts) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
+        if not (np.abs(np.sum(each, axis=0) - self[self.anatomy.chosen.out.name]) <= bound).all():
+            raise CutawayError(
+                "the parts do not add up to the stream: this is a mistake of cutaway's"
+            )
+
+    # -- from the stream to logits ---------------------------------------------------------------
+
+    def behind_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
+        """From the stream to the difference of two logits; and the size of the terms of both."""
+        head, norm = self.anatomy.head, self.anatomy.norm
+        first, second = (self._row_of(head, token) for token in pair)
+        bias = 0.0
+        if "bias" in head.weights:
+            biases = self._bias(head)
+            bias = float(biases[pair[0]] - biases[pair[1]])
+        read = self[norm.out.name]
+        size = float(((np.abs(first) + np.abs(second)) * np.abs(read)).sum())
+        rounding = float((first - second) @ self._rounding(head))
+        return self._before_norm(norm, Direction(first - second, bias, rounding)), size
+
+    def attention(self, here: Direction, part: Part) -> OfLayer:
+        """What a layer's heads pushed; CutawayError where they are not the part."""
+        attend, given = part.path[-1], self[part.op.out.name]
+        layer, heads = attend.attrs["layer"], attend.attrs["heads"]
+        behind = self._behind_attention(here, part)
+        along = behind.along.reshape(heads, -1)
+        terms = along * self[attend.out.name].reshape(heads, -1)
+        by_head = terms.sum(axis=-1)
+        positions = attention.along(self.weights[layer], self.values[layer], along)
+        size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
+        whole = float(by_head.sum()) + behind.constant + behind.rounding
+        near(whole, float(here.along @ given), _NEAR * size, f"the heads of {part.name}")
+        sums = float(positions.sum()), float(by_head.sum())
+        near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
+        return OfLayer(by_head, positions, behind.rounding)
+
+    def _behind_attention(self, here: Direction, part: Part) -> Direction:
+        """From what heads give to the same, through their matrix and what follows that."""
+        for op in part.path[:-1]:
+            if op.kind == "scale":
+                here = here._replace(along=here.along * op.attrs["factor"])
+            elif op.kind == "linear":
+                along = here.along @ self._matrix(op)
+                bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
+                rounding = here.rounding + float(along @ self._rounding(op))
+                here = Direction(along, here.constant + bias, rounding)
+            else:
+                here = self._before_norm(op, here)
+        return here
+
+    def _before_norm(self, norm: Op, behind: Direction) -> Direction:
+        """The same function of what a norm reads, whose size stays as it was."""
+        along = behind.along * self._over_size(norm)
+        if norm.kind == "rms_norm":
+            return behind._replace(along=along)
+        bias = self.backend.weight(norm.weights["bias"]).astype(np.float64)
+        constant = behind.constant + float(behind.along @ bias)
+        return Direction(along - along.mean(), constant, behind.rounding)
+
+    def through(self, part: Part) -> Floats:
+        """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
+        linear = next(op for op in part.path if op.kind == "linear")
+        matrix = part.factor * self._matrix(linear)
+        for op in part.path[:-1]:
+            if op.kind == "scale":
+                matrix = op.attrs["factor"] * matrix
+            elif op.kind != "linear":
+                matrix = self._over_size(op)[:, None] * matrix
+        return matrix
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    def _over_size(self, norm: Op) -> Floats:
+        """A norm's weights, over the size of what it read."""
+        x = self[norm.inputs[0]]
+        x = x - x.mean() if norm.kind == "layer_norm" else x
+        weight = self.backend.weight(norm.weights["weight"]).astype(np.float64)
+        over: Floats = weight / np.sqrt(np.mean(x * x) + norm.attrs["eps"])
+        return over
+
+    def _matrix(self, op: Op) -> Floats:
+        matrix = self.backend.weight(op.weights["weight"], *op.attrs["rows"])
+        return matrix.astype(np.float64)
+
+    def _row_of(self, head: Op, token: int) -> Floats:
+        at = head.attrs["rows"][0] + token
+        row: Floats = self.backend.weight(head.weights["weight"], at, at + 1)[0].astype(np.float64)
+        return row
+
+    def _bias(self, op: Op) -> Floats:
+        return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
+
+    def _rounding(self, op: Op) -> Floats:
+        """What a matrix reads instead of its input, less the input."""
+        x = self.tensors[op.inputs[0]]
+        read = self.backend.as_read(op.weights["weight"], x[None])[0]
+        added: Floats = read.astype(np.float64) - x
+        return added
+
+
+def pushes(seen: Seen, pair: tuple[int, int]) -> Pushes:
+    """Of a row, toward the first of two tokens; CutawayError where the sums are not the run's."""
+    seen.add_up()
+    stream, size = seen.behind_stream(pair)
+    parts = dict.fromkeys((part.name for part in seen.anatomy.parts), 0.0)
+    layers: dict[int, OfLayer] = {}
+    for part in seen.anatomy.parts:
+        here, given = Direction(stream.along * part.factor), seen[part.op.out.name]
+        parts[part.name] += float(here.along @ given)
+        size += float(np.abs(here.along * given).sum())
+        if part.path:
+            layers[part.path[-1].attrs["layer"]] = seen.attention(here, part)
+    raw = seen[seen.anatomy.head.out.name]
+    total = float(raw[pair[0]] - raw[pair[1]])
+    found = sum(parts.values()) + stream.constant + stream.rounding
+    near(found, total, _NEAR * size, "the parts")
+    each = [layers[layer] for layer in sorted(layers)]
+    return Pushes(
+        *pair, parts,
+        np.array([layer.heads for layer in each]),
+        seen.side_by_side(layer.positions for layer in each),
+        np.array([layer.rounded for layer in each]),
+        stream.constant, stream.rounding, total, total - found,
+    )  # fmt: skip
+
+
+def near(found: float, expected: float, bound: float, what: str) -> None:
+    """CutawayError where a sum is not what it is a sum of."""
+    if not abs(found - expected) <= bound:
+        raise CutawayError(
+            f"{what} add up to {found:.6f} and not to {expected:.6f}: this is a mistake of "
+            "cutaway's"
+        )
