@@ -284,8 +284,8 @@ void Packed::decode_row(int row, float* out) const {
       p += header_bytes(l);
     }
     const uint8_t* s = p + code_bytes(l);
-    for (int k = 0; k < kQuant; k++) {
-      const uint8_t* byte = s + 16 * (k / l.sub) + lane;
+    for (int sub = 0; sub < subs; sub++) {
+      const uint8_t* byte = s + 16 * sub + lane;
       float scale = d, minimum = d_min;
       if (!l.super) {
         scale = half_to_float(half_at(s + 2 * lane));
@@ -294,8 +294,10 @@ void Packed::decode_row(int row, float* out) const {
         scale = d * (l.minima ? (float)*byte : (float)(int8_t)*byte);
         if (l.minima) minimum = d_min * (float)byte[16 * subs];
       }
-      const float value = scale * code_value(l, p, lane, k);
-      out[k] = l.minima ? value + minimum : value;
+      for (int k = sub * l.sub; k < (sub + 1) * l.sub; k++) {
+        const float value = scale * code_value(l, p, lane, k);
+        out[k] = l.minima ? value + minimum : value;
+      }
     }
   }
 }

@@ -51,8 +51,8 @@ def writes(weight: Floats, values: NDArray[Any], output: Floats) -> Floats:
     Kobayashi et al. 2020, arXiv 2004.10102: ‖w O v‖, which has no sign and does not add up.
     """
     heads = len(weight)
-    by_head = output.reshape(len(output), heads, -1).transpose(1, 0, 2)  # (heads, hidden, d)
-    gram = by_head.transpose(0, 2, 1) @ by_head  # (heads, d, d)
+    by_head = output.reshape(len(output), heads, -1).transpose(1, 2, 0).copy()  # (heads, d, hidden)
+    gram = by_head @ by_head.transpose(0, 2, 1)  # (heads, d, d)
     v = np.repeat(values.astype(np.float64), heads // len(values), axis=0)  # (heads, n, d)
     squares = np.einsum("hnd,hnd->hn", v @ gram, v)
     lengths: Floats = weight * np.sqrt(np.maximum(squares, 0.0))
