@@ -20,7 +20,9 @@ MODELS = {
     "F32": {"format": "F32"},
     "Q8_0": {"format": "Q8_0"},
     "windows": {"format": "Q8_0", "metadata": WINDOWS},
+    "codes": {"format": "Q8_0", "metadata": WINDOWS},
 }
+KV = {"codes": "q8_0"}
 PROMPT = np.random.default_rng(0).integers(3, 260, 50).tolist()
 STEPS = 70
 OPTIONS = {"max_tokens": STEPS, "temperature": 0.8, "seed": 5, "ignore_eos": True}
@@ -45,7 +47,7 @@ def traces(paths, tmp_path_factory):
     """By model and way; each was written beside others, that began alike or not."""
     folder, made = tmp_path_factory.mktemp("traces"), {}
     for name, path in paths.items():
-        llm = LLM(path, threads=2)
+        llm = LLM(path, threads=2, kv=KV.get(name, "f16"))
         others = [llm.stream(PROMPT[:n] + [9] * n, **OPTIONS) for n in (3, 40)]
         for way, more in WAYS.items():
             file = folder / f"{name}-{way}.jsonl"
@@ -58,26 +60,27 @@ def traces(paths, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def llms(paths):
-    """By model: on every tier and other threads, with and without a prefix cache, and cramped."""
+    """By model and tier, with and without a prefix cache, and little memory."""
     made = {}
     for name, path in paths.items():
         for tier in tiers():
             os.environ["CUTAWAY_ISA"] = tier
             try:
                 how = {"threads": 3, "prefix_cache": tier != "avx2", "kv_tokens": 160}
-                made.setdefault(name, []).append(LLM(path, **how))
+                made[name, tier] = LLM(path, **how, kv=KV.get(name, "f16"))
             finally:
                 del os.environ["CUTAWAY_ISA"]
     return made
 
 
-@given(data=st.data())
+@given(
+    name=st.sampled_from([*MODELS]), way=st.sampled_from([*WAYS]), tier=st.sampled_from(tiers()),
+    step=st.integers(0, STEPS - 1), cold=st.booleans(),
+)  # fmt: skip
 @settings(max_examples=60)
-def test_every_row_is_the_one_on_record(llms, traces, data):
-    (name, _), trace = data.draw(st.sampled_from([*traces.items()]))
-    llm = data.draw(st.sampled_from(llms[name]))
-    step = data.draw(st.integers(0, STEPS - 1))
-    if data.draw(st.booleans()):
+def test_every_row_is_the_one_on_record(llms, traces, name, way, tier, step, cold):
+    llm, trace = llms[name, tier], traces[name, way]
+    if cold:
         llm.engine.blocks.clear_cached()
     look = inside(llm, trace, step)
     assert look.is_as_run

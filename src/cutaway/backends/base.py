@@ -179,8 +179,8 @@ class Backend(Protocol):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
 
-        In the format in which they are stored, in the KV blocks of ``table``. ValueError where a
-        block was let go of.
+        Exactly the numbers that are stored, in the KV blocks of ``table``. ValueError where a block
+        was let go of.
         """
         ...
 

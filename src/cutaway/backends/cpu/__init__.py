@@ -20,7 +20,7 @@ from cutaway import _native, sampling
 from cutaway.backends.base import Batch, Bytes, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
-from cutaway.backends.cpu.stored import Halfs, StoredKV, Weights, rounded
+from cutaway.backends.cpu.stored import Numbers, StoredKV, Weights, rounded
 from cutaway.backends.cpu.tap import Array, Tap
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
@@ -110,12 +110,12 @@ class CpuBackend:
 
     @cached_property
     def _stored(self) -> StoredKV:
-        return StoredKV(self._graph, self._plan)
+        return StoredKV(self._graph, self._plan, self.kv.groups[0].format)
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
-    ) -> tuple[Halfs, Halfs]:
-        """See ``Backend``: halves, the keys rotated."""
+    ) -> tuple[Numbers, Numbers]:
+        """See ``Backend``: halves, or codes times their scales in float32; the keys rotated."""
         return self._stored.read(layer, table, first, last)
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:

@@ -5,6 +5,7 @@ activations are rounded (native/elementwise.inc). Refuses to know what is comput
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,46 +15,65 @@ from cutaway.backends.base import KV_BLOCK
 from cutaway.backends.cpu.compile import Slice, Vector
 from cutaway.model import Graph
 
-Halfs = NDArray[np.float16]
+Numbers = NDArray[Any]
 
 _LANES = 16  # a value's numbers are filled up to a multiple of these
 _CLAIM = 64  # bytes, to a multiple of which what a layer has in a block is filled up
-_QUANT = 32  # activations that share a scale
+_QUANT = 32  # activations that share a scale, and codes that do
 _TINY = np.float32(1e-36)  # below which all of them are 0
 
 
 class StoredKV:
-    """Where each layer's keys and values are in a KV block."""
+    """Where each layer's keys and values are in a KV block, and which numbers they stand for."""
 
-    def __init__(self, graph: Graph, plan: _native.Plan) -> None:
-        self._plan = plan
+    def __init__(self, graph: Graph, plan: _native.Plan, format: str) -> None:
+        """format: "F16", or "Q8_0", whose numbers are codes times scales."""
+        self._plan, self._codes = plan, format == "Q8_0"
         self._layers: dict[int, tuple[bool, int, int, int]] = {}  # windowed, at, kv_heads, head_dim
         ends, self._has_whole = {False: 0, True: 0}, False
         for attrs in (op.attrs for op in graph.ops if op.kind == "attend"):
-            windowed, shape = attrs["window"] > 0, (attrs["kv_heads"], attrs["head_dim"])
-            self._layers[attrs["layer"]] = windowed, ends[windowed], *shape
-            ends[windowed] += _claim(_key_bytes(*shape)) + _claim(_value_bytes(*shape))
+            windowed, (heads, dim) = attrs["window"] > 0, (attrs["kv_heads"], attrs["head_dim"])
+            self._layers[attrs["layer"]] = windowed, ends[windowed], heads, dim
+            ends[windowed] += _claim(heads * self._head_bytes(dim))
+            ends[windowed] += _claim(heads * self._head_bytes(_stride(dim)))
             self._has_whole |= not windowed
 
-    def read(self, layer: int, table: Sequence[int], first: int, last: int) -> tuple[Halfs, Halfs]:
+    def read(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[Numbers, Numbers]:
         """See ``Backend.keys_values``."""
         windowed, at, heads, dim = self._layers[layer]
-        begin = first // KV_BLOCK
-        ids = [table[i] for i in range(begin, -(-last // KV_BLOCK))]
-        keys = np.empty((heads, len(ids), KV_BLOCK, dim), np.float16)
-        values = np.empty_like(keys)
-        for i, block_id in enumerate(ids):
-            halfs = self._block(block_id, windowed=windowed).view(np.float16)
-            k = halfs[at // 2 :][: heads * dim * KV_BLOCK]
-            keys[:, i] = k.reshape(heads, dim, KV_BLOCK).transpose(0, 2, 1)
-            v = halfs[(at + _claim(_key_bytes(heads, dim))) // 2 :]
-            stride = -(-dim // _LANES) * _LANES
-            values[:, i] = v[: heads * KV_BLOCK * stride].reshape(heads, KV_BLOCK, stride)[
-                ..., :dim
-            ]
+        of_keys, of_values = heads * self._head_bytes(dim), heads * self._head_bytes(_stride(dim))
+        begin, keys, values = first // KV_BLOCK, [], []
+        for i in range(begin, -(-last // KV_BLOCK)):
+            memory = self._block(table[i], windowed=windowed)[at:]
+            keys.append(self._keys(memory[:of_keys].reshape(heads, -1), dim))
+            memory = memory[_claim(of_keys) :]
+            values.append(self._values(memory[:of_values].reshape(heads, -1), dim))
         part = slice(first - begin * KV_BLOCK, last - begin * KV_BLOCK)
-        flat = (heads, len(ids) * KV_BLOCK, dim)
-        return keys.reshape(flat)[:, part], values.reshape(flat)[:, part]
+        return _joined(keys)[:, part], _joined(values)[:, part]
+
+    def _head_bytes(self, dim: int) -> int:
+        return KV_BLOCK * (dim + 2 * -(-dim // _QUANT) if self._codes else 2 * dim)
+
+    def _keys(self, memory: NDArray[np.uint8], dim: int) -> Numbers:
+        """(heads, KV_BLOCK, dim), which lie token beside token."""
+        if not self._codes:
+            return memory.view(np.float16).reshape(-1, dim, KV_BLOCK).swapaxes(1, 2)
+        codes, scales = _halved(memory, dim * KV_BLOCK)
+        steps = np.repeat(scales.reshape(len(memory), -1, KV_BLOCK), _QUANT, axis=1)[:, :dim]
+        made: Numbers = (codes.reshape(-1, dim, KV_BLOCK) * steps).swapaxes(1, 2)
+        return made
+
+    def _values(self, memory: NDArray[np.uint8], dim: int) -> Numbers:
+        """(heads, KV_BLOCK, dim), which lie number beside number."""
+        stride = _stride(dim)
+        if not self._codes:
+            return memory.view(np.float16).reshape(-1, KV_BLOCK, stride)[..., :dim]
+        codes, scales = _halved(memory, stride * KV_BLOCK)
+        steps = np.repeat(scales.reshape(len(memory), KV_BLOCK, -1), _QUANT, axis=2)[..., :dim]
+        made: Numbers = codes.reshape(-1, KV_BLOCK, stride)[..., :dim] * steps
+        return made
 
     def _block(self, block_id: int, *, windowed: bool) -> NDArray[np.uint8]:
         pieces: list[NDArray[np.uint8]] = self._plan.block_memory(block_id, False)
@@ -64,12 +84,19 @@ class StoredKV:
         return pieces[-1]
 
 
-def _key_bytes(heads: int, dim: int) -> int:
-    return heads * dim * KV_BLOCK * 2
+def _halved(memory: NDArray[np.uint8], codes: int) -> tuple[Numbers, Numbers]:
+    """Each head's codes, and the scales behind them as float32."""
+    scales = np.ascontiguousarray(memory[:, codes:]).view(np.float16)
+    return memory[:, :codes].view(np.int8), scales.astype(np.float32)
 
 
-def _value_bytes(heads: int, dim: int) -> int:
-    return _key_bytes(heads, -(-dim // _LANES) * _LANES)
+def _joined(blocks: list[Numbers]) -> Numbers:
+    """Of all tokens, (heads, tokens, dim), copied."""
+    return np.ascontiguousarray(np.concatenate(blocks, axis=1))
+
+
+def _stride(dim: int) -> int:
+    return -(-dim // _LANES) * _LANES
 
 
 def _claim(nbytes: int) -> int:
