@@ -13,6 +13,7 @@ VERBS = {
     "export": "print its probabilities as OpenAI logprobs or CSV",
     "replay": "run it again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
+    "inside": "show attention, layers and pushes of one step, computed again",
     "rescore": "score its tokens under another model or other settings",
     "branch": "change one token, and continue from there",
 }
@@ -25,6 +26,7 @@ examples:
   cutaway trace why run.jsonl
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
   cutaway trace diff run.jsonl fork.jsonl
+  cutaway trace inside run.jsonl --step 12
 
 play, why, diff and export need only the file; the others also need the model.
 'cutaway trace VERB --help' explains a verb.

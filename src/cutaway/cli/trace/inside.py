@@ -1,0 +1,102 @@
+"""``cutaway trace inside``: attention, layers and pushes of one step, computed again exactly."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import drawing, streams
+from cutaway.errors import InputError
+from cutaway.progress import say
+
+if TYPE_CHECKING:
+    from cutaway.inside import Look
+
+_EPILOG = """
+examples:
+  cutaway trace inside run.jsonl --step 12
+  cutaway trace inside run.jsonl --step 12 --rival " never"
+  cutaway trace inside run.jsonl --step 12 --layer 9 --head 3
+  cutaway trace inside run.jsonl --step 12 --tensor blk.9.attn_output
+  cutaway trace inside run.jsonl --step 12 --out look.safetensors
+
+Nothing of this was recorded. The step is computed again from its tokens, and its logits must have
+the hash on record: the last line says so. The reference backend computes otherwise, and its last
+line says that. docs/inside.md has the formulas.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace inside``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
+    parser.add_argument(
+        "--rival", metavar="TOKEN",
+        help="the token, as text or id, that the one that came is held against; default: the "
+        "likeliest other",
+    )  # fmt: skip
+    parser.add_argument("--layer", type=int, metavar="N", help="the heads of one layer, from 0")
+    parser.add_argument("--head", type=int, metavar="N", help="with --layer: one head, from 0")
+    parser.add_argument("--tensor", metavar="NAME", help="the numbers of one tensor, by its name")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document instead")
+    form.add_argument("--out", metavar="FILE", help="write all arrays into a safetensors file")
+    arguments.add_model_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Look, and print what was asked for."""
+    if args.head is not None and args.layer is None:
+        raise InputError("--head: say of which layer, too, with --layer")
+    if args.layer is not None and (args.json or args.out):
+        raise InputError("--layer: the document holds all layers and heads; leave it out")
+    from cutaway.trace import Trace
+
+    trace = Trace.read(args.file)
+    out = Path(args.out) if args.out else None
+    if out and out.exists():
+        raise InputError(f"--out: {out} exists already; name another file, or remove it")
+    streams.check_output("--out", args.out)
+    llm = console.load(args)
+    from cutaway.cli.trace import inside_tables as tables
+    from cutaway.inside import inside
+    from cutaway.inside.summary import arrays, described, to_dict
+    from cutaway.weights.safetensors_writer import write_safetensors
+
+    look = inside(llm, trace, args.step)
+    rival = int(args.rival) if (args.rival or "").isdecimal() else args.rival
+    found, name = look.pushes(rival), llm.tokenizer.token_name
+    extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
+    if args.json:
+        more = {"tensor": {key: one.tolist() for key, one in extra.items()}} if extra else {}
+        streams.print_json(to_dict(look, found, look.lens(), name) | more)
+        return 0
+    if out:
+        about = described(look, found, trace.sha256, llm.name)
+        write_safetensors(out, arrays(look, found, look.lens()) | extra, about)
+        if not args.quiet:
+            say(f"[{out}: step {args.step}, {_proof(look)}]")
+        return 0
+    style = drawing.Style.of(sys.stdout)
+    if args.tensor:
+        lines = tables.of_tensor(args.tensor, extra[args.tensor])
+    elif args.layer is None:
+        lines = tables.of_step(look, found, look.lens(1), name, style.spark)
+    elif args.head is None:
+        lines = tables.of_layer(look, found, args.layer, name)
+    else:
+        lines = tables.of_head(look, found, (args.layer, args.head), name)
+    print("\n".join(style.text(line) for line in [*lines, "", _proof(look)]))
+    return 0
+
+
+def _proof(look: "Look") -> str:
+    if look.is_as_run:
+        return f"row {look.row_hash:016x} as on record"
+    return (
+        f"row {look.row_hash:016x}, and {look.step.logits_hash:016x} on record: another arithmetic "
+        "than what ran"
+    )

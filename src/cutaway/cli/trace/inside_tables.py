@@ -1,0 +1,188 @@
+"""The tables of ``cutaway trace inside``, each with a sentence on what it is not.
+
+Knows lines of text. Refuses to know escapes, and how a figure is computed.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.checks import check_int
+from cutaway.cli.terminal.drawing import table
+from cutaway.inside import Lens, Look, Pushes
+from cutaway.inside.summary import Head, Place, heads, lens_rows, places
+from cutaway.trace.figures import percent, probability
+
+Name = Callable[[int], str]
+Spark = Callable[[Iterable[float | None]], str]
+_MOST = 8  # lines of a table that could have thousands
+_NOT_LOOKED = (
+    "Looked at is not why: what much was looked at may change nothing, and what little was, all."
+)
+_NOT_PUSHED = (
+    "Pushed is not the effect of a cut: later layers may erase a push, or make up for one."
+)
+_NOT_SAID = (
+    "Nobody reads the head at a layer; before it agrees with the end, its words mean little."
+)
+
+
+def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> list[str]:
+    """The whole step: what was looked at, what pushed, and the lens."""
+    token, rival = repr(name(found.token)), repr(name(found.rival))
+    return [
+        f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}, pushed "
+        f"{found.total:+.3f} above {rival}, after {len(look.token_ids)} tokens",
+        *_missing(look),
+        "",
+        "looked at, by the mean weight of all heads",
+        *_places(places(look, found, name)),
+        f"{int(look.sinks.sum())} of {look.sinks.size} heads rest on position 0 (over 30 %).",
+        _NOT_LOOKED,
+        "",
+        f"what pushed {token} above {rival}, in logits",
+        *_parts(found),
+        *_heads("the heads that pushed most", heads(look, found), look.token_ids, name),
+        _NOT_PUSHED,
+        "",
+        f"what the head would say after each layer, and how far its heads pushed {token}",
+        *_lens(lens, found, name, spark),
+        _settled(lens, token),
+        _NOT_SAID,
+    ]
+
+
+def of_layer(look: Look, found: Pushes, layer: int, name: Name) -> list[str]:
+    """The heads of one layer."""
+    layer = check_int("--layer", layer, 0, len(found.heads) - 1)
+    mine = [head for head in heads(look, found) if head.layer == layer]
+    part = found.parts[f"L{layer}.attn"]
+    return [
+        f"layer {layer}: attention pushed {part:+.3f}, of which rounding to 8 bits is "
+        f"{found.rounded[layer]:+.4f}; it reads {_read(look, layer)}",
+        "",
+        *_heads("head", mine, look.token_ids, name, every_one=True),
+        _NOT_PUSHED,
+    ]
+
+
+def of_head(look: Look, found: Pushes, place: tuple[int, int], name: Name) -> list[str]:
+    """One head: where it looked, what it wrote from there, how far that pushed."""
+    layer = check_int("--layer", place[0], 0, len(found.heads) - 1)
+    head = check_int("--head", place[1], 0, found.heads.shape[1] - 1)
+    rows = zip(
+        look.token_ids, look.weights[layer, head], look.writes[layer, head],
+        found.positions[layer, head], strict=True,
+    )  # fmt: skip
+    ordered = sorted(enumerate(rows), key=lambda row: -row[1][1])[: 2 * _MOST]
+    return [
+        f"L{layer}.H{head}: pushed {found.heads[layer, head]:+.3f}; it reads {_read(look, layer)}",
+        "",
+        *table([
+            ("position", "token", "weight", "write", "push"),
+            *(
+                (f"{i:8d}", repr(name(token)), percent(weight), f"{write:.4f}", f"{push:+.4f}")
+                for i, (token, weight, write, push) in ordered
+            ),
+        ]),
+        "A write's length has no sign and does not add up.",
+        _NOT_LOOKED,
+    ]  # fmt: skip
+
+
+def of_tensor(name: str, numbers: NDArray[np.float32]) -> list[str]:
+    """A tensor's size, and its largest numbers."""
+    wide = numbers.astype(np.float64)
+    order = np.argsort(-np.abs(wide), kind="stable")[:_MOST]
+    return [
+        f"{name}: {len(wide)} numbers, mean {wide.mean():.6g}, root mean square "
+        f"{np.sqrt(np.mean(wide * wide)):.6g}, from {wide.min():.6g} to {wide.max():.6g}",
+        "",
+        *table([("index", "number"), *((f"{i:5d}", f"{wide[i]:+.6g}") for i in order)]),
+        "The largest are not the most important: a direction counts, not one number.",
+    ]
+
+
+def _missing(look: Look) -> list[str]:
+    if look.is_as_run:
+        return []
+    return ["This is the reference's float32, and not what ran."]
+
+
+def _read(look: Look, layer: int) -> str:
+    first, last = look.first_seen[layer], len(look.token_ids) - 1
+    return f"positions {first} to {last}" + (", a window" if first else "")
+
+
+def _places(every: list[Place]) -> list[str]:
+    best = sorted(every, key=lambda place: -place.weight)[:_MOST]
+    rest = sum(place.weight for place in every) - sum(place.weight for place in best)
+    pushed = sum(place.push for place in every) - sum(place.push for place in best)
+    lines = table([
+        ("position", "token", "weight", "push"),
+        *((f"{p.position:8d}", repr(p.token), percent(p.weight), f"{p.push:+.3f}") for p in best),
+    ])  # fmt: skip
+    if len(every) > _MOST:
+        lines.append(
+            f"the other {len(every) - _MOST}: {percent(max(rest, 0))} of the weight, push "
+            f"{pushed:+.3f}"
+        )
+    return lines
+
+
+def _parts(found: Pushes) -> list[str]:
+    best = sorted(found.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
+    rest = sum(found.parts.values()) - sum(push for _, push in best)
+    rows = [(name, f"{push:+.3f}") for name, push in best]
+    if len(found.parts) > _MOST:
+        rows.append((f"the other {len(found.parts) - _MOST} parts", f"{rest:+.3f}"))
+    if found.bias:
+        rows.append(("biases", f"{found.bias:+.3f}"))
+    rows.append(("rounding to 8 bits before the head", f"{found.rounding:+.3f}"))
+    return table([*rows, ("together", f"{found.total:+.3f}")])
+
+
+def _heads(
+    title: str, every: Iterable[Head], ids: list[int], name: Name, *, every_one: bool = False
+) -> list[str]:
+    best = list(every) if every_one else sorted(every, key=lambda h: -abs(h.push))[:_MOST]
+    return table([
+        (title, "push", "looks most at", "weight", "position 0", "previous", "spread"),
+        *(
+            (
+                f"L{h.layer}.H{h.head}", f"{h.push:+.3f}", f"{h.most} {name(ids[h.most])!r}",
+                percent(h.weight), percent(h.sink), percent(h.previous), f"{h.entropy:.2f}",
+            )
+            for h in best
+        ),
+    ])  # fmt: skip
+
+
+def _lens(lens: Lens, found: Pushes, name: Name, spark: Spark) -> list[str]:
+    largest = float(np.abs(found.heads).max()) or 1.0
+    rows = [("layer", "likeliest", "", "rank", "luck draws", "heads")]
+    for row in lens_rows(lens, name):
+        own = [] if row.layer < 0 else found.heads[row.layer].tolist()
+        bars = spark(push / largest if push > 0 else None for push in own)
+        rows.append((
+            "before" if row.layer < 0 else f"{row.layer:5d}", repr(row.token),
+            percent(row.probability), f"{row.rank:d}",
+            "" if row.drawn_token is None else repr(row.drawn_token), bars,
+        ))  # fmt: skip
+    return table(rows)
+
+
+def _settled(lens: Lens, token: str) -> str:
+    said = (
+        f"{token} is never the likeliest for good"
+        if lens.settled is None
+        else f"{token} stays the likeliest {_from(lens.settled)}"
+    )
+    if lens.draw_settled is None:
+        return said + "; the chain of this run cannot be repeated here."
+    return f"{said}; with this luck the draw is what it was {_from(lens.draw_settled)}."
+
+
+def _from(row: int) -> str:
+    return "from before the first layer on" if row == 0 else f"from layer {row - 1} on"
