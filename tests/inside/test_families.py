@@ -170,6 +170,29 @@ def test_writes_are_as_long_as_what_was_written(folders, name):
             assert look.writes[i, h, t] == pytest.approx(np.linalg.norm(written), rel=1e-6)
 
 
+MIXTURES = [name for name in FAMILIES if "moe" in name or name == "mixtral"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MIXTURES)
+def test_experts_push_what_their_layer_does(folders, name, way):
+    path, _ = folders(name)
+    _, look = looked_into(path, name, way)
+    found, seen = look.pushes(9), look._seen
+    for layer, each in found.experts.items():
+        assert [*each] == look.experts[layer][0].tolist()
+        part = found.parts[f"L{layer}.mlp"]
+        assert sum(each.values()) == pytest.approx(part, rel=1e-3, abs=1e-3)
+    for part in seen.anatomy.parts:
+        if part.op.kind != "experts":
+            continue
+        scores, first = part.op.inputs[1], look.experts[part.layer][0][0]
+        other = seen.tensors[scores].copy()
+        other[first] += 0.1  # as if its share had been larger
+        with pytest.raises(CutawayError, match="the experts of"):
+            pushes(replace(seen, tensors={**seen.tensors, scores: other}), (found.token, 9))
+
+
 def test_the_experts_that_were_chosen(folders):
     path, model = folders("qwen3_moe-unnormed")
     _, look = looked_into(path, "qwen3_moe-unnormed", "reference")

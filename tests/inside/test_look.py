@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, CutawayError, InputError
 from cutaway.backends.cpu import tiers
 from cutaway.inside import inside
+from cutaway.inside.summary import heads
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
@@ -183,3 +184,18 @@ def test_a_lens_knows_where_the_answer_settled(paths, traces):
         assert lens.settled == 0 or not is_first[lens.settled - 1]
     assert (lens.drawn[lens.draw_settled :] == lens.drawn[-1]).all()
     assert lens.ids.shape == lens.logprobs.shape == (4, 5)
+
+
+def test_a_head_that_looks_behind_an_earlier_place_of_its_token(paths, traces):
+    """By brute force, over all heads of a text that repeats itself."""
+    trace = traces["F32", "guessed"]
+    for step in (20, 40, 69):
+        look = inside(LLM(paths["F32"]), trace, step)
+        ids, last = look.token_ids, len(look.token_ids) - 1
+        for head in heads(look, look.pushes()):
+            weight = look.weights[head.layer, head.head]
+            same = sum(weight[j] for j in range(last) if ids[j] == ids[last])
+            after = sum(weight[j + 1] for j in range(last - 1) if ids[j] == ids[last])
+            assert (head.same, head.induction) == pytest.approx((same, after))
+            assert head.previous == weight[-2]
+            assert 0 <= head.entropy <= 1 + 1e-9

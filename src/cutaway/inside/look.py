@@ -13,7 +13,7 @@ from cutaway.api.llm import LLM
 from cutaway.checks import check_int
 from cutaway.engine import Row
 from cutaway.errors import CutawayError, InputError
-from cutaway.inside import attention
+from cutaway.inside import attention, mixture
 from cutaway.inside.anatomy import Anatomy
 from cutaway.inside.draw import draws
 from cutaway.inside.lens import Lens, lens
@@ -147,16 +147,11 @@ class Look:
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
         """By layer that has some: those that computed the row, in order, and their shares."""
-        found = {}
-        for op in self._anatomy.graph.ops:
-            if op.kind == "experts":
-                scores = self._row.tensors[op.inputs[1]].astype(np.float64)
-                share = np.exp(scores - scores.max())
-                share /= share.sum()
-                chosen = np.argsort(-scores, kind="stable")[: op.attrs["used"]]
-                own = share[chosen] / (share[chosen].sum() if op.attrs["norm_topk_prob"] else 1)
-                found[int(op.out.name.split(".")[1])] = chosen, own
-        return found
+        return {
+            part.layer: mixture.chosen(self._row.tensors[part.op.inputs[1]], part.op)
+            for part in self._anatomy.parts
+            if part.op.kind == "experts" and part.layer is not None
+        }
 
 
 def ids_before(trace: Trace, step: int) -> list[int]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cutaway.backends import Backend
 from cutaway.errors import CutawayError
-from cutaway.inside import attention
+from cutaway.inside import attention, mixture
 from cutaway.inside.anatomy import Anatomy, Part
 from cutaway.model import Op
 
@@ -31,6 +31,7 @@ class Pushes:
     parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …
     heads      (layers, heads), of each layer's attention; ``rounded`` and a bias are the rest of it
     positions  (layers, heads, positions), of each head
+    experts    by layer that has some: of each that computed the row, by its number
     rounded    (layers,): what rounding to 8 bits did to each attention before it was written
     bias       of the last norm and the head: the same at every step
     rounding   of the stream before the head, to 8 bits; 0 where it is not rounded
@@ -43,6 +44,7 @@ class Pushes:
     parts: Mapping[str, float]
     heads: Floats
     positions: Floats
+    experts: Mapping[int, Mapping[int, float]]
     rounded: Floats
     bias: float
     rounding: float
@@ -130,6 +132,19 @@ class Seen:
         near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
         return OfLayer(by_head, positions, behind.rounding)
 
+    def experts(self, here: Direction, part: Part) -> dict[int, float]:
+        """What each expert pushed; CutawayError where they are not the part."""
+        x, scores = (self.tensors[name] for name in part.op.inputs)
+        found, size, slack = {}, 0.0, 0.0
+        for expert, share in zip(*mixture.chosen(scores, part.op), strict=True):
+            one = mixture.given(self.backend, part.op, x, int(expert), float(share))
+            found[int(expert)] = float(here.along @ one.added)
+            size += float(np.abs(here.along * one.added).sum())
+            slack += float(np.abs(here.along @ one.through) @ one.unsure)
+        push = float(here.along @ self[part.op.out.name])
+        near(sum(found.values()), push, 10 * _NEAR * size + slack, f"the experts of {part.name}")
+        return found
+
     def _behind_attention(self, here: Direction, part: Part) -> Direction:
         """From what heads give to the same, through their matrix and what follows that."""
         for op in part.path[:-1]:
@@ -200,12 +215,15 @@ def pushes(seen: Seen, pair: tuple[int, int]) -> Pushes:
     stream, size = seen.behind_stream(pair)
     parts = dict.fromkeys((part.name for part in seen.anatomy.parts), 0.0)
     layers: dict[int, OfLayer] = {}
+    experts: dict[int, Mapping[int, float]] = {}
     for part in seen.anatomy.parts:
         here, given = Direction(stream.along * part.factor), seen[part.op.out.name]
         parts[part.name] += float(here.along @ given)
         size += float(np.abs(here.along * given).sum())
         if part.path:
             layers[part.path[-1].attrs["layer"]] = seen.attention(here, part)
+        if part.op.kind == "experts" and part.layer is not None:
+            experts[part.layer] = seen.experts(here, part)
     raw = seen[seen.anatomy.head.out.name]
     total = float(raw[pair[0]] - raw[pair[1]])
     found = sum(parts.values()) + stream.constant + stream.rounding
@@ -215,6 +233,7 @@ def pushes(seen: Seen, pair: tuple[int, int]) -> Pushes:
         *pair, parts,
         np.array([layer.heads for layer in each]),
         seen.side_by_side(layer.positions for layer in each),
+        experts,
         np.array([layer.rounded for layer in each]),
         stream.constant, stream.rounding, total, total - found,
     )  # fmt: skip

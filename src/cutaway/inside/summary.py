@@ -3,7 +3,7 @@
 Names of tokens are raw: whoever shows them escapes them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class Head:
     """One head: its push, and where it looks.
 
     sink      weight of the first position; previous: of the one before the row's own
+    same      weight of where the row's own token stood before; induction: of what followed it there
     entropy   of its weights, 0 to 1: over as many positions as it reads
     most      the position that it looks at most, and how much
     """
@@ -43,6 +44,8 @@ class Head:
     push: float
     sink: float
     previous: float
+    same: float
+    induction: float
     entropy: float
     most: int
     weight: float
@@ -86,8 +89,16 @@ def _head(look: Look, found: Pushes, layer: int, head: int) -> Head:
     entropy = float(-(some * np.log(some)).sum() / np.log(len(read))) if len(read) > 1 else 0.0
     return Head(
         layer, head, float(found.heads[layer, head]), float(weight[0]),
-        float(weight[-2]) if len(read) > 1 else 0.0, entropy, most, float(weight[most]),
+        float(weight[-2]) if len(read) > 1 else 0.0,
+        *_repeats(weight, look.token_ids), entropy, most, float(weight[most]),
     )  # fmt: skip
+
+
+def _repeats(weight: NDArray[np.float64], ids: Sequence[int]) -> tuple[float, float]:
+    """Weight of earlier places of the last token, and of what followed it (arXiv 2209.11895)."""
+    earlier = np.flatnonzero(np.array(ids[:-1]) == ids[-1])
+    followers = earlier[earlier + 1 < len(ids) - 1] + 1
+    return float(weight[earlier].sum()), float(weight[followers].sum())
 
 
 def lens_rows(lens: Lens, name: Name) -> list[LensRow]:
@@ -122,7 +133,11 @@ def to_dict(look: Look, found: Pushes, lens: Lens, name: Name) -> dict[str, Any]
         "lens_settled": lens.settled,
         "draw_settled": lens.draw_settled,
         "experts": {
-            str(layer): {"ids": ids.tolist(), "shares": shares.tolist()}
+            str(layer): {
+                "ids": ids.tolist(),
+                "shares": shares.tolist(),
+                "pushes": [*found.experts[layer].values()],
+            }
             for layer, (ids, shares) in look.experts.items()
         },
     }

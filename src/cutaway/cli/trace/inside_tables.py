@@ -44,6 +44,7 @@ def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> 
         f"what pushed {token} above {rival}, in logits",
         *_parts(found),
         *_heads("the heads that pushed most", heads(look, found), look.token_ids, name),
+        *_experts(look, found),
         _NOT_PUSHED,
         "",
         f"what the head would say after each layer, and how far its heads pushed {token}",
@@ -148,15 +149,28 @@ def _heads(
 ) -> list[str]:
     best = list(every) if every_one else sorted(every, key=lambda h: -abs(h.push))[:_MOST]
     return table([
-        (title, "push", "looks most at", "weight", "position 0", "previous", "spread"),
+        (title, "push", "looks most at", "weight", "position 0", "previous", "induction", "spread"),
         *(
             (
                 f"L{h.layer}.H{h.head}", f"{h.push:+.3f}", f"{h.most} {name(ids[h.most])!r}",
-                percent(h.weight), percent(h.sink), percent(h.previous), f"{h.entropy:.2f}",
+                percent(h.weight), percent(h.sink), percent(h.previous), percent(h.induction),
+                f"{h.entropy:.2f}",
             )
             for h in best
         ),
     ])  # fmt: skip
+
+
+def _experts(look: Look, found: Pushes) -> list[str]:
+    rows = [
+        (
+            f"L{layer}",
+            *(f"{i} {percent(share)} {found.experts[layer][i]:+.3f}" for i, share in pairs),
+        )
+        for layer, (ids, shares) in look.experts.items()
+        for pairs in [list(zip(ids.tolist(), shares.tolist(), strict=True))]
+    ]
+    return ["", "the experts that were chosen: share, push", *table(rows)] if rows else []
 
 
 def _lens(lens: Lens, found: Pushes, name: Name, spark: Spark) -> list[str]:
