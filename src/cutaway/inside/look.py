@@ -77,6 +77,11 @@ class Look:
         )
 
     @property
+    def kv_bytes(self) -> int:
+        """Of the keys and values that the row read, which windows make fewer."""
+        return self._llm.backend.kv.bytes_read(len(self.token_ids))
+
+    @property
     def sinks(self) -> NDArray[np.bool_]:
         """(layers, heads): who has more than 0.3 of its weight at the first position."""
         found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK

@@ -128,6 +128,7 @@ def to_dict(look: Look, found: Pushes, lens: Lens, name: Name) -> dict[str, Any]
         "heads": [asdict(head) for head in heads(look, found)],
         "positions": [asdict(place) for place in places(look, found, name)],
         "first_seen": list(look.first_seen),
+        "kv_bytes": look.kv_bytes,
         "lens": [asdict(row) for row in lens_rows(lens, name)],
         "lens_first": lens.first,
         "lens_settled": lens.settled,

@@ -33,7 +33,8 @@ def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> 
     token, rival = repr(name(found.token)), repr(name(found.rival))
     return [
         f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}, pushed "
-        f"{found.total:+.3f} above {rival}, after {len(look.token_ids)} tokens",
+        f"{found.total:+.3f} above {rival}; it read {len(look.token_ids)} tokens, "
+        f"{look.kv_bytes / 1e6:.2f} MB of keys and values",
         *_missing(look),
         "",
         "looked at, by the mean weight of all heads",
