@@ -35,10 +35,13 @@ def read(engine, sequence):
 @given(
     text=TEXTS, others=st.lists(TEXTS, max_size=3), rows=st.integers(1, 20),
     kv_blocks=st.integers(20, 40), cache=st.booleans(), before=st.integers(0, 6),
+    window=st.sampled_from([0, 5, 9]),
 )  # fmt: skip
-def test_the_row_is_the_models_own_beside_others(text, others, rows, kv_blocks, cache, before):
+def test_the_row_is_the_models_own_beside_others(
+    text, others, rows, kv_blocks, cache, before, window
+):
     """And they write what they would have written alone."""
-    policy = {"rows": rows, "prefix_cache": cache, "max_num_seqs": min(rows, 8)}
+    policy = {"rows": rows, "prefix_cache": cache, "max_num_seqs": min(rows, 8), "window": window}
     alone = [Request(other, stops=LONG).run_on(make_engine(narrow)) for other in others]
     engine = make_engine(narrow, block=BLOCK, kv_blocks=kv_blocks, **policy)
     running = [Request(other, stops=LONG).add_to(engine) for other in others]
@@ -73,3 +76,22 @@ def test_what_was_computed_is_found_again():
 def test_what_the_model_cannot_read(tokens):
     with pytest.raises(InputError, match="token_ids"):
         hold(make_engine(), tokens)
+
+
+@given(
+    text=st.lists(st.sampled_from([*b"ab"]), min_size=40, max_size=40).map(tuple),
+    looks=st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=12),
+    window=st.sampled_from([0, 5, 9]), cache=st.booleans(),
+)  # fmt: skip
+def test_one_after_another_on_what_is_left_of_the_windows(text, looks, window, cache):
+    """The cache may have a block without its window, which the next to compute it brings back."""
+    engine = make_engine(narrow, block=BLOCK, kv_blocks=12, window=window, prefix_cache=cache)
+    for length, cold in looks:
+        if cold:
+            engine.blocks.clear_cached()
+        sequence = hold(engine, text[:length])
+        while not is_ready(sequence):
+            step(engine)
+        np.testing.assert_array_equal(read(engine, sequence), narrow(text[:length]))
+        engine.abort(sequence)
+        check(engine)

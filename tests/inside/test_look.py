@@ -34,6 +34,13 @@ WAYS = {
 }
 
 
+class Made(dict):
+    """Short enough to be shown where a test fails."""
+
+    def __repr__(self):
+        return "…"
+
+
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("look")
@@ -46,7 +53,7 @@ def paths(tmp_path_factory):
 @pytest.fixture(scope="module")
 def traces(paths, tmp_path_factory):
     """By model and way; each was written beside others, that began alike or not."""
-    folder, made = tmp_path_factory.mktemp("traces"), {}
+    folder, made = tmp_path_factory.mktemp("traces"), Made()
     for name, path in paths.items():
         llm = LLM(path, threads=2, kv=KV.get(name, "f16"))
         others = [llm.stream(PROMPT[:n] + [9] * n, **OPTIONS) for n in (3, 40)]
@@ -62,7 +69,7 @@ def traces(paths, tmp_path_factory):
 @pytest.fixture(scope="module")
 def llms(paths):
     """By model and tier, with and without a prefix cache, and little memory."""
-    made = {}
+    made = Made()
     for name, path in paths.items():
         for tier in tiers():
             os.environ["CUTAWAY_ISA"] = tier

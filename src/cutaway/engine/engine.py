@@ -95,10 +95,14 @@ class Engine:
         if self.early and self._events:
             self.early(self.take_events())
 
-    def _copy_blocks(self) -> None:
-        """Forks get a copy of the block that they will write into; windows are let go of."""
+    def move_windows(self) -> None:
+        """Windows that are on their way go there, before memory is read or written."""
         if self.blocks.windows:
             self.backend.copy_windows(self.blocks.windows.take_changes())
+
+    def _copy_blocks(self) -> None:
+        """Forks get a copy of the block that they will write into; windows are let go of."""
+        self.move_windows()
         if self.scheduler.copies:
             self.backend.copy_blocks(self.scheduler.copies)
             self.scheduler.copied()

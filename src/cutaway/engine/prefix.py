@@ -22,7 +22,7 @@ def read_blocks(
     It is ``first`` itself where the prefix cache does not have that block, or the text ends.
     """
     held = engine.blocks.match(token_ids)
-    _settle(engine)
+    engine.move_windows()
     try:
         last = max(first, min(first + most, len(held)))
         for place in range(first, last):
@@ -50,7 +50,7 @@ def fill_blocks(
     known = filled = len(held)
     wanted = min(most, whole - known, blocks.free)
     held += blocks.allocate(wanted)
-    _settle(engine)
+    engine.move_windows()
     try:
         for filled, block_id in enumerate(held[known:], known):
             windows = sizes[filled] == full
@@ -60,11 +60,5 @@ def fill_blocks(
         held = blocks.publish(held, token_ids[: filled * blocks.block], known)
         blocks.pass_by(held[known:passed])
         blocks.release(held, passed)
-        _settle(engine)
+        engine.move_windows()
     return filled
-
-
-def _settle(engine: Engine) -> None:
-    """Windows that are on their way go there, before memory is read or written."""
-    if engine.blocks.windows:
-        engine.backend.copy_windows(engine.blocks.windows.take_changes())

@@ -47,6 +47,7 @@ def read_row(
     backend, last = engine.backend, len(sequence) - 1
     tokens = sequence.tokens(last, last + 1)
     batch = Batch(*lay_rows([(last, tokens, sequence.blocks)]), np.zeros(1, np.int32))
+    engine.move_windows()
     logits, tensors = backend.tap(batch, names)
     stored = {
         layer: backend.keys_values(layer, sequence.blocks, first, last + 1)
