@@ -34,7 +34,7 @@ def chat_path(tmp_path_factory):
 
 
 def run(path, capsys, *more):
-    small = ["--threads", "1", "--kv-tokens", "2048", "--max-tokens", "32"]
+    small = ["--threads", "1", "--kv-tokens", "2048", "--max-tokens", "160"]
     code = server_soak.main(["-m", str(path), "--json", *small, *more])
     return code, json.loads(capsys.readouterr().out)
 
