@@ -177,13 +177,19 @@ def test_light_commands_import_nothing_heavy(argv):
 
 
 def test_writing_a_text_imports_no_more_than_it_needs():
-    code = "import cutaway.cli.generate, cutaway.api.llm, sys; print(*sys.modules)"
+    modules = "cutaway.cli.generate, cutaway.api.llm, cutaway.backends"
+    code = (
+        f"import {modules}, sys; from importlib.util import find_spec\n"
+        "if find_spec('cutaway._native'): import cutaway.backends.cpu\n"
+        "print(*sys.modules)"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(told.stdout.split())
     assert "cutaway.api.llm" in loaded
     heavy = {"asyncio", "difflib", "html", "http", "secrets", "subprocess", "tempfile"}
     ours = {"api.keywords", "grammar.compiler", "grammar.checks", "grammar.trial", "text.tools"}
     ours |= {"trace", "rerun", "engine.checked", "engine.healing", "engine.going_back"}
+    ours |= {"inside", "prefix", "api.prefix", "backends.cpu.tap", "backends.cpu.stored"}
     assert loaded.isdisjoint({*heavy, *(f"cutaway.{name}" for name in ours)})
 
 

@@ -149,14 +149,9 @@ class Autoregressive:
         return events
 
 
-@dataclass(frozen=True)
-class Score:
-    """Nothing is drawn: what the model expected at each token of the prompt.
+class _Undrawn:
+    """What reads a prompt, and draws nothing after it."""
 
-    logits_from  position from which on the logits themselves are events; None: none
-    """
-
-    logits_from: int | None = None
     drafts = False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
@@ -168,15 +163,29 @@ class Score:
         """All tokens."""
         return len(sequence)
 
+    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never: others are not to wait for it."""
+        return False
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
+        """None."""
+        return []
+
+
+@dataclass(frozen=True)
+class Score(_Undrawn):
+    """Nothing is drawn: what the model expected at each token of the prompt.
+
+    logits_from  position from which on the logits themselves are events; None: none
+    """
+
+    logits_from: int | None = None
+
     def reusable(self, sequence: "Sequence") -> int:
         """Those before the first whose logits are wanted."""
         if sequence.wants_prompt_scores:
             return 0
         return max(self.logits_from or 0, sequence.logits_emitted)
-
-    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Never: others are not to wait for it."""
-        return False
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
         """Tokens that are not computed."""
@@ -187,10 +196,6 @@ class Score:
             emitted = max(self.logits_from, sequence.logits_emitted)
             wanted = min(wanted, max(emitted - start, 0))
         return Scheduled(sequence, start, tokens, first_logit_row=wanted)
-
-    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
-        """None."""
-        return []
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """Events of what was wanted; the end comes with the last token."""
@@ -210,40 +215,21 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Hold:
+class Hold(_Undrawn):
     """Nothing is drawn: keys and values of all tokens but the last are kept until it is aborted.
 
     There is room for the last, so that its row can be computed by itself (``row.py``).
     """
 
-    drafts = False
-
-    def longest(self, request: "Request", limits: "Limits") -> int:
-        """The prompt, which may fill the context."""
-        limits.check_scored(request.prompt_token_ids)
-        return len(request.prompt_token_ids)
-
-    def positions(self, sequence: "Sequence") -> int:
-        """All tokens."""
-        return len(sequence)
-
     def reusable(self, sequence: "Sequence") -> int:
         """All but the last."""
         return len(sequence) - 1
-
-    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Never: others are not to wait for it."""
-        return False
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
         """Tokens that are not computed, without their logits; none when it is ready."""
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
         return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
-
-    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
-        """None."""
-        return []
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
         """No events."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import groupby
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +21,17 @@ from cutaway import _native, sampling
 from cutaway.backends.base import Batch, Bytes, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
-from cutaway.backends.cpu.stored import Numbers, StoredKV, Weights, rounded
-from cutaway.backends.cpu.tap import Array, Tap
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
 from cutaway.resources import default_threads
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
 from cutaway.weights import ModelFile
 
+if TYPE_CHECKING:  # not before somebody looks
+    from cutaway.backends.cpu.stored import Numbers, StoredKV, Weights
+    from cutaway.backends.cpu.tap import Tap
+
+Array = NDArray[np.float32]
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
@@ -69,7 +73,7 @@ class CpuBackend:
         matrices = pack_matrices(graph, file, self.pool, on_progress)
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         self._compiler = partial(Compiler, graph, *matrices, vectors)
-        self._graph, self._weights = graph, Weights(matrices[0], vectors)
+        self._graph = graph
         Emitter(self._compiler(), plan)
         self.kv = kv_layout(graph, kv)
         self._plan = plan
@@ -88,8 +92,10 @@ class CpuBackend:
         )
 
     @cached_property
-    def _tap(self) -> Tap:
+    def _tap(self) -> "Tap":
         """Made when it is first wanted."""
+        from cutaway.backends.cpu.tap import Tap
+
         return Tap(self._compiler(apart=True), self._plan.beside())
 
     def tap(self, batch: Batch, names: Sequence[str]) -> tuple[Logits, dict[str, Array]]:
@@ -109,14 +115,23 @@ class CpuBackend:
         return logits
 
     @cached_property
-    def _stored(self) -> StoredKV:
+    def _stored(self) -> "StoredKV":
+        from cutaway.backends.cpu.stored import StoredKV
+
         return StoredKV(self._graph, self._plan, self.kv.groups[0].format)
 
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
-    ) -> tuple[Numbers, Numbers]:
+    ) -> "tuple[Numbers, Numbers]":
         """See ``Backend``: halves, or codes times their scales in float32; the keys rotated."""
         return self._stored.read(layer, table, first, last)
+
+    @cached_property
+    def _weights(self) -> "Weights":
+        from cutaway.backends.cpu.stored import Weights
+
+        _, matrices, _, vectors = self._compiler.args
+        return Weights(matrices, vectors)
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
         """See ``Backend``."""
@@ -124,6 +139,8 @@ class CpuBackend:
 
     def as_read(self, name: str, x: Array) -> Array:
         """See ``Backend``: quantised matrices read activations of 8 bits."""
+        from cutaway.backends.cpu.stored import rounded
+
         return x if self._weights.is_float(name) else rounded(x)
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
