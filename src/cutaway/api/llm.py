@@ -307,17 +307,8 @@ class LLM(ModelUser):
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
         request = Request(prompt_token_ids=ids, decoder=Score(logits_from=start))
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, start)
-
-        def add() -> int:
-            [sequence] = self.engine.add(request)
-            self._runner.listen(sequence, reader)
-            return sequence.id
-
-        sequence_id = self._runner.call(add)
-        try:
+        with self._runner.running(request, reader):
             self._runner.wait(lambda: reader.ended)
-        finally:
-            self._runner.abort(sequence_id)
         return reader.logits()
 
     def row(self, token_ids: Sequence[int], names: Sequence[str], firsts: Mapping[int, int]) -> Row:

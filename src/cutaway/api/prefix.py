@@ -118,22 +118,14 @@ def _check_cached(between: Between) -> None:
 
 def compute(runner: Runner, asked: Asked, *, show: bool) -> None:
     """Compute a prompt, beside whatever else is written; raises what it failed with."""
-    listener, request = EndListener(), asked.request()
-
-    def add() -> Any:
-        [sequence] = runner.engine.add(request)
-        runner.listen(sequence, listener)
-        return sequence
-
-    sequence = runner.call(add)
-    try:
-        total = len(asked.ids)
-        with Bar("computing", total, show=show, figures=tokens_done, after=1) as bar:
-            while listener.ended is None:
-                runner.turn()
-                bar.update(sequence.num_computed_tokens)
-    finally:
-        runner.abort(sequence.id)
+    listener, total = EndListener(), len(asked.ids)
+    with (
+        runner.running(asked.request(), listener) as sequence,
+        Bar("computing", total, show=show, figures=tokens_done, after=1) as bar,
+    ):
+        while listener.ended is None:
+            runner.turn()
+            bar.update(sequence.num_computed_tokens)
     if listener.ended.error:
         raise listener.ended.error
 

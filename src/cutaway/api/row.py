@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from cutaway.api.runner import EndListener, Runner
 from cutaway.engine import Hold, Request, Row
-from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import CutawayError
 
@@ -20,21 +19,15 @@ def row(
     listener = EndListener()
     request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold())
 
-    def add() -> EngineSequence:
-        [sequence] = runner.engine.add(request)
-        runner.listen(sequence, listener)
-        return sequence
+    with runner.running(request, listener) as sequence:
 
-    def read() -> Row | None:  # others may have taken its memory since
-        return read_row(runner.engine, sequence, names, firsts) if is_ready(sequence) else None
+        def read() -> Row | None:  # others may have taken its memory since
+            ready = is_ready(sequence)
+            return read_row(runner.engine, sequence, names, firsts) if ready else None
 
-    sequence = runner.call(add)
-    try:
         while True:
             runner.wait(lambda: listener.ended or is_ready(sequence))
             if listener.ended:
                 raise listener.ended.error or CutawayError("the model was closed meanwhile")
             if (found := runner.call(read)) is not None:
                 return found
-    finally:
-        runner.abort(sequence.id)

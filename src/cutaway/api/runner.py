@@ -5,12 +5,13 @@ Knows threads, and which sequence's events go to whom. Refuses to know models, a
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Condition, Lock, get_ident
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from cutaway.engine import Ended, Engine, Event, Sequence
+from cutaway.engine import Ended, Engine, Event, Request, Sequence
 from cutaway.errors import CutawayError, InputError
 
 T = TypeVar("T")
@@ -83,6 +84,21 @@ class Runner:
         """The reader hears of this sequence; for a function that is called between two steps."""
         self._sequences[sequence.id] = sequence
         self._readers[sequence.id] = reader
+
+    @contextmanager
+    def running(self, request: Request, reader: Reader) -> Iterator[Sequence]:
+        """The one sequence of a request, which the reader hears of; ended behind the block."""
+
+        def add() -> Sequence:
+            [sequence] = self.engine.add(request)
+            self.listen(sequence, reader)
+            return sequence
+
+        sequence = self.call(add)
+        try:
+            yield sequence
+        finally:
+            self.abort(sequence.id)
 
     def wait(self, ready: Callable[[], object]) -> None:
         """Step, or let another thread step, until something is there.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,21 +39,19 @@ class TimedBackend:
     """A backend that notes how long its latest run took, and what it gave."""
 
     def __init__(self, backend: Backend) -> None:
-        self.name, self.kv_blocks, self.kv = backend.name, backend.kv_blocks, backend.kv
-        self.tier, self.threads = backend.tier, backend.threads
-        self.block_memory, self.keys_values = backend.block_memory, backend.keys_values
-        self.copy_blocks, self.copy_windows = backend.copy_blocks, backend.copy_windows
-        self.sample, self.read, self.tap = backend.sample, backend.read, backend.tap
-        self.head, self.weight, self.as_read = backend.head, backend.weight, backend.as_read
-        self._run = backend.run
+        self._backend = backend
         self.seconds = 0.0
         self.rows = 0
         self.logits: Logits | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        """What is not timed is the backend's own."""
+        return getattr(self._backend, name)
+
     def run(self, batch: Batch) -> Logits:
         """As the backend itself."""
         started = perf_counter()
-        self.logits = self._run(batch)
+        self.logits = self._backend.run(batch)
         self.seconds = perf_counter() - started
         self.rows = len(batch.tokens)
         return self.logits
@@ -63,7 +62,7 @@ def timed(engine: Engine) -> Iterator[TimedBackend]:
     """The engine with a stop-watch around its backend."""
     backend = engine.backend
     watch = TimedBackend(backend)
-    engine.backend = watch
+    engine.backend = cast("Backend", watch)
     try:
         yield watch
     finally:
