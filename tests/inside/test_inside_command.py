@@ -42,7 +42,7 @@ def said(capsys, *arguments):
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--rival", "7"], ["--layer", "1"], ["--tensor", "logit_rows"]]
+    "more", [[], ["--rival", "7"], ["--layer", "1"], ["--tensor", "logit_rows"], ["--nearest"]]
 )
 def test_the_last_line_is_the_proof(run, look, capsys, more):
     out = said(capsys, *run, *more)
@@ -128,3 +128,13 @@ def test_what_is_refused(run, capsys, more, why):
     assert why in capsys.readouterr().err
     assert main([*run[:-1], "12"]) == 2
     assert "step must be between 0 and 11" in capsys.readouterr().err
+
+
+def test_the_nearest_embeddings(run, look, capsys):
+    lines = said(capsys, *run, "--nearest").splitlines()
+    document = json.loads(said(capsys, *run, "--nearest", "--json"))["nearest"]
+    assert [near["token_id"] for near in document] == look.nearest().ids.tolist()
+    for line, near in zip(lines[3:], document, strict=False):
+        assert f"{near['cosine']:+.3f}" in line
+    assert main([*run, "--nearest", "--layer", "1"]) == 2
+    assert "--nearest: goes with no --tensor" in capsys.readouterr().err

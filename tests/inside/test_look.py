@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, InputError
 from cutaway.backends.cpu import tiers
-from cutaway.inside import inside
+from cutaway.inside import embedding, inside, nearest
 from cutaway.inside.summary import heads
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
@@ -27,9 +27,11 @@ KV = {"codes": "q8_0"}
 PROMPT = np.random.default_rng(0).integers(3, 260, 50).tolist()
 STEPS = 70
 OPTIONS = {"max_tokens": STEPS, "temperature": 0.8, "seed": 5, "ignore_eos": True}
+FEW = {"logit_bias": dict.fromkeys(range(70, 74), 9.0)}  # tokens that can be guessed
 WAYS = {
     "alone": {},
-    "guessed": {"speculate": "ngram", "logit_bias": dict.fromkeys(range(70, 74), 9.0)},
+    "guessed": FEW | {"speculate": "ngram"},
+    "drafted": FEW,  # by another model
     "naive": {"kv_cache": False},
 }
 
@@ -56,11 +58,14 @@ def traces(paths, tmp_path_factory):
     folder, made = tmp_path_factory.mktemp("traces"), Made()
     for name, path in paths.items():
         llm = LLM(path, threads=2, kv=KV.get(name, "f16"))
+        llm.load_draft(str(paths["F32"]))
         others = [llm.stream(PROMPT[:n] + [9] * n, **OPTIONS) for n in (3, 40)]
         for way, more in WAYS.items():
+            drafts = {"speculate": f"draft:{paths['F32']}"} if way == "drafted" else {}
             file = folder / f"{name}-{way}.jsonl"
-            llm.generate(PROMPT, **OPTIONS | more, trace=file)
+            llm.generate(PROMPT, **OPTIONS | more | drafts, trace=file)
             made[name, way] = Trace.read(file)
+        assert any(step.source == "draft" for step in made[name, "drafted"].steps)
         for other in others:
             other.close()
     return made
@@ -71,10 +76,10 @@ def llms(paths):
     """By model and tier, with and without a prefix cache, and little memory."""
     made = Made()
     for name, path in paths.items():
-        for tier in tiers():
+        for threads, tier in enumerate(tiers(), start=1):
             os.environ["CUTAWAY_ISA"] = tier
             try:
-                how = {"threads": 3, "prefix_cache": tier != "avx2", "kv_tokens": 160}
+                how = {"threads": threads, "prefix_cache": tier != "avx2", "kv_tokens": 160}
                 made[name, tier] = LLM(path, **how, kv=KV.get(name, "f16"))
             finally:
                 del os.environ["CUTAWAY_ISA"]
@@ -206,3 +211,21 @@ def test_a_head_that_looks_behind_an_earlier_place_of_its_token(paths, traces):
             assert (head.same, head.induction) == pytest.approx((same, after))
             assert head.previous == weight[-2]
             assert 0 <= head.entropy <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("name", ["F32", "Q8_0"])
+def test_the_nearest_embeddings_by_brute_force(paths, traces, name, monkeypatch):
+    monkeypatch.setattr(embedding, "_AT_ONCE", 64 * 50)  # the table in pieces
+    llm = LLM(paths[name])
+    table = llm.backend.weight("token_embd.weight").astype(float)
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    for token in (0, 7, len(table) - 1):
+        found, cosine = nearest(llm, token, top=9), unit @ unit[token]
+        order = [i for i in np.argsort(-cosine) if i != token][:9]
+        assert found.ids.tolist() == order
+        np.testing.assert_allclose(found.cosine, cosine[order], atol=1e-6)
+    look = inside(llm, traces[name, "alone"], 5)
+    assert look.nearest(3).ids.tolist() == nearest(llm, look.token_ids[-1], 3).ids.tolist()
+    for wrong in ({"token": len(table)}, {"token": 1, "top": 0}):
+        with pytest.raises(InputError, match=r"token|top"):
+            nearest(llm, **wrong)

@@ -3,8 +3,9 @@
 Knows what follows from a row's tensors. Refuses to know terminals and how an op is computed.
 """
 
+from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens
 from cutaway.inside.look import Look, inside
 from cutaway.inside.pushes import Pushes
 
-__all__ = ["Lens", "Look", "Pushes", "inside"]
+__all__ = ["Lens", "Look", "Nearest", "Pushes", "inside", "nearest"]

@@ -16,6 +16,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.inside import attention, mixture
 from cutaway.inside.anatomy import Anatomy
 from cutaway.inside.draw import draws
+from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens, lens
 from cutaway.inside.pushes import Pushes, Seen, pushes
 from cutaway.rerun.branch import token_of
@@ -116,6 +117,10 @@ class Look:
             )
         drawn = draws(self._llm, self._trace, self.step, rows) if self.is_as_run else None
         return lens(rows, self.step.token_id, top, drawn)
+
+    def nearest(self, top: int = 8) -> Nearest:
+        """The tokens whose embeddings are nearest to that of the token that the row read."""
+        return nearest(self._llm, self.token_ids[-1], top)
 
     def pushes(self, rival: int | str | None = None) -> Pushes:
         """What pushed the token that came above a rival; None: the likeliest other token.

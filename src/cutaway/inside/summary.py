@@ -64,6 +64,15 @@ class LensRow:
     drawn_token: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A token, and the cosine of its embedding with another's."""
+
+    token_id: int
+    token: str
+    cosine: float
+
+
 def places(look: Look, found: Pushes, name: Name) -> list[Place]:
     """All positions, in order."""
     weight, push = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
@@ -113,6 +122,13 @@ def lens_rows(lens: Lens, name: Name) -> list[LensRow]:
             zip(lens.ids, lens.logprobs, lens.rank, drawn, strict=True)
         )
     ]  # fmt: skip
+
+
+def near_to(look: Look, name: Name) -> list[Near]:
+    """The nearest tokens to the one that the row read."""
+    found = look.nearest()
+    pairs = zip(found.ids.tolist(), found.cosine.tolist(), strict=True)
+    return [Near(i, name(i), cosine) for i, cosine in pairs]
 
 
 def to_dict(look: Look, found: Pushes, lens: Lens, name: Name) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ from cutaway.errors import InputError
 from cutaway.progress import say
 
 if TYPE_CHECKING:
-    from cutaway.inside import Look
+    from cutaway.cli.trace.inside_tables import Name, Spark
+    from cutaway.inside import Look, Pushes
 
 _EPILOG = """
 examples:
@@ -19,6 +21,7 @@ examples:
   cutaway trace inside run.jsonl --step 12 --rival " never"
   cutaway trace inside run.jsonl --step 12 --layer 9 --head 3
   cutaway trace inside run.jsonl --step 12 --tensor blk.9.attn_output
+  cutaway trace inside run.jsonl --step 12 --nearest
   cutaway trace inside run.jsonl --step 12 --out look.safetensors
 
 Nothing of this was recorded. The step is computed again from its tokens, and its logits must have
@@ -40,6 +43,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--layer", type=int, metavar="N", help="the heads of one layer, from 0")
     parser.add_argument("--head", type=int, metavar="N", help="with --layer: one head, from 0")
     parser.add_argument("--tensor", metavar="NAME", help="the numbers of one tensor, by its name")
+    parser.add_argument(
+        "--nearest", action="store_true",
+        help="the tokens whose embeddings are nearest to that of the token that the step read",
+    )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document instead")
     form.add_argument("--out", metavar="FILE", help="write all arrays into a safetensors file")
@@ -53,6 +60,8 @@ def run(args: Namespace) -> int:
         raise InputError("--head: say of which layer, too, with --layer")
     if args.layer is not None and (args.json or args.out):
         raise InputError("--layer: the document holds all layers and heads; leave it out")
+    if args.nearest and (args.tensor or args.out or args.layer is not None):
+        raise InputError("--nearest: goes with no --tensor, --layer or --out; leave one out")
     from cutaway.trace import Trace
 
     trace = Trace.read(args.file)
@@ -61,9 +70,8 @@ def run(args: Namespace) -> int:
         raise InputError(f"--out: {out} exists already; name another file, or remove it")
     streams.check_output("--out", args.out)
     llm = console.load(args)
-    from cutaway.cli.trace import inside_tables as tables
     from cutaway.inside import inside
-    from cutaway.inside.summary import arrays, described, to_dict
+    from cutaway.inside.summary import arrays, described, near_to, to_dict
     from cutaway.weights.safetensors_writer import write_safetensors
 
     look = inside(llm, trace, args.step)
@@ -71,8 +79,12 @@ def run(args: Namespace) -> int:
     found, name = look.pushes(rival), llm.tokenizer.token_name
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
-        more = {"tensor": {key: one.tolist() for key, one in extra.items()}} if extra else {}
-        streams.print_json(to_dict(look, found, look.lens(), name) | more)
+        document = to_dict(look, found, look.lens(), name)
+        if extra:
+            document["tensor"] = {key: one.tolist() for key, one in extra.items()}
+        if args.nearest:
+            document["nearest"] = [asdict(near) for near in near_to(look, name)]
+        streams.print_json(document)
         return 0
     if out:
         about = described(look, found, trace.sha256, llm.name)
@@ -81,16 +93,26 @@ def run(args: Namespace) -> int:
             say(f"[{out}: step {args.step}, {_proof(look)}]")
         return 0
     style = drawing.Style.of(sys.stdout)
-    if args.tensor:
-        lines = tables.of_tensor(args.tensor, extra[args.tensor])
-    elif args.layer is None:
-        lines = tables.of_step(look, found, look.lens(1), name, style.spark)
-    elif args.head is None:
-        lines = tables.of_layer(look, found, args.layer, name)
-    else:
-        lines = tables.of_head(look, found, (args.layer, args.head), name)
-    print("\n".join(style.text(line) for line in [*lines, "", _proof(look)]))
+    lines = [*_lines(args, look, found, name, style.spark), "", _proof(look)]
+    print("\n".join(style.text(line) for line in lines))
     return 0
+
+
+def _lines(
+    args: Namespace, look: "Look", found: "Pushes", name: "Name", spark: "Spark"
+) -> list[str]:
+    """The tables that were asked for."""
+    from cutaway.cli.trace import inside_tables as tables
+
+    if args.tensor:
+        return tables.of_tensor(args.tensor, look.tensor(args.tensor))
+    if args.nearest:
+        return tables.of_embedding(look, name)
+    if args.layer is None:
+        return tables.of_step(look, found, look.lens(1), name, spark)
+    if args.head is None:
+        return tables.of_layer(look, found, args.layer, name)
+    return tables.of_head(look, found, (args.layer, args.head), name)
 
 
 def _proof(look: "Look") -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cutaway.checks import check_int
 from cutaway.cli.terminal.drawing import table
 from cutaway.inside import Lens, Look, Pushes
-from cutaway.inside.summary import Head, Place, heads, lens_rows, places
+from cutaway.inside.summary import Head, Place, heads, lens_rows, near_to, places
 from cutaway.trace.figures import percent, probability
 
 Name = Callable[[int], str]
@@ -86,11 +86,23 @@ def of_head(look: Look, found: Pushes, place: tuple[int, int], name: Name) -> li
             *(
                 (f"{i:8d}", repr(name(token)), percent(weight), f"{write:.4f}", f"{push:+.4f}")
                 for i, (token, weight, write, push) in ordered
+                if i >= look.first_seen[layer]
             ),
         ]),
         "A write's length has no sign and does not add up.",
         _NOT_LOOKED,
     ]  # fmt: skip
+
+
+def of_embedding(look: Look, name: Name) -> list[str]:
+    """The tokens nearest to the one that the step read."""
+    rows = [(repr(near.token), f"{near.cosine:+.3f}") for near in near_to(look, name)]
+    return [
+        f"the embeddings nearest to that of {name(look.token_ids[-1])!r}, which the step read",
+        "",
+        *table([("token", "cosine"), *rows]),
+        "An embedding is the token before any text: near are tokens that are used alike.",
+    ]
 
 
 def of_tensor(name: str, numbers: NDArray[np.float32]) -> list[str]:
