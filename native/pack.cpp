@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <array>
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -251,31 +253,21 @@ void pack_rows(Pool& pool, const Packed& packed, const uint8_t* source, int firs
 
 namespace {
 
-float code_value(Layout l, const uint8_t* block, int lane, int k) {
+template <Format F>
+float code_value(const uint8_t* block, int lane, int k) {
+  constexpr Layout l = kLayouts[F];
   const int g = k / 4, at = 4 * lane + k % 4;
-  if (l.bits == 8) return (float)(block[64 * g + at] - 128);
+  if constexpr (l.bits == 8) return (float)(block[64 * g + at] - 128);
   int code = block[64 * (g % 4) + at] >> (g < 4 ? 0 : 4) & 15;
-  if (l.bits == 5) code |= (block[256 + at] >> g & 1) << 4;
-  if (l.bits == 6) code |= (block[256 + 64 * (g / 4) + at] >> 2 * (g % 4) & 3) << 4;
+  if constexpr (l.bits == 5) code |= (block[256 + at] >> g & 1) << 4;
+  if constexpr (l.bits == 6) code |= (block[256 + 64 * (g / 4) + at] >> 2 * (g % 4) & 3) << 4;
   return (float)(l.offset < 0 ? code : code - (1 << l.offset));
 }
 
-}  // namespace
-
-void Packed::decode_row(int row, float* out) const {
-  const int lane = row % kLanes;
-  const uint8_t* p = data + (row / kLanes) * panel;
-  if (is_float(format)) {
-    for (int k = 0; k < cols; k++) {
-      const uint8_t* at = p + ((size_t)k * kLanes + lane) * (format == F32 ? 4 : 2);
-      const uint32_t wide = (uint32_t)half_at(at) << 16;
-      if (format == F16) out[k] = half_to_float(half_at(at));
-      else memcpy(out + k, format == F32 ? (const void*)at : &wide, 4);
-    }
-    return;
-  }
-  const Layout l = kLayouts[format];
-  const int subs = kQuant / l.sub;
+template <Format F>
+void decode_lane(const uint8_t* p, int lane, int cols, float* out) {
+  constexpr Layout l = kLayouts[F];
+  constexpr int subs = kQuant / l.sub;
   float d = 0, d_min = 0;
   for (int b = 0; b < cols / kQuant; b++, p += block_bytes(l), out += kQuant) {
     if (l.super && b % kSuper == 0) {
@@ -287,19 +279,48 @@ void Packed::decode_row(int row, float* out) const {
     for (int sub = 0; sub < subs; sub++) {
       const uint8_t* byte = s + 16 * sub + lane;
       float scale = d, minimum = d_min;
-      if (!l.super) {
+      if constexpr (!l.super) {
         scale = half_to_float(half_at(s + 2 * lane));
         if (l.minima) minimum = half_to_float(half_at(s + 32 + 2 * lane));
       } else {
         scale = d * (l.minima ? (float)*byte : (float)(int8_t)*byte);
         if (l.minima) minimum = d_min * (float)byte[16 * subs];
       }
-      for (int k = sub * l.sub; k < (sub + 1) * l.sub; k++) {
-        const float value = scale * code_value(l, p, lane, k);
-        out[k] = l.minima ? value + minimum : value;
+#pragma GCC unroll 32
+      for (int k = 0; k < l.sub; k++) {
+        const float value = scale * code_value<F>(p, lane, sub * l.sub + k);
+        out[sub * l.sub + k] = l.minima ? value + minimum : value;
       }
     }
   }
+}
+
+template <Format F>
+void decode_float_lane(const uint8_t* p, int lane, int cols, float* out) {
+  for (int k = 0; k < cols; k++) {
+    const uint8_t* at = p + ((size_t)k * kLanes + lane) * (F == F32 ? 4 : 2);
+    const uint32_t wide = (uint32_t)half_at(at) << 16;
+    if (F == F16) out[k] = half_to_float(half_at(at));
+    else memcpy(out + k, F == F32 ? (const void*)at : &wide, 4);
+  }
+}
+
+using Decode = void (*)(const uint8_t* panel, int lane, int cols, float* out);
+
+template <int... F>
+constexpr std::array<Decode, sizeof...(F)> decoders(std::integer_sequence<int, F...>) {
+  return {[] {
+    if constexpr (is_float((Format)F)) return &decode_float_lane<(Format)F>;
+    else return &decode_lane<(Format)F>;
+  }()...};
+}
+
+constexpr auto kDecoders = decoders(std::make_integer_sequence<int, kFormats>());
+
+}  // namespace
+
+void Packed::decode_row(int row, float* out) const {
+  kDecoders[format](data + (row / kLanes) * panel, row % kLanes, cols, out);
 }
 
 }  // namespace cutaway

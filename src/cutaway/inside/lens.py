@@ -59,11 +59,10 @@ def _settled(holds: NDArray[np.bool_]) -> int | None:
 
 def lens(logits: NDArray[np.float32], chosen: int, top: int, drawn: list[int] | None) -> Lens:
     """Of the rows' logits (rows, vocab)."""
-    wide = logits.astype(np.float64)
-    peak = wide.max(axis=-1, keepdims=True)
-    normaliser = peak + np.log(np.exp(wide - peak).sum(axis=-1, keepdims=True))
+    peak = logits.max(axis=-1, keepdims=True)
+    total = np.exp(logits - peak).sum(axis=-1, keepdims=True, dtype=np.float64)
     ids = np.array([_best(row, top) for row in logits])
     mine = logits[:, chosen : chosen + 1]
     above = (logits > mine).sum(axis=-1) + (logits[:, :chosen] == mine).sum(axis=-1)
-    likeliest = np.take_along_axis(wide, ids, axis=-1) - normaliser
+    likeliest = (np.take_along_axis(logits, ids, axis=-1) - peak).astype(float) - np.log(total)
     return Lens(ids, likeliest, above + 1, None if drawn is None else np.array(drawn, np.int64))

@@ -1,0 +1,107 @@
+"""What a look inside a step costs, part by part, beside the step itself.
+
+    python bench/inside_cost.py [-m MODEL] [--contexts 512,2000] [--rounds 7]
+        [--write docs/inside.md]
+
+A text of random tokens is written and recorded; then its last steps are looked into, one after the
+other, with all that comes before in the prefix cache. A figure is the median of the rounds, in
+milliseconds. --write puts the table between <!-- inside:begin --> and <!-- inside:end -->. The
+last line is one JSON document.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+
+from cutaway import LLM
+from cutaway.inside import inside
+from cutaway.trace import Trace
+from peers.table import replace_between_markers
+
+STEP = "beside: one decode step"
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    started = perf_counter()
+    work()
+    return (perf_counter() - started) * 1e3
+
+
+def recorded(llm: LLM, context: int, tokens: int, path: Path) -> tuple[Trace, float]:
+    """A text behind so many tokens, and its median step in milliseconds."""
+    ids = np.random.default_rng(0).integers(100, llm.tokenizer.vocab_size, context).tolist()
+    with llm.stream(ids, seed=1, ignore_eos=True, max_tokens=tokens, trace=path) as stream:
+        next(stream)
+        times = [perf_counter()]
+        for _ in stream:
+            times.append(perf_counter())
+    return Trace.read(path), median(b - a for a, b in pairwise(times)) * 1e3
+
+
+def looked(llm: LLM, trace: Trace, step: int) -> dict[str, float]:
+    """Milliseconds of each part of a look; what one needs of those before is there already."""
+    found = {}
+    started = perf_counter()
+    look = inside(llm, trace, step)
+    found["the row and its keys and values"] = (perf_counter() - started) * 1e3
+    found["weights, held against what the heads gave"] = milliseconds(lambda: look.weights)
+    found["pushes: parts, heads, positions"] = milliseconds(look.pushes)
+    found["the lens, and the draw after each layer"] = milliseconds(look.lens)
+    found["together"] = sum(found.values())
+    found["writes"] = milliseconds(lambda: look.writes)
+    return found
+
+
+def measured(llm: LLM, context: int, rounds: int) -> dict[str, float]:
+    """Medians; the first look, which makes a plan to look with, does not count."""
+    with TemporaryDirectory() as folder:
+        trace, step = recorded(llm, context, rounds + 5, Path(folder, "run.jsonl"))
+    looked(llm, trace, 4)
+    each = [looked(llm, trace, 5 + i) for i in range(rounds)]
+    return {part: median(one[part] for one in each) for part in each[0]} | {STEP: step}
+
+
+def markdown(found: dict[int, dict[str, float]]) -> str:
+    lines = [
+        "| milliseconds | " + " | ".join(f"{context:,} tokens" for context in found) + " |",
+        "|---|" + "---|" * len(found),
+    ]
+    for part in next(iter(found.values())):
+        cells = " | ".join(f"{each[part]:.1f}" for each in found.values())
+        lines.append(f"| {part} | {cells} |")
+    return "\n".join(lines)
+
+
+def parse(argv: list[str] | None) -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument(
+        "--contexts", type=lambda text: [int(one) for one in text.split(",")], default=[512, 2000]
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write", type=Path, metavar="docs/inside.md")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
+    if args.write:
+        replace_between_markers(args.write.read_text(), "inside", "")  # now, not at the end
+    with LLM(args.model) as llm:
+        found = {context: measured(llm, context, args.rounds) for context in args.contexts}
+    print(markdown(found))
+    if args.write:
+        text = replace_between_markers(args.write.read_text(), "inside", markdown(found))
+        args.write.write_text(text)
+    print(json.dumps({"benchmark": "inside_cost", "milliseconds": found}))
+
+
+if __name__ == "__main__":
+    main()
