@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
+from cutaway.server.inside import InsideRequest
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.openai.request_models import StreamOptions
@@ -206,8 +207,8 @@ def _refs(value):
 @pytest.mark.parametrize(
     "model",
     [
-        ChatRequest, CompletionRequest, DetokenizeRequest, Message, StreamOptions, TextPart,
-        TokenizeRequest,
+        ChatRequest, CompletionRequest, DetokenizeRequest, InsideRequest, Message, StreamOptions,
+        TextPart, TokenizeRequest,
     ],
 )  # fmt: skip
 def test_fields_documented_are_fields_accepted(document, model):
@@ -221,6 +222,7 @@ def test_fields_documented_are_fields_accepted(document, model):
     [
         ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+        ("/v1/inside", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/tokenize", {"prompt": "a"}),
         ("/detokenize", {"tokens": [97]}),
     ],

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
+from threading import Event as Flag
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -210,6 +211,15 @@ class AsyncLLM(ModelUser):
         return await asyncio.to_thread(
             prefix.restore, path, self.model, self._between(), show=self.progress
         )
+
+    def guest(self, unwanted: Flag) -> LLM:
+        """All that an ``LLM`` can do, for one thread beside this event loop; see ``api.guest``.
+
+        unwanted: once it is set, what the guest asks next is a CutawayError
+        """
+        from cutaway.api.guest import Guest
+
+        return Guest(self.model, self.engine, unwanted)
 
     def _between(self) -> "Between":
         """For threads beside this event loop."""

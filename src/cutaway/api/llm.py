@@ -105,7 +105,7 @@ class LLM(ModelUser):
             raise InputError("the model is loaded already: say how to load it where it is loaded")
         model.claim("an LLM")
         super().__init__(model, progress)
-        self._runner = Runner(make_engine(model, policy))
+        self._runner: Runner = Runner(make_engine(model, policy))
 
     @property
     def engine(self) -> Engine:

@@ -40,6 +40,7 @@ class AsyncEngine:
         self.engine = engine
         engine.early = self._deliver
         self._inboxes: dict[int, Inbox] = {}  # by sequence id; the engine's thread alone uses it
+        self._listeners: dict[int, Callable[[Event], None]] = {}  # as above
         self._commands: SimpleQueue[Callable[[], object]] = SimpleQueue()  # none of them raises
         self._closed, self._lock = False, Lock()
         self._ended: Future[None] = Future()
@@ -72,15 +73,23 @@ class AsyncEngine:
 
         CutawayError if the engine is closed, or was made before this process was forked.
         """
+        return await asyncio.wrap_future(self.ask(partial(function, *args, **kwargs)))
+
+    def ask(self, function: Callable[[], T]) -> Future[T]:
+        """As ``call``, for threads."""
         future: Future[T] = Future()
-        command = partial(_call, future, partial(function, *args, **kwargs))
+        command = partial(_call, future, function)
         with self._lock:
             if self._closed:
                 raise CutawayError("the engine is closed and takes no more requests")
             if not self._thread.is_alive():
                 raise CutawayError(_FORKED)
             self._commands.put(command)
-        return await asyncio.wrap_future(future)
+        return future
+
+    def listen(self, sequence: Sequence, receive: Callable[[Event], None]) -> None:
+        """Tell of this sequence's events, on the engine's thread; for a function called there."""
+        self._listeners[sequence.id] = receive
 
     @property
     def alive(self) -> bool:
@@ -166,8 +175,11 @@ class AsyncEngine:
         for event in events:
             if inbox := self._inboxes.get(event.id):
                 new[inbox.loop].append((inbox, event, inbox.sequence.speculation))
+            if receive := self._listeners.get(event.id):
+                receive(event)
             if isinstance(event, Ended):
                 self._inboxes.pop(event.id, None)
+                self._listeners.pop(event.id, None)
         for loop, news in new.items():
             try:
                 loop.call_soon_threadsafe(_receive, news, made)

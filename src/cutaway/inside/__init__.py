@@ -5,7 +5,10 @@ Knows what follows from a row's tensors. Refuses to know terminals and how an op
 
 from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens
-from cutaway.inside.look import Look, inside
+from cutaway.inside.look import Look, OtherRowError, inside
 from cutaway.inside.pushes import Pushes
+from cutaway.inside.written import written
 
-__all__ = ["Lens", "Look", "Nearest", "Pushes", "inside", "nearest"]
+__all__ = [
+    "Lens", "Look", "Nearest", "OtherRowError", "Pushes", "inside", "nearest", "written",
+]  # fmt: skip

@@ -18,10 +18,10 @@ from cutaway.trace import Trace
 def draws(llm: LLM, trace: Trace, step: Step, rows: Logits) -> list[int] | None:
     """The token that each row would have given; None where the step's draw cannot be repeated.
 
-    That is where the run had processors, or a check took tokens back: the last row, which is the
-    step's own, must give what is on record.
+    That is where the run had processors, a check took tokens back, or nobody knows what was drawn:
+    the last row, which is the step's own, must give what is on record.
     """
-    draw = _draw(llm, trace, step)
+    draw = None if step.sampled_id < 0 else _draw(llm, trace, step)
     if draw is None:
         return None
     drawn = sample(rows, [draw] * len(rows))

@@ -29,6 +29,10 @@ _NEAR = 2e-5  # of the largest value: exponentials are computed otherwise than w
 _TINY = 1e-30
 
 
+class OtherRowError(CutawayError):
+    """The model gives other logits than those on record."""
+
+
 class Look:
     """The inside of one step. Nothing of it is kept by the model.
 
@@ -134,11 +138,17 @@ class Look:
             others[chosen] = -np.inf
             rival = int(np.argmax(others))
         elif isinstance(rival, str):
-            rival = token_of(self._llm, rival)
+            rival = self._token(rival)
         rival = check_int("rival", rival, 0, len(self._row.logits) - 1)
         if rival == chosen:
             raise InputError("rival: this is the token that came; name another")
         return pushes(self._seen, (chosen, rival))
+
+    def _token(self, text: str) -> int:
+        try:
+            return token_of(self._llm, text)
+        except InputError as error:
+            raise InputError(f"rival: {str(error).removeprefix('token: ')}") from error
 
     # -- anything else -------------------------------------------------------------------------
 
@@ -188,7 +198,7 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     look = Look(llm, trace, step, row, anatomy)
     if not look.is_as_run:
         if llm.backend.name != "reference":
-            raise CutawayError(
+            raise OtherRowError(
                 f"the logits of step {step} are not those on record: 'cutaway trace replay' says "
                 "what differs"
             )

@@ -131,7 +131,7 @@ def near_to(look: Look, name: Name) -> list[Near]:
     return [Near(i, name(i), cosine) for i, cosine in pairs]
 
 
-def to_dict(look: Look, found: Pushes, lens: Lens, name: Name) -> dict[str, Any]:
+def to_dict(look: Look, found: Pushes, lens: Lens | None, name: Name) -> dict[str, Any]:
     """Ready for JSON. Weights of single heads are in the file of ``arrays``."""
     parts = {"parts": dict(found.parts), "rounded": found.rounded.tolist()}
     one = ("token", "rival", "bias", "rounding", "total", "error")
@@ -145,10 +145,7 @@ def to_dict(look: Look, found: Pushes, lens: Lens, name: Name) -> dict[str, Any]
         "positions": [asdict(place) for place in places(look, found, name)],
         "first_seen": list(look.first_seen),
         "kv_bytes": look.kv_bytes,
-        "lens": [asdict(row) for row in lens_rows(lens, name)],
-        "lens_first": lens.first,
-        "lens_settled": lens.settled,
-        "draw_settled": lens.draw_settled,
+        **({} if lens is None else _lens(lens, name)),
         "experts": {
             str(layer): {
                 "ids": ids.tolist(),
@@ -157,6 +154,15 @@ def to_dict(look: Look, found: Pushes, lens: Lens, name: Name) -> dict[str, Any]
             }
             for layer, (ids, shares) in look.experts.items()
         },
+    }
+
+
+def _lens(lens: Lens, name: Name) -> dict[str, Any]:
+    return {
+        "lens": [asdict(row) for row in lens_rows(lens, name)],
+        "lens_first": lens.first,
+        "lens_settled": lens.settled,
+        "draw_settled": lens.draw_settled,
     }
 
 

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from cutaway._version import __version__
 from cutaway.api.async_llm import AsyncLLM
-from cutaway.server import endpoints, page, practice, status, tokens
+from cutaway.server import endpoints, inside, page, practice, status, tokens
 from cutaway.server.http import refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
@@ -24,7 +24,9 @@ from cutaway.server.http.settings import Settings
 from cutaway.server.openai.document import Documented
 from cutaway.server.service import AccessRecord, Service
 
-ROUTERS = (endpoints.router, tokens.router, status.router, page.router, practice.router)
+ROUTERS = (
+    endpoints.router, inside.router, tokens.router, status.router, page.router, practice.router,
+)  # fmt: skip
 
 
 def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:

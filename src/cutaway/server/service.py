@@ -54,6 +54,7 @@ class Service:
     log_prompts whether the log shows prompts
     keep_alive  seconds of silence after which a stream says that it is there
     draining    it takes no more texts
+    looking     one thread for looks: one at a time, as each takes as much memory as a model's step
     slow        one thread for what takes the interpreter for seconds, or many would take all of it
     """
 
@@ -65,6 +66,7 @@ class Service:
     log_prompts: bool = False
     draining: bool = False
     jobs: "WeakSet[Job]" = field(default_factory=WeakSet)
+    looking: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "looks"))
     slow: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "slow"))
 
     @property

@@ -189,14 +189,14 @@ def _by_id(value: Any) -> dict[int, float]:
     return {int(token_id): by for token_id, by in check.table(check.number)(value).items()}
 
 
-def _settings(value: Any) -> Json:
-    """Settings or a stage's rule, by name."""
+def settings_from_json(value: Any) -> Json:
+    """Settings or a stage's rule, by name; ValueError where they are none."""
     found: Json = check.table(check.anything)(value)
     return found | {name: _by_id(found[name]) for name in ("logit_bias", "bias") if name in found}
 
 
 def _stage(value: Any) -> Json:
-    rule = _settings(value)
+    rule = settings_from_json(value)
     check.text(rule.get("stage"))
     return rule
 
@@ -220,7 +220,7 @@ _HEAD = check.of(
     weights=_HASH,
     tokenizer=_HASH,
     chain=check.items(_stage),
-    params=_settings,
+    params=settings_from_json,
     parent=check.optional(_parent),
     grammar=check.optional(_grammar),
 )

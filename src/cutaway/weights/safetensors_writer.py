@@ -4,7 +4,7 @@ Refuses to know what a tensor is for. Source: https://github.com/huggingface/saf
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,17 @@ _DTYPES = {"f4": "F32", "f8": "F64", "i4": "I32", "i8": "I64", "f2": "F16", "u1"
 _ALIGNED = 8  # bytes, to a multiple of which the header is filled up with spaces
 
 
-def write_safetensors(
-    path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
-) -> None:
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def write_safetensors(path: Path, tensors: Arrays, metadata: Mapping[str, str]) -> None:
     """All or nothing, in the order given; CutawayError where it cannot be written."""
+    with whole_file(path) as file:
+        file.writelines(parts(tensors, metadata))
+
+
+def parts(tensors: Arrays, metadata: Mapping[str, str]) -> Iterator[bytes]:
+    """What such a file holds: its header, then each tensor."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     at = 0
     for name, tensor in tensors.items():
@@ -30,7 +37,6 @@ def write_safetensors(
         at = end
     data = json.dumps(header, separators=(",", ":")).encode()
     data += b" " * (-len(data) % _ALIGNED)
-    with whole_file(path) as file:
-        file.write(len(data).to_bytes(8, "little") + data)
-        for tensor in tensors.values():
-            file.write(np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")).tobytes())
+    yield len(data).to_bytes(8, "little") + data
+    for tensor in tensors.values():
+        yield np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")).tobytes()

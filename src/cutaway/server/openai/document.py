@@ -14,7 +14,13 @@ from typing_extensions import is_typeddict
 
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.settings import Settings
-from cutaway.server.openai import chat_schemas, plain_schemas, response_schemas, schemas
+from cutaway.server.openai import (
+    chat_schemas,
+    inside_schemas,
+    plain_schemas,
+    response_schemas,
+    schemas,
+)
 
 Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""
@@ -26,6 +32,7 @@ TEXT = (*FIELDS, 429, 503)
 
 TAGS = [
     {"name": "text", "description": "The model generates text."},
+    {"name": "inside", "description": "What happened before the logits."},
     {"name": "tokens", "description": "Text to token ids, and back."},
     {"name": "status", "description": "Models, health and metrics."},
 ]
@@ -35,6 +42,7 @@ _REFUSED = {
     401: "The key is missing or wrong.",
     403: "The Host header names a host that is not allowed.",
     404: "There is no model of that name.",
+    409: "The model gives other logits than those on record.",
     408: "The body did not arrive in time.",
     413: "The body is too long.",
     415: "The Content-Type is not JSON.",
@@ -63,15 +71,24 @@ _REF = "#/components/schemas/"
 # -- what an endpoint declares -----------------------------------------------------------------
 
 
-def replies(schema: type, *refused: int, events: type | None = None, mark: bool = True) -> Answers:
+def replies(
+    schema: type,
+    *refused: int,
+    events: type | None = None,
+    mark: bool = True,
+    binary: str | None = None,
+) -> Answers:
     """The responses of an endpoint, for its ``responses``.
 
     schema   of the response: a TypedDict of one of the schema modules
     refused  statuses of its own errors; the middleware's are added to all endpoints
     events   schema of a stream's events; mark: whether [DONE] is the last of them
+    binary   another media type of the same, which has no schema
     """
     content = {"application/json": {"schema": _ref(schema)}}
     described = f"{schema.__doc__}"
+    if binary:
+        content[binary] = {"schema": {"type": "string", "contentMediaType": binary}}
     if events:
         content["text/event-stream"] = {"schema": _event(events, mark)}
         described += " A request with stream gets events"
@@ -155,12 +172,13 @@ def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
+    shapes: dict[str, Any] = {}
+    for module in (schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas):
+        shapes |= vars(module)
     _, made = TypeAdapter.json_schemas(
         [
             (name, "serialization", TypeAdapter(shape))
-            for name, shape in (
-                vars(schemas) | vars(chat_schemas) | vars(response_schemas) | vars(plain_schemas)
-            ).items()
+            for name, shape in shapes.items()
             if is_typeddict(shape) and not name.startswith("_")
         ],
         ref_template=_REF + "{model}",

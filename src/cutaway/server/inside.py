@@ -1,0 +1,157 @@
+"""``/v1/inside``: attention, layers and pushes of one step, computed again beside those who write.
+
+Knows the request, its two forms of answer, and that nobody may wait for it any more. Refuses to
+know how any figure is computed: ``cutaway.inside`` does.
+"""
+
+import asyncio
+import gzip
+from base64 import b64encode
+from threading import Event
+from typing import Any, Literal, NamedTuple
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.api.llm import LLM
+from cutaway.inside import Lens, Look, OtherRowError, Pushes, inside, packed, summary, written
+from cutaway.server.events import dumps
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.document import FIELDS, replies
+from cutaway.server.openai.inside_schemas import Looked
+from cutaway.server.openai.request_models import Body, examples
+from cutaway.server.service import Service, unless_gone
+from cutaway.weights.safetensors_writer import parts
+
+router = APIRouter(route_class=StrictRoute, tags=["inside"])
+
+_BYTES = "application/octet-stream"
+_FAST = 1  # of gzip's levels: half the bytes in a hundredth of the time that a look takes
+Want = Literal["lens", "maps"]
+
+
+class InsideRequest(Body):
+    """A step of a text whose tokens are known."""
+
+    model_config = examples(
+        {"prompt": "Once upon a", "generated": [32, 116], "step": 1},
+        {"prompt": [79, 110, 99, 101], "generated": [32], "step": 0, "format": "safetensors"},
+    )
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    prompt: str | list[int] = Field(description="a text or token ids")
+    generated: list[int] = Field(
+        fail_fast=True, description="token ids that followed; those after the step may be left out"
+    )
+    step: int = Field(description="which of them: 0 is the first after the prompt")
+    rival: int | str | None = Field(
+        None,
+        description="the token, as id or text, that the one that came is held against; left out: "
+        "the likeliest other",
+    )
+    row: str | None = Field(
+        None,
+        description="hash of the step's logits as a trace has it; others than these are an error",
+    )
+    settings: dict[str, Any] | None = Field(
+        None,
+        description="those in force, the seed too: for what the same luck draws; a trace's params",
+    )
+    drawn: int | None = Field(
+        None, description="what was drawn at this step, where another token was given"
+    )
+    want: list[Want] | None = Field(
+        None, fail_fast=True, description="the lens, and every weight; left out: both"
+    )
+    format: Literal["json", "safetensors"] | None = Field(
+        None, description="left out: as the Accept header asks"
+    )
+
+
+class Found(NamedTuple):
+    """What was computed of a step."""
+
+    look: Look
+    pushes: Pushes
+    lens: Lens | None
+
+
+@router.post("/v1/inside", responses=replies(Looked, *FIELDS, 409, 503, binary=_BYTES))
+async def look(body: InsideRequest, request: Request) -> Response:
+    """The inside of one step: who looked at whom, what pushed, what each layer would say."""
+    service: Service = request.app.state.service
+    service.named(body.model)
+    if service.draining:
+        raise ApiError(503, "the server is stopping: ask another", code="stopping")
+    if isinstance(body.prompt, str):
+        service.check_length(body.prompt)
+    binary = _is_binary(body, request)
+    unwanted = Event()
+    guest = service.llm.guest(unwanted)
+    try:
+        looking = asyncio.get_running_loop().run_in_executor(
+            service.looking, _answer, guest, body, binary
+        )
+        data = await unless_gone(request.receive, looking)
+    finally:
+        unwanted.set()
+    headers = {"vary": "accept, accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        data = await asyncio.to_thread(gzip.compress, data, _FAST)
+        headers["content-encoding"] = "gzip"
+    return Response(data, media_type=_BYTES if binary else "application/json", headers=headers)
+
+
+def _is_binary(body: InsideRequest, request: Request) -> bool:
+    asked = body.format or (
+        "safetensors" if _BYTES in request.headers.get("accept", "") else "json"
+    )
+    return asked == "safetensors"
+
+
+def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
+    found, name = _found(llm, body), llm.tokenizer.token_name
+    with_maps = "maps" in _wanted(body)
+    if binary:
+        told = packed.about(*found, name, trace="", model=llm.name)
+        told |= {"as_run": dumps(_as_run(found.look, body)).decode()}
+        arrays = packed.packed(*found, with_maps=with_maps)
+        return b"".join(parts(arrays, told))
+    data = summary.to_dict(*found, name) | {"as_run": _as_run(found.look, body)}
+    if with_maps:
+        weights = packed.maps(found.look)
+        data["maps"] = {
+            "weights": {
+                "shape": weights.shape,
+                "scale": packed.SCALE,
+                "data": b64encode(weights.tobytes()).decode(),
+            }
+        }
+    return dumps(data)
+
+
+def _found(llm: LLM, body: InsideRequest) -> Found:
+    prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
+    trace = written(
+        llm, prompt, body.generated, body.step,
+        settings=body.settings, drawn=body.drawn, row=body.row,
+    )  # fmt: skip
+    try:
+        look = inside(llm, trace, body.step)
+    except OtherRowError:
+        raise ApiError(
+            409, f"row: this model gives other logits than {body.row} at step {body.step}; they "
+            "are of another model, or the tokens are others", param="row", code="other_row",
+        ) from None  # fmt: skip
+    lens = look.lens(1) if "lens" in _wanted(body) else None
+    return Found(look, look.pushes(body.rival), lens)
+
+
+def _wanted(body: InsideRequest) -> list[Want]:
+    return ["lens", "maps"] if body.want is None else body.want
+
+
+def _as_run(look: Look, body: InsideRequest) -> bool | None:
+    """Nothing is said to be as it ran where nobody says how that was."""
+    return None if body.row is None else look.is_as_run

@@ -1,0 +1,196 @@
+"""POST /v1/inside: what ``cutaway.inside`` finds, over HTTP, beside those who write."""
+
+import asyncio
+import base64
+import gzip
+import json
+from threading import Event
+
+import httpx
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.inside import inside, packed
+from cutaway.inside.summary import to_dict
+from cutaway.server import inside as endpoint
+from cutaway.trace import Trace
+from support.served import serve
+
+STEP = 6
+NO_ROW = "0" * 16
+
+
+@pytest.fixture(scope="module")
+def trace(tiny_path, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
+    options = {"max_tokens": 12, "seed": 2**63 + 9, "ignore_eos": True, "logit_bias": {70: 2.0}}
+    LLM(tiny_path, threads=1).generate("ab a\x1b", trace=path, forced=(5, 6), **options)
+    return Trace.read(path)
+
+
+@pytest.fixture(scope="module")
+def look(tiny_path, trace):
+    return inside(LLM(tiny_path, threads=1), trace, STEP)
+
+
+@pytest.fixture(scope="module")
+def body(trace):
+    """As the page asks."""
+    step = trace.steps[STEP]
+    return {
+        "prompt": list(trace.head.prompt_token_ids),
+        "generated": list(trace.output_token_ids),
+        "step": STEP,
+        "row": f"{step.logits_hash:016x}",
+        "drawn": step.sampled_id,
+        "settings": {**trace.head.params, "seed": trace.head.seed},
+    }
+
+
+@pytest.fixture
+def asked(tiny, body):
+    with httpx.Client(base_url=tiny.url, timeout=60) as client:
+        yield lambda _headers=None, **more: client.post(
+            "/v1/inside", json=body | more, headers=_headers
+        )
+
+
+def plain(data):
+    return json.loads(json.dumps(data))
+
+
+def test_every_figure_is_that_of_a_look(asked, look, tiny_alone):
+    answer = asked(rival=9).json()
+    maps = answer.pop("maps")["weights"]
+    name = tiny_alone.tokenizer.token_name
+    assert answer == plain(to_dict(look, look.pushes(9), look.lens(1), name))
+    assert answer["as_run"] is True and answer["draw_settled"] is not None
+    bytes_ = np.frombuffer(base64.b64decode(maps["data"]), np.uint8).reshape(maps["shape"])
+    near = np.abs(bytes_ / maps["scale"] - np.sqrt(look.weights)).max()
+    assert near <= 0.5 / maps["scale"]
+
+
+@pytest.mark.parametrize("how", [{"format": "safetensors"}, {"_headers": {"accept": "*/*, "
+                                 "application/octet-stream"}}])  # fmt: skip
+def test_the_file_has_the_same(asked, look, how):
+    answer = asked(**how)
+    assert answer.headers["content-type"] == "application/octet-stream"
+    start = 8 + int.from_bytes(answer.content[:8], "little")
+    header = json.loads(answer.content[8:start])
+    told, found, lens = header.pop("__metadata__"), look.pushes(), look.lens(1)
+    expected = packed.packed(look, found, lens)
+    assert header.keys() == expected.keys()
+    for name, array in expected.items():
+        begin, end = header[name]["data_offsets"]
+        got = np.frombuffer(answer.content[start + begin : start + end], array.dtype)
+        np.testing.assert_array_equal(got.reshape(header[name]["shape"]), array, name)
+    assert (told["row"], told["as_run"]) == (f"{look.row_hash:016x}", "true")
+    assert (int(told["token"]), int(told["rival"])) == (found.token, found.rival)
+    assert set(json.loads(told["names"])) >= {str(i) for i in lens.ids[:, 0]}
+
+
+def test_what_is_not_wanted_is_left_out(asked):
+    assert {"lens", "maps"} & {*asked(want=[]).json()} == set()
+    assert "lens" not in asked(want=["maps"]).json()
+    assert "maps" not in asked(want=["lens"]).json()
+
+
+def test_without_a_record_nothing_is_said_to_be_on_record(asked, body, look):
+    answer = asked(row=None, settings=None, drawn=None).json()
+    assert (answer["row"], answer["as_run"]) == (f"{look.row_hash:016x}", None)
+    assert {row["drawn"] for row in answer["lens"]} == {None}
+    text = asked(prompt="ab a\x1b", generated=body["generated"][: STEP + 1]).json()
+    assert text["row"] == answer["row"]
+
+
+def test_the_answer_is_packed_where_that_is_read(asked):
+    assert asked().headers["content-encoding"] == "gzip"
+    bare = asked(_headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in bare.headers and len(gzip.compress(bare.content)) < 1e5
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "param", "words"),
+    [
+        ({"row": NO_ROW}, 409, "row", "gives other logits"),
+        ({"row": "f438"}, 400, "row", "16 hexadecimal digits"),
+        ({"step": 12}, 400, "step", "between 0 and 11"),
+        ({"step": -1}, 400, "step", "between 0 and 11"),
+        ({"generated": []}, 400, "generated", "empty"),
+        ({"prompt": []}, 400, "prompt", "empty"),
+        ({"generated": [10**6]}, 400, "generated", "a token id must be between 0"),
+        ({"generated": ["a"]}, 400, "generated[0]", "whole number"),
+        ({"prompt": 7}, 400, "prompt", "prompt"),
+        ({"rival": -1}, 400, "rival", "between 0"),
+        ({"rival": "no token at all"}, 400, "rival", "is not one token"),
+        ({"rival": 1.5}, 400, "rival", "rival"),
+        ({"drawn": -3}, 400, "drawn", "between 0"),
+        ({"settings": {"heat": 1}}, 400, "settings", "none of the name 'heat'"),
+        ({"settings": {"top_p": 7}}, 400, "settings", "top_p"),
+        ({"settings": {"seed": "a"}}, 400, "settings", "seed"),
+        ({"want": ["without end"]}, 400, "want[0]", "lens"),
+        ({"format": "xml"}, 400, "format", "safetensors"),
+        ({"model": "other"}, 404, "model", "is not here"),
+        ({"generated": [70] * 5000, "step": 4999}, 400, "generated", "room for"),
+    ],
+)
+def test_refusals_name_the_field(asked, more, status, param, words):
+    answer = asked(**more)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (status, param), error
+    assert words in error["message"]
+
+
+def test_the_token_that_came_is_no_rival(asked, trace):
+    answer = asked(rival=trace.steps[STEP].token_id)
+    assert answer.json()["error"]["param"] == "rival"
+
+
+# -- one at a time, beside others, for those who wait ---------------------------------------------
+
+
+def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
+    begun, go, ends, real = Event(), Event(), [], endpoint._answer
+
+    def slow(llm, asked, binary):
+        begun.set()
+        go.wait(20)
+        try:
+            return real(llm, asked, binary)
+        except Exception as error:
+            ends.append(str(error))
+            raise
+        finally:
+            ends.append("")
+
+    monkeypatch.setattr(endpoint, "_answer", slow)
+
+    async def main(url):
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            first = asyncio.create_task(client.post("/v1/inside", json=body))
+            await asyncio.to_thread(begun.wait, 20)
+            second = asyncio.create_task(client.post("/v1/inside", json=body))
+            text = await client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})
+            assert text.status_code == 200  # others write meanwhile
+            first.cancel()
+            third = asyncio.create_task(client.post("/v1/inside", json=body))
+            second.cancel()  # while it waits for the first
+            await asyncio.gather(first, second, return_exceptions=True)
+            await client.get("/health")
+            go.set()
+            assert (await third).status_code == 200
+
+    with serve(LLM(tiny_path, threads=1)) as served:
+        asyncio.run(main(served.url))
+        assert served.free()
+    assert ends == ["nobody waits for this any more", "", ""]
+
+
+@pytest.mark.model
+def test_a_long_text_fits_the_wire(smollm2, smollm2_path):
+    ids = LLM(smollm2_path, threads=1).tokenize("One, two, three, four, five. " * 300)[:2049]
+    body = {"prompt": ids[:-1], "generated": ids[-1:], "step": 0, "format": "safetensors"}
+    with httpx.stream("POST", f"{smollm2.url}/v1/inside", json=body, timeout=120) as answer:
+        sent = sum(map(len, answer.iter_raw()))
+    assert answer.status_code == 200 and sent <= 600_000
