@@ -322,6 +322,23 @@ class LLM(ModelUser):
         ids = check_ids("token_ids", token_ids)
         return row(self._runner, ids, names, firsts)
 
+    def last_rows(
+        self,
+        like: Sequence[int],
+        texts: Iterable[Sequence[int]],
+        stopped: Callable[[], bool] = bool,
+    ) -> Iterator[tuple[int, Logits]]:
+        """(index, logits (vocab,)) of what follows each text, in the order in which they end.
+
+        like: what most of them begin like; its keys and values are held for them, where there is
+        room. stopped: asked between two steps. Closing the iterator early aborts what runs.
+        """
+        from cutaway.api.last_rows import last_rows
+
+        each = (check_ids("token_ids", ids) for ids in texts)
+        vocab = self.tokenizer.vocab_size
+        return last_rows(self._runner, check_ids("token_ids", like), each, vocab, stopped)
+
     def head(self, hidden: NDArray[np.float32]) -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
         return self._between(lambda engine: engine.backend.head(hidden).copy())

@@ -4,10 +4,12 @@ Knows that what comes before the row is computed as any prompt is, so that other
 know what is read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from cutaway.api.runner import EndListener, Runner
-from cutaway.engine import Hold, Request, Row
+from cutaway.engine import Hold, Request, Row, RunParams
+from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import CutawayError
 
@@ -16,18 +18,33 @@ def row(
     runner: Runner, token_ids: Sequence[int], names: Sequence[str], firsts: Mapping[int, int]
 ) -> Row:
     """See ``LLM.row``."""
-    listener = EndListener()
-    request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold())
-
-    with runner.running(request, listener) as sequence:
+    with held(runner, token_ids) as (sequence, wait):
 
         def read() -> Row | None:  # others may have taken its memory since
             ready = is_ready(sequence)
             return read_row(runner.engine, sequence, names, firsts) if ready else None
 
-        while True:
+        while (found := runner.call(read)) is None:
+            wait()
+        return found
+
+
+@contextmanager
+def held(
+    runner: Runner, token_ids: Sequence[int], priority: int = 0
+) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
+    """Keys and values of a text, but for its last token, until others need the memory.
+
+    They are there when the block begins; what it is given waits until they are there again.
+    """
+    listener, run = EndListener(), RunParams(priority=priority)
+    request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run)
+    with runner.running(request, listener) as sequence:
+
+        def wait() -> None:
             runner.wait(lambda: listener.ended or is_ready(sequence))
             if listener.ended:
                 raise listener.ended.error or CutawayError("the model was closed meanwhile")
-            if (found := runner.call(read)) is not None:
-                return found
+
+        wait()
+        yield sequence, wait

@@ -242,6 +242,11 @@ def _token_ids(text: str, llm: "LLM") -> list[int]:
     return found
 
 
+def token(text: str | None) -> int | str | None:
+    """A token by its id or its text, for whoever looks it up."""
+    return int(text) if text and text.isdecimal() else text
+
+
 def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
     for token_id, times in Counter(token_id for token_id, _ in biases).items():
         if times > 1:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutaway.cli.arguments import model_options
 from cutaway.cli.terminal.streams import in_one_file
-from cutaway.progress import Bar, say, tokens_done
+from cutaway.progress import Bar, Figures, say, tokens_done
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
@@ -42,15 +42,22 @@ def load(args: Namespace) -> "LLM":
 
 
 @contextmanager
-def progress(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is being done, in tokens: what ``cutaway.rerun`` reports to."""
+def progress(
+    *, show: bool, figures: Figures = tokens_done, after: float = 0
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each thing that is being done: what ``cutaway.rerun`` reports to.
+
+    after: seconds for which none is shown
+    """
     with ExitStack() as stack:
         bars: dict[str, Bar] = {}
 
         def report(what: str, done: int, total: int) -> None:
             if what not in bars:
                 stack.close()  # the one before is done
-                bars[what] = stack.enter_context(Bar(what, total, show=show, figures=tokens_done))
+                bars[what] = stack.enter_context(
+                    Bar(what, total, show=show, figures=figures, after=after)
+                )
             bars[what].update(done)
 
         yield report
@@ -66,6 +73,16 @@ def _while(text: str, *, show: bool) -> Iterator[None]:
     finally:
         if show:
             print(" " * len(text), end="\r", file=sys.stderr, flush=True)
+
+
+class Stop:
+    """A wish to stop, for what asks now and then whether there is one."""
+
+    stop_asked = False
+
+    def stop(self) -> None:
+        """Wish it."""
+        self.stop_asked = True
 
 
 @contextmanager

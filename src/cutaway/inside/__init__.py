@@ -7,8 +7,10 @@ from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens
 from cutaway.inside.look import Look, OtherRowError, inside
 from cutaway.inside.pushes import Pushes
+from cutaway.inside.without import Without, without
 from cutaway.inside.written import written
 
 __all__ = [
-    "Lens", "Look", "Nearest", "OtherRowError", "Pushes", "inside", "nearest", "written",
+    "Lens", "Look", "Nearest", "OtherRowError", "Pushes", "Without", "inside", "nearest", "without",
+    "written",
 ]  # fmt: skip

@@ -4,6 +4,8 @@ Knows how the engine asks for a draw, and has it ask again. Refuses to know wher
 from.
 """
 
+from dataclasses import dataclass
+
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.engine import Sequence, Step
@@ -18,15 +20,33 @@ from cutaway.trace import Trace
 def draws(llm: LLM, trace: Trace, step: Step, rows: Logits) -> list[int] | None:
     """The token that each row would have given; None where the step's draw cannot be repeated.
 
-    That is where the run had processors, a check took tokens back, or nobody knows what was drawn:
-    the last row, which is the step's own, must give what is on record.
+    The last row must be the step's own.
     """
-    draw = None if step.sampled_id < 0 else _draw(llm, trace, step)
-    if draw is None:
-        return None
-    drawn = sample(rows, [draw] * len(rows))
-    ids = [-1 if isinstance(one, Exception) else one.token_id for one in drawn]
-    return ids if ids[-1] == step.sampled_id else None
+    again = Redraw.of(llm, trace, step, rows[-1])
+    return None if again is None else again.tokens(rows)
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """The draw of one step, with its chain, constraint and luck, its history as it was."""
+
+    draw: RowDraw
+
+    @classmethod
+    def of(cls, llm: LLM, trace: Trace, step: Step, own: Logits) -> "Redraw | None":
+        """Of a step and its row; None where the row does not give what is on record.
+
+        That is where the run had processors, a check took tokens back, or nobody knows what was
+        drawn.
+        """
+        draw = None if step.sampled_id < 0 else _draw(llm, trace, step)
+        again = None if draw is None else cls(draw)
+        return again if again and again.tokens(own[None]) == [step.sampled_id] else None
+
+    def tokens(self, rows: Logits) -> list[int]:
+        """The token that each row gives; -1 where it is an error."""
+        drawn = sample(rows, [self.draw] * len(rows))
+        return [-1 if isinstance(one, Exception) else one.token_id for one in drawn]
 
 
 def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:

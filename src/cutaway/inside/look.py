@@ -56,6 +56,11 @@ class Look:
             total - row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends
         )
 
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Of the row (vocab,), before the chain."""
+        return self._row.logits
+
     # -- looked at -----------------------------------------------------------------------------
 
     @cached_property

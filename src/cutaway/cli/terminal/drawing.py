@@ -61,10 +61,14 @@ class Style:
         return ("█" * (eighths // 8) + part).ljust(cells)
 
     def surprise(self, bits: float) -> str:
-        """The look of so much surprise: cividis, 0 to 8 bits."""
+        """The look of so much surprise, 0 to 8 bits."""
+        return self.tint(bits / 8)
+
+    def tint(self, share: float) -> str:
+        """The look of a share from 0 to 1: cividis."""
         if not self.colour:
             return PLAIN
-        red, green, blue = cividis(bits / 8)
+        red, green, blue = cividis(share)
         if self.truecolour:
             return f"38;2;{red};{green};{blue}"
         r, g, b = (round(c / 255 * 5) for c in (red, green, blue))

@@ -14,6 +14,7 @@ VERBS = {
     "replay": "run it again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
     "inside": "show attention, layers and pushes of one step, computed again",
+    "without": "leave out each word before a step: what it would have said, and drawn",
     "rescore": "score its tokens under another model or other settings",
     "branch": "change one token, and continue from there",
 }

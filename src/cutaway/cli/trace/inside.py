@@ -75,8 +75,7 @@ def run(args: Namespace) -> int:
     from cutaway.weights.safetensors_writer import write_safetensors
 
     look = inside(llm, trace, args.step)
-    rival = int(args.rival) if (args.rival or "").isdecimal() else args.rival
-    found, name = look.pushes(rival), llm.tokenizer.token_name
+    found, name = look.pushes(arguments.token(args.rival)), llm.tokenizer.token_name
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
         document = to_dict(look, found, look.lens(), name)

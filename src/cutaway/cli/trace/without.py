@@ -1,0 +1,100 @@
+"""``cutaway trace without``: what a step would have said without each part of the text."""
+
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import drawing, streams
+from cutaway.progress import Figures
+
+if TYPE_CHECKING:
+    from cutaway.cli.trace.without_tables import Text
+    from cutaway.text.tokenizer import Tokenizer
+
+_EPILOG = """
+examples:
+  cutaway trace without run.jsonl --step 12
+  cutaway trace without run.jsonl --step 12 --by word --rival " never"
+  cutaway trace without run.jsonl --step 12 --by sentence --budget 10
+  cutaway trace without run.jsonl --step 12 --how other --other " the"
+
+Each part is left out in turn, and the rest is run again: exactly, in batches, with the same luck.
+  log p lost  of the token, in nats: at 0.7 it is half as likely without the part, at 2.3 a tenth
+  lead lost   of the token over its rival
+  luck draws  what the same luck then draws, where it is another
+Beside them what the step looked at, and what pushed: docs/inside.md.
+delete: what follows moves up. other: the model's own likeliest other token, or --other, in each
+place but the first. The most pushed parts are tried first; after --budget seconds, or Ctrl-C,
+those that are done are printed.
+"""
+_SOON_S = 1.0  # what is done by then shows no progress
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace without``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace")
+    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
+    for flag, default, text in (
+        ("--by", "token", "what a part is: token, word, line or sentence"),
+        ("--how", "delete", "how it is taken away: delete or other"),
+    ):
+        parser.add_argument(flag, default=default, help=f"{text}; default {default}")
+    parser.add_argument(
+        "--other", metavar="TOKEN", help="with --how other: this token, as text or id"
+    )
+    parser.add_argument(
+        "--rival", metavar="TOKEN",
+        help="the token, as text or id, that the one that came is held against; default: the "
+        "likeliest other",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="after so long, print what is done"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    arguments.add_model_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Leave parts out, print what that changed, and return 0, or 130 where Ctrl-C ended it."""
+    from cutaway.trace import Trace
+
+    trace = Trace.read(args.file)
+    llm = console.load(args)
+    from cutaway.cli.trace import without_tables as tables
+    from cutaway.inside import without
+
+    stop, show = console.Stop(), not args.quiet
+    bars = console.progress(show=show, figures=_figures(args.by), after=_SOON_S)
+    with console.stoppable(stop), bars as report:
+        done = without(
+            llm, trace, args.step, by=args.by, how=args.how, budget_s=args.budget,
+            other=arguments.token(args.other), rival=arguments.token(args.rival),
+            progress=report, stopped=lambda: stop.stop_asked,
+        )  # fmt: skip
+    if args.json:
+        streams.print_json(done.to_dict(llm.tokenizer.token_name))
+    else:
+        style, cells = drawing.Style.of(sys.stdout), shutil.get_terminal_size().columns
+        print("\n".join(tables.lines(done, _text_of(llm.tokenizer), style, cells)))
+    return 130 if stop.stop_asked else 0
+
+
+def _figures(by: str) -> Figures:
+    return lambda done, total, seconds: f"{done} of {total} {by}s, {seconds:.0f} s"
+
+
+def _text_of(tokenizer: "Tokenizer") -> "Text":
+    """One token by its name; several by what they add to the text."""
+
+    def text(ids: Sequence[int]) -> str:
+        if len(ids) == 1:
+            return tokenizer.token_name(ids[0])
+        each = (tokenizer.token_bytes(i) or tokenizer.token_name(i).encode() for i in ids)
+        return b"".join(each).decode(errors="replace")
+
+    return text

@@ -1,0 +1,115 @@
+"""What ``cutaway trace without`` prints: the text, tinted by what each part is worth, and a table.
+
+Knows lines of text. Refuses to know how a figure is computed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, table, width
+from cutaway.inside import Without
+from cutaway.inside.without import Part
+from cutaway.trace.figures import in_bits, percent, probability
+
+Text = Callable[[Sequence[int]], str]
+"""What tokens add to the text, or their name."""
+
+_MOST = 24  # lines of a table that could have thousands
+_TEXT = 24  # cells of a part that are shown
+_BITS = 8  # of a part that has the strongest tint
+_HOW = {"delete": "deleted", "other": "replaced by another token"}
+_NOT_WHY = (
+    "This is what the model says without a part, not what it was because of: two copies hide each "
+    "other, and the text becomes odd."
+)
+
+
+def lines(done: Without, text: Text, style: Style, cells: int) -> list[str]:
+    """All of it, fit for a terminal of so many cells."""
+    token, rival = (repr(text([one])) for one in (done.token, done.rival))
+    first = (
+        f"step {done.step}: {token}, {percent(probability(done.logprob))}, held against {rival}, "
+        f"{percent(probability(done.rival_logprob))}"
+    )
+    tried = f"{len(done.parts)} of {done.total} {done.by}s, each {_HOW[done.how]}"
+    last = f"row {done.row_hash:016x} {'as on record' if done.is_as_run else 'is not what ran'}"
+    body = [*_strip(done, text, style, max(cells, 2)), "", *_table(done, text, style), _NOT_WHY]
+    return [first, tried, "", *(body if done.parts else ["Nothing was done in time."]), "", last]
+
+
+# -- the text --------------------------------------------------------------------------------
+
+
+def _strip(done: Without, text: Text, style: Style, cells: int) -> Iterator[str]:
+    """The text in lines; below each, where there is no colour, a line of heights."""
+    for row in _wrapped(done, text, style, cells):
+        runs = [
+            ("".join(c for c, _ in same), share) for share, same in groupby(row, lambda c: c[1])
+        ]
+        line: Line = [(part, PLAIN if share is None else style.tint(share)) for part, share in runs]
+        yield style.render(line, cells).rstrip()
+        if not style.colour:
+            heights = (share for part, share in runs for _ in range(width(part)))
+            yield style.spark(heights).rstrip()
+
+
+def _wrapped(
+    done: Without, text: Text, style: Style, cells: int
+) -> Iterator[list[tuple[str, float | None]]]:
+    """Characters with their share of the strongest tint, as many a line as fit."""
+    row: list[tuple[str, float | None]] = []
+    used = 0
+    for character in _characters(done, text, style):
+        used += width(character[0])
+        if used > cells:
+            yield row
+            row, used = [], width(character[0])
+        row.append(character)
+    yield row
+
+
+def _characters(done: Without, text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
+    """None for what was not tried, or is worth nothing."""
+    at, ids = 0, done.token_ids
+    for part in sorted(done.parts, key=lambda part: part.start):
+        share = in_bits(max(part.effect, 0.0)) / _BITS
+        yield from ((c, None) for c in style.text(text(ids[at : part.start])))
+        yield from ((c, share or None) for c in style.text(text(part.token_ids)))
+        at = part.stop
+    yield from ((c, None) for c in style.text(text(ids[at:])))
+
+
+# -- the table -------------------------------------------------------------------------------
+
+
+def _table(done: Without, text: Text, style: Style) -> list[str]:
+    ordered = sorted(done.parts, key=lambda part: -abs(part.effect))
+    head = ("position", done.by, *(["instead"] if done.how == "other" else []), "weight", "push")
+    rows = [_row(done, part, text, style) for part in ordered[:_MOST]]
+    made = table([(*head, "log p lost", "lead lost", "luck draws"), *rows])
+    if rest := ordered[_MOST:]:
+        made.append(f"the other {len(rest)}: log p lost {_span([part.effect for part in rest])}")
+    if any(part.drawn is None for part in done.parts):
+        made.append("The chain of this run cannot be repeated here, so nothing is drawn.")
+    return made
+
+
+def _row(done: Without, part: Part, text: Text, style: Style) -> tuple[str, ...]:
+    last = part.stop - 1
+    place = str(part.start) if part.start == last else f"{part.start}-{last}"
+    changed = part.drawn not in (None, done.drawn)
+    instead = [_short(text(part.instead), style)] if done.how == "other" else []
+    return (
+        place.rjust(8), _short(text(part.token_ids), style), *instead, percent(part.weight),
+        f"{part.push:+.3f}", f"{part.effect:+10.3f}", f"{part.margin:+9.3f}",
+        _short(text([part.drawn or 0]), style) if changed else "",
+    )  # fmt: skip
+
+
+def _short(text: str, style: Style) -> str:
+    shown = repr(text)
+    return shown if width(shown) <= _TEXT else clip(shown, _TEXT - 1) + style.pick("…", "~")
+
+
+def _span(effects: Sequence[float]) -> str:
+    return f"from {min(effects):+.3f} to {max(effects):+.3f}"
