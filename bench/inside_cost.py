@@ -1,17 +1,19 @@
 """What a look inside a step costs, part by part, beside the step itself.
 
-    python bench/inside_cost.py [-m MODEL] [--contexts 512,2000] [--rounds 7]
+    python bench/inside_cost.py [-m MODEL] [--contexts 512,2000] [--without 60,120] [--rounds 7]
         [--write docs/inside.md]
 
 A text of random tokens is written and recorded; then its last steps are looked into, one after the
-other, with all that comes before in the prefix cache. A figure is the median of the rounds, in
-milliseconds. --write puts the table between <!-- inside:begin --> and <!-- inside:end -->. The
+other, with all that comes before in the prefix cache. Then each token before a step is left out, of
+texts as long as --without says. A figure is the median of the rounds, in milliseconds. --write puts
+the tables between <!-- inside:begin --> and <!-- inside:end -->. The
 last line is one JSON document.
 """
 
 import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -21,7 +23,7 @@ from time import perf_counter
 import numpy as np
 
 from cutaway import LLM
-from cutaway.inside import inside
+from cutaway.inside import inside, without
 from cutaway.trace import Trace
 from peers.table import replace_between_markers
 
@@ -68,6 +70,14 @@ def measured(llm: LLM, context: int, rounds: int) -> dict[str, float]:
     return {part: median(one[part] for one in each) for part in each[0]} | {STEP: step}
 
 
+def left_out(llm: LLM, context: int, rounds: int) -> dict[str, float]:
+    """Each token before a step, with the others in the prefix cache; texts differ by the round."""
+    with TemporaryDirectory() as folder:
+        trace, step = recorded(llm, context, rounds + 1, Path(folder, "run.jsonl"))
+    each = [milliseconds(partial(without, llm, trace, i)) for i in range(rounds)]
+    return {"each token left out": median(each), STEP: step}
+
+
 def markdown(found: dict[int, dict[str, float]]) -> str:
     lines = [
         "| milliseconds | " + " | ".join(f"{context:,} tokens" for context in found) + " |",
@@ -79,12 +89,15 @@ def markdown(found: dict[int, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
 def parse(argv: list[str] | None) -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model")
-    parser.add_argument(
-        "--contexts", type=lambda text: [int(one) for one in text.split(",")], default=[512, 2000]
-    )
+    parser.add_argument("--contexts", type=numbers, default=[512, 2000])
+    parser.add_argument("--without", type=numbers, default=[60, 120])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--write", type=Path, metavar="docs/inside.md")
     return parser.parse_args(argv)
@@ -96,11 +109,13 @@ def main(argv: list[str] | None = None) -> None:
         replace_between_markers(args.write.read_text(), "inside", "")  # now, not at the end
     with LLM(args.model) as llm:
         found = {context: measured(llm, context, args.rounds) for context in args.contexts}
-    print(markdown(found))
+        less = {context: left_out(llm, context, args.rounds) for context in args.without}
+    tables = f"{markdown(found)}\n\n{markdown(less)}"
+    print(tables)
     if args.write:
-        text = replace_between_markers(args.write.read_text(), "inside", markdown(found))
+        text = replace_between_markers(args.write.read_text(), "inside", tables)
         args.write.write_text(text)
-    print(json.dumps({"benchmark": "inside_cost", "milliseconds": found}))
+    print(json.dumps({"benchmark": "inside_cost", "milliseconds": found, "without": less}))
 
 
 if __name__ == "__main__":
