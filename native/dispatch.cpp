@@ -41,6 +41,8 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__)
+bool has_dot() { return (getauxval(AT_HWCAP) & (1 << 20)) != 0; }  // HWCAP_ASIMDDP
 #endif
 
 const Tier* tiers(int* count) {
@@ -50,7 +52,8 @@ const Tier* tiers(int* count) {
       {"avxvnni", kernels_avxvnni, has_avxvnni()},
       {"avx2", kernels_avx2, has_avx2()},
 #elif defined(__aarch64__)
-      {"neon", kernels_neon, (getauxval(AT_HWCAP) & (1 << 20)) != 0},  // HWCAP_ASIMDDP
+      {"i8mm", kernels_i8mm, has_dot() && (getauxval(AT_HWCAP2) & (1 << 13)) != 0},  // HWCAP2_I8MM
+      {"neon", kernels_neon, has_dot()},
 #endif
       {"generic", kernels_generic, true},
   };

@@ -109,10 +109,11 @@ const Kernels* kernels_generic();
 const Kernels* kernels_avx2();
 const Kernels* kernels_avxvnni();
 const Kernels* kernels_avx512();
+const Kernels* kernels_i8mm();
 const Kernels* kernels_neon();
 
-// The best tier of this machine, or the one named ("generic", "avx2", "avxvnni", "avx512", "neon"; "" is
-// best).
+// The best tier of this machine, or the one named: "generic", "avx2", "avxvnni", "avx512", "neon", "i8mm"; "" is
+// the best.
 // Throws std::invalid_argument where the machine lacks it.
 const Kernels* choose_kernels(const char* name);
 // Names of all tiers this machine can run, best first, comma-separated.

@@ -1,4 +1,4 @@
-// NEON with the dot product extension: each vector is four registers.
+// NEON with the dot product extension, and with 8-bit matrix products: each vector is four registers.
 #pragma once
 #include <arm_neon.h>
 
@@ -102,6 +102,45 @@ template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
   return dot4<bits, 3>(dot4<bits, 2>(acc, w[2], all), w[3], all);
 }
 INLINE I offset_full(int32_t) { return splat_i(0); }
+
+#if defined(CUTAWAY_I8MM)
+// Two output rows times two rows of activations, 8 k of each, are one instruction: half as many as of dot products.
+// The codes of 16 k, as pairs of output rows: 8 k of one, then of the other.
+struct Pairs { int8x16_t k[2][2]; };  // by half of the 16 k, by half of the four output rows
+
+template <int bits> INLINE int8x16_t signed_codes(uint32x4_t w) {
+  const uint8x16_t u = vreinterpretq_u8_u32(w);
+  return vreinterpretq_s8_u8(bits == 8 ? veorq_u8(u, vdupq_n_u8(0x80)) : u);  // w - 128
+}
+
+template <int bits> INLINE Pairs pairs(const W* w, int i) {
+  Pairs p;
+  for (int h = 0; h < 2; h++) {
+    const uint32x4_t a = vreinterpretq_u32_u8(w[2 * h].v[i]), b = vreinterpretq_u32_u8(w[2 * h + 1].v[i]);
+    p.k[h][0] = signed_codes<bits>(vzip1q_u32(a, b)), p.k[h][1] = signed_codes<bits>(vzip2q_u32(a, b));
+  }
+  return p;
+}
+
+#define CUTAWAY_DOT16_ROWS
+template <int bits, int R> INLINE void dot16_rows(I* dot, const W* w, const int8_t* x, int apart) {
+  EACH {
+    const Pairs p = pairs<bits>(w, i);
+#pragma GCC unroll 4
+    for (int r = 0; r + 1 < R; r += 2) {
+      const int8_t *one = x + r * apart, *two = one + apart;
+      int32x4_t sum[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};  // of two output rows: by one, by two, by one, by two
+      for (int h = 0; h < 2; h++) {
+        const int8x16_t both = vcombine_s8(vld1_s8(one + 8 * h), vld1_s8(two + 8 * h));
+        for (int o = 0; o < 2; o++) sum[o] = vmmlaq_s32(sum[o], p.k[h][o], both);
+      }
+      dot[r].v[i] = vaddq_s32(dot[r].v[i], vuzp1q_s32(sum[0], sum[1]));
+      dot[r + 1].v[i] = vaddq_s32(dot[r + 1].v[i], vuzp2q_s32(sum[0], sum[1]));
+    }
+  }
+  if constexpr (R % 2) dot[R - 1] = dot16<bits>(dot[R - 1], w, x + (R - 1) * apart);
+}
+#endif
 
 #undef EACH
 }  // namespace cutaway::CUTAWAY_TIER

@@ -9,7 +9,7 @@
 // A tier defines: kVectors, how many of F the registers hold | load store set1 | add sub mul div fma
 // fma_at (a factor in memory) max min select_lt sum16 max16 | load_half splat_half store_half load_bf16
 // load_i8 load_u8 store_i8 | splat_i shl_i to_float to_int pow2 | load_w low high or_bit5 or_bits6 dot16
-// offset_full
+// offset_full | dot16_rows, where it has something better than dot16 of each row
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -21,13 +21,21 @@
 #include "avx512.h"
 #elif defined(CUTAWAY_AVX2) || defined(CUTAWAY_AVXVNNI)
 #include "avx2.h"
-#elif defined(CUTAWAY_NEON)
+#elif defined(CUTAWAY_NEON) || defined(CUTAWAY_I8MM)
 #include "neon.h"
 #else
 #include "generic.h"
 #endif
 
 namespace cutaway::CUTAWAY_TIER {
+
+#if !defined(CUTAWAY_DOT16_ROWS)
+// Each of R rows of activations, `apart` bytes from each other, times the same 16 k of codes.
+template <int bits, int R> INLINE void dot16_rows(I* dot, const W* w, const int8_t* x, int apart) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) dot[r] = dot16<bits>(dot[r], w, x + r * apart);
+}
+#endif
 
 // Nearest integer, ties to even, of |x| < 2^22: the sum leaves no room for a fraction.
 INLINE F round_even(F x) {

@@ -27,7 +27,7 @@ avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-v
 # shellcheck disable=SC2086
 case $($cxx -dumpmachine) in
   x86_64*) tier avx512 $avx512 & tier avxvnni $avxvnni & tier avx2 $avx2 & ;;
-  aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & ;;
+  aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & tier i8mm -march=armv8.2-a+dotprod+fp16+i8mm & ;;
 esac
 tier generic &
 # shellcheck disable=SC2086

@@ -2,8 +2,8 @@
 
 Knows how weights get from a file into packed panels, and which instruction set and how
 many threads compute and sample. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512,
-neon), ``CUTAWAY_PREFETCH`` how weights are prefetched (none, near, far), which is else found out
-by trial.
+neon, i8mm), ``CUTAWAY_PREFETCH`` how weights are prefetched (none, near, far), which is else
+found out by trial.
 Refuses to know sequences and requests.
 """
 
