@@ -148,6 +148,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
                 kv + keys_ + kv_head * key_bytes(1, shape_.head_dim, codes_),
                 kv + values_ + kv_head * value_bytes(1, shape_.head_dim, codes_), kv_.bytes(),
                 shape_.scale, shape_.softcap, shape_.window, peak, total, out};
+  if (b.blind) c.blind = b.blind + (size_t)segment.sequence * b.table_cols * kKvBlock;
   const int seen = shape_.window ? std::max(0, position[0] - shape_.window + 1) / kKvBlock * kKvBlock : 0;
   for (int chunk = std::max(first, seen / kKvChunk); chunk < last && chunk * kKvChunk <= tile.last; chunk++) {
     c.start = chunk * kKvChunk;

@@ -48,6 +48,7 @@ struct AttendChunk {
   float scale, softcap;     // softcap 0: none
   int window;               // position - window + 1 is the first seen; 0: all are
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)
+  const float* blind = nullptr;  // of each position: the first whose rows do not see it; null: all do
 };
 
 // Number by number: a + b, silu(a) · b, gelu(a) · b, gelu(a), the exact gelu(a), a · number, and

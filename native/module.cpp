@@ -76,23 +76,26 @@ struct Arena {
 
 std::vector<float> floats(const Floats& a) { return {a.data(), a.data() + a.size()}; }
 
+using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
 nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints positions, Ints sequences,
-                                               Table tables, Ints logit_rows, std::optional<Ints> limits) {
+                                               Table tables, Ints logit_rows, std::optional<Ints> limits,
+                                               std::optional<Given> blind, size_t first, std::optional<size_t> last) {
   const size_t rows = tokens.size();
   if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows))
     throw std::invalid_argument("batch: tokens, positions, sequences and limits differ in length");
+  if (blind && (blind->shape(0) != tables.shape(0) || blind->shape(1) != tables.shape(1) * kKvBlock))
+    throw std::invalid_argument("batch: blind is not as large as the block tables");
   const Batch batch{tokens.data(), positions.data(), sequences.data(), tables.data(), logit_rows.data(),
                     (int)rows, (int)tables.shape(0), (int)tables.shape(1), (int)logit_rows.size(),
-                    limits ? limits->data() : nullptr};
+                    limits ? limits->data() : nullptr, blind ? blind->data() : nullptr};
   const float* logits;
   {
     WithoutGil release;
-    logits = plan.run(batch);
+    logits = plan.run(batch, first, last.value_or(plan.length()));
   }
   return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
 }
-
-using Given = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> run_on(Plan& plan, Given x) {
   if (plan.input.buffer < 0 || (int)x.shape(1) != plan.width_of(plan.input))
@@ -122,6 +125,11 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> read_buffer(const Plan& plan, Where f
   nb::capsule owner(numbers, [](void* p) noexcept { delete (std::vector<float>*)p; });
   plan.read(view(from), rows, width, numbers->data());
   return {numbers->data(), {(size_t)rows, (size_t)width}, owner};
+}
+
+void write_buffer(Plan& plan, Where to, Ints rows, Given numbers) {
+  if (numbers.shape(0) != rows.size()) throw std::invalid_argument("write: the rows are not as many");
+  plan.write(view(to), rows.data(), rows.size(), (int)numbers.shape(1), numbers.data());
 }
 
 void check_pairs(Ints sources, Ints targets) {
@@ -261,6 +269,9 @@ NB_MODULE(_native, m) {
       }, "x"_a, "out"_a, "heads"_a, "head_dim"_a, "frequencies"_a, "rotate_half"_a, "attention_factor"_a)
       .def("read", &read_buffer, "buffer"_a, "rows"_a, "width"_a,
            "What the last run left in a buffer that nothing has written over since: (rows, width).")
+      .def("write", &write_buffer, "buffer"_a, "rows"_a, "numbers"_a,
+           "Write over rows of numbers between two pieces of a run.")
+      .def_prop_ro("length", &Plan::length, "How many ops there are.")
       .def("output", [](Plan& p, Where out) { p.output = view(out); })
       .def("given", [](Plan& p, Where in) { p.input = view(in); })
       .def("run_on", &run_on, "numbers"_a)
@@ -268,7 +279,8 @@ NB_MODULE(_native, m) {
       .def("block_memory", &block_memory, "block"_a, "windows"_a)
       .def("copy_windows", &copy_windows, "sources"_a, "targets"_a)
       .def("run", &run, "tokens"_a, "positions"_a, "sequences"_a, "block_tables"_a, "logit_rows"_a,
-           "limits"_a = nb::none());
+           "limits"_a = nb::none(), "blind"_a = nb::none(), "first"_a = 0, "last"_a = nb::none(),
+           "Logits; with first and last, those ops alone, of a run that is made piece by piece.");
 
   bind_sampler(m);
   bind_measure(m);

@@ -161,14 +161,15 @@ void Plan::reserve(int rows, int logits) {
   }
 }
 
-const float* Plan::run(const Batch& given) {
+const float* Plan::run(const Batch& given, size_t first, size_t last) {
   check(given);
+  if (first > last || last > ops_.size()) throw std::invalid_argument("run: the plan has no such ops");
   Batch batch = given;
   if (!batch.limits) batch.limits = batch.positions;
   const PlainArithmetic plain;
   reserve(batch.rows, batch.logits);
   Step step{*this, *kernels, *pool, batch, {}, {batch.logit_rows, batch.logit_rows + batch.logits},
-            prefetch.begin(batch.rows, batch.logits)};
+            prefetch.begin(batch.rows, batch.logits), last - first == ops_.size()};
   for (int i = 0; i < batch.rows; i++) {
     if (i == 0 || batch.sequences[i] != batch.sequences[i - 1])
       step.segments.push_back({i, 0, batch.sequences[i]});
@@ -176,7 +177,7 @@ const float* Plan::run(const Batch& given) {
   }
   whole_->prepare(step);
   windowed_->prepare(step);
-  return execute(step);
+  return execute(step, first, last);
 }
 
 const float* Plan::run_on(const float* numbers, int rows) {
@@ -187,15 +188,15 @@ const float* Plan::run_on(const float* numbers, int rows) {
   batch.rows = rows;
   Step step{*this, *kernels, *pool, batch, {}, {}, prefetch.begin(rows, rows)};
   if (rows) memcpy(step.at(input, 0), numbers, sizeof(float) * rows * width_of(input));
-  return execute(step);
+  return execute(step, 0, ops_.size());
 }
 
-const float* Plan::execute(Step& step) {
-  for (auto& op : ops_) op->prepare(step);
+const float* Plan::execute(Step& step, size_t first, size_t last) {
+  for (size_t i = first; i < last; i++) ops_[i]->prepare(step);
   if (step.batch.rows == 0) return step.at(output, 0);
   const auto started = std::chrono::steady_clock::now();
   pool->run([&](int thread) {
-    for (size_t i = 0; i < ops_.size(); i++) {
+    for (size_t i = first; i < last; i++) {
       ops_[i]->run(step, thread);
       if (upcoming_[i]) upcoming_[i]->prefetch(step, thread);
       if (ops_[i]->is_shared(step)) pool->barrier();
@@ -205,15 +206,30 @@ const float* Plan::execute(Step& step) {
   return step.at(output, 0);
 }
 
-void Plan::read(View from, int rows, int width, float* out) const {
-  const auto bad = [] { throw std::invalid_argument("read: the plan has no such numbers"); };
-  if (from.buffer < 0 || from.buffer >= (int)buffers_.size()) bad();
-  const Buffer& b = buffers_[from.buffer];
-  if (b.quantised || from.column < 0 || width < 0 || from.column + width > b.width || rows < 0 ||
+void Plan::check_numbers(View at, int rows, int width) const {
+  const auto bad = [] { throw std::invalid_argument("the plan has no such numbers"); };
+  if (at.buffer < 0 || at.buffer >= (int)buffers_.size()) bad();
+  const Buffer& b = buffers_[at.buffer];
+  if (b.quantised || at.column < 0 || width < 0 || at.column + width > b.width || rows < 0 ||
       b.memory.size() < (size_t)rows * b.row_bytes())
     bad();
+}
+
+void Plan::read(View from, int rows, int width, float* out) const {
+  check_numbers(from, rows, width);
+  const Buffer& b = buffers_[from.buffer];
   for (int i = 0; i < rows; i++)
     memcpy(out + (size_t)i * width, b.floats() + (size_t)i * b.width + from.column, sizeof(float) * width);
+}
+
+void Plan::write(View to, const int32_t* rows, size_t count, int width, const float* numbers) {
+  for (size_t i = 0; i < count; i++) {
+    if (rows[i] < 0) throw std::invalid_argument("the plan has no such numbers");
+    check_numbers(to, rows[i] + 1, width);
+  }
+  const Buffer& b = buffers_[to.buffer];
+  for (size_t i = 0; i < count; i++)
+    memcpy(b.floats() + (size_t)rows[i] * b.width + to.column, numbers + i * width, sizeof(float) * width);
 }
 
 }  // namespace cutaway

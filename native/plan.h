@@ -18,6 +18,8 @@ struct Batch {
   const int32_t *tokens, *positions, *sequences, *tables, *logit_rows;
   int rows, table_rows, table_cols, logits;
   const int32_t* limits = nullptr;  // of each row: the last position it sees; null: its own
+  // (table_rows, table_cols · kKvBlock): of each position, the first whose rows do not see it; null: all do
+  const float* blind = nullptr;
 };
 
 // A buffer's columns: where an op reads or writes.
@@ -59,10 +61,11 @@ struct Step {
   std::vector<Segment> segments;
   std::vector<int> logit_rows;
   Ahead ahead;  // what is prefetched of the weights
+  bool whole = true;  // all ops in one go; else a later piece may have other threads
 
   // For few rows it is cheaper that every thread quantises them for itself than that all wait for one.
   static constexpr int kThreadLocalRows = 2;
-  bool is_thread_local(int rows) const { return rows <= kThreadLocalRows; }
+  bool is_thread_local(int rows) const { return whole && rows <= kThreadLocalRows; }
 
   float* at(View v, int row) const;
   ActRow act(int buffer, int row, int thread, int rows) const;  // of so many rows
@@ -130,12 +133,18 @@ class Plan {
   void copy_windows(const int32_t* sources, const int32_t* targets, size_t count);
   // Logits of the batch's logit rows; valid until the next run. Throws std::invalid_argument for a
   // batch whose numbers do not fit.
-  const float* run(const Batch& batch);
+  const float* run(const Batch& batch) { return run(batch, 0, ops_.size()); }
+  // Its ops first … last - 1 alone: pieces of one run follow each other with the same batch, and between
+  // them what was computed may be read and written over.
+  const float* run(const Batch& batch, size_t first, size_t last);
+  size_t length() const { return ops_.size(); }
   // The ops over rows of numbers that are given where `input` is, (rows, its width): of a plan that neither
   // looks up tokens nor attends. All rows of the output; valid until the next run.
   const float* run_on(const float* numbers, int rows);
   // What the last run left in a buffer: rows of `width` floats, where nothing has been written over them.
   void read(View from, int rows, int width, float* out) const;
+  // Write over rows of them, between two pieces of a run.
+  void write(View to, const int32_t* rows, size_t count, int width, const float* numbers);
 
   const std::shared_ptr<Pool> pool;
   const Kernels* const kernels;
@@ -152,7 +161,8 @@ class Plan {
   void check_limits(const Batch& batch) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);
-  const float* execute(Step& step);
+  const float* execute(Step& step, size_t first, size_t last);
+  void check_numbers(View at, int rows, int width) const;
 
   struct Buffer {
     int width;

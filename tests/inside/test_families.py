@@ -7,8 +7,8 @@ import pytest
 
 from cutaway import LLM, CutawayError
 from cutaway.inside import inside
-from cutaway.inside.anatomy import Anatomy
 from cutaway.inside.pushes import pushes
+from cutaway.model.anatomy import Anatomy
 from cutaway.trace import Trace
 
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")

@@ -9,9 +9,12 @@ def as_halves(x):
 
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
-    rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves,
+    rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves, blind=None,
 ):  # fmt: skip
-    """One sequence, qkv (T, width), in float64; keys and values as they are stored."""
+    """One sequence, qkv (T, width), in float64; keys and values as they are stored.
+
+    blind (T,): of each position, the first whose rows do not see it
+    """
     length, d = len(qkv), head_dim
     q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
     q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
@@ -35,6 +38,8 @@ def textbook(
     limits = places if limits is None else np.asarray(limits)
     before = places <= places[:, None] - window if window else False
     scores[:, (places > limits[:, None]) | before] = -np.inf
+    if blind is not None:
+        scores[:, np.asarray(blind) <= places[:, None]] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     return np.einsum("hrt,thd->rhd", weights, v).reshape(length, -1)

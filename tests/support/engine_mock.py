@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cutaway.backends import HostSampling, KVGroup, KVLayout
+from cutaway.changes import Bound
 from cutaway.engine import (
     Autoregressive,
     ConstraintParams,
@@ -41,6 +42,7 @@ END = 256
 VOCAB = 257
 LETTERS = [*b"ab", *"éè".encode(), END]
 NEVER_WRITTEN = -7
+NOT_SEEN = -8
 GREEDY = SamplingParams(temperature=0)
 
 Model = Callable[[tuple[int, ...]], np.ndarray]
@@ -140,13 +142,14 @@ class MockBackend(HostSampling):
         self.failures = 0
         self._result: np.ndarray = np.empty(0, np.float32)
 
-    def run(self, batch):
+    def run(self, batch, changed=None):
         if self.failures:
             self.failures -= 1
             raise OSError("the mock was told to fail")
         self._check(batch)
         self.runs.append(len(batch.tokens))
-        for row, token in enumerate(batch.tokens):
+        tokens = batch.tokens if changed is None else changed
+        for row, token in enumerate(tokens):
             block, place = self._slot(batch, row, batch.positions[row])
             self.slots[block, place] = token
             if self.window:
@@ -167,6 +170,9 @@ class MockBackend(HostSampling):
             block, place = self._slot(batch, row, p)
             assert block in self.windows, f"block {block} was let go of, and position {p} is seen"
             seen[p] = int(self.windows[block][place])
+        if batch.blind is not None:
+            first = batch.blind[batch.sequences[row]]
+            seen = [NOT_SEEN if first[p] <= batch.positions[row] else t for p, t in enumerate(seen)]
         return tuple(seen)
 
     def _nothing(self) -> np.ndarray:
@@ -203,9 +209,19 @@ class MockBackend(HostSampling):
             self.slots[target] = self.slots[source]
         self.copy_windows(pairs)
 
-    def tap(self, batch, names):
+    def tap(self, batch, names, edits=()):
         assert not names  # there are no ops
+        assert not edits
         return self.run(batch), {}
+
+    def run_changed(self, batch, edits):
+        """There is one tensor, the token as a number, and it is what is stored."""
+        assert edits
+        tokens = batch.tokens.astype(np.float32)[:, None]
+        for edit in edits:
+            assert edit.tensor == "token"
+            tokens[edit.rows, edit.columns] = edit.change(tokens[edit.rows, edit.columns])
+        return self.run(batch, tokens[:, 0].astype(np.int32))
 
     def head(self, x):
         raise NotImplementedError
@@ -333,6 +349,7 @@ class Request:
     observe: Observe = Observe()  # noqa: RUF009 - frozen
     constraint: ConstraintParams = ConstraintParams()  # noqa: RUF009 - frozen
     decoder: Decoder = Autoregressive()  # noqa: RUF009 - frozen
+    changes: Bound | None = None
 
     def asked(self) -> EngineRequest:
         return EngineRequest(
@@ -343,6 +360,7 @@ class Request:
             run=self.run,
             observe=self.observe,
             decoder=self.decoder,
+            changes=self.changes,
         )
 
     def add_to(self, engine: Engine) -> Sequence:

@@ -76,11 +76,24 @@ def turns(rope_dim, base):
     return Rope(dim=rope_dim, base=base).frequencies() if rope_dim else []
 
 
-def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None, kv="f16", stored=None):
+def attention(
+    tier,
+    qkv,
+    shape,
+    *,
+    threads=1,
+    tables,
+    cuts,
+    limits=None,
+    kv="f16",
+    stored=None,
+    blind=None,
+):
     """qkv (sequences, T, width) through an attend op, `cuts` rows a call: (sequences, T, heads·d).
 
     All sequences go through every call side by side, sequence s in the blocks tables[s].
-    limits (sequences, T): the last position that each row sees. stored: a list that gets the bytes
+    limits (sequences, T): the last position that each row sees. blind (sequences, T): the first
+    position whose rows do not see each. stored: a list that gets the bytes
     of every KV block.
     """
     heads, kv_heads, d = shape["heads"], shape["kv_heads"], shape["head_dim"]
@@ -99,13 +112,19 @@ def attention(tier, qkv, shape, *, threads=1, tables, cuts, limits=None, kv="f16
     )  # fmt: skip
     plan.output((out, 0))
     result = np.empty((count, length, heads * d), np.float32)
+    hidden = None
+    if blind is not None:
+        hidden = np.full((count, np.shape(tables)[1] * 32), np.inf, np.float32)
+        hidden[:, :length] = blind
     for start, stop in spans(length, cuts):
         part = np.arange(start, stop)
         tokens = int32([s * length + part for s in range(count)]).ravel()
         which = np.repeat(np.arange(count, dtype=np.int32), stop - start)
         every = np.arange(len(tokens), dtype=np.int32)
         seen = None if limits is None else int32(limits[:, start:stop]).ravel()
-        logits = plan.run(tokens, int32(np.tile(part, count)), which, int32(tables), every, seen)
+        logits = plan.run(
+            tokens, int32(np.tile(part, count)), which, int32(tables), every, seen, hidden
+        )
         result[:, start:stop] = logits[:, : heads * d].reshape(count, stop - start, -1)
     if stored is not None:
         stored += [plan.block_memory(block, True)[0].copy() for block in np.unique(tables)]

@@ -127,6 +127,10 @@ class ModelUser:
         if options.constraint.heal is True:
             ids, options = self._healed(ids, options)
         request = options.request(ids, tuple(self.tokenizer.end_ids))
+        if options.changes:
+            from cutaway.changes import bind
+
+            request = replace(request, changes=bind(options.changes, self.graph, len(ids)))
         return Asked(request, text, tuple(notes), held)
 
     def _healed(self, ids: list[int], options: Options) -> tuple[list[int], Options]:

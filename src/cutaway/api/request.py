@@ -7,7 +7,7 @@ their values themselves. Refuses to know models.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutaway.checks import check_int, shown
 from cutaway.engine import (
@@ -22,6 +22,9 @@ from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
 
+if TYPE_CHECKING:
+    from cutaway.changes import Change
+
 _PARTS: Mapping[str, type] = {
     "sampling": SamplingParams,
     "stopping": StopParams,
@@ -32,7 +35,9 @@ _OF_PART = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.i
 _OBSERVED: Mapping[str, Any] = {
     "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
 }  # fmt: skip
-_OWN: Mapping[str, Any] = {"n": 1, "align": False, "special": False, "trace": None}
+_OWN: Mapping[str, Any] = {
+    "n": 1, "align": False, "special": False, "trace": None, "changes": (),
+}  # fmt: skip
 OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
 """Every keyword of a request."""
 _DRAFT = "draft:"
@@ -54,6 +59,7 @@ class Options:
     special          parse special tokens such as <|im_start|> in the prompt's text
     trace            the file to record the run in; of several texts the first, see
                      ``trace.write.numbered``
+    changes          what is other inside the model while it writes
     draft            the draft model, where speculate was "draft:MODEL"
     sources          where each setting came from: "given", "default", "common" for one that goes
                      for all requests, or "chosen" for a seed
@@ -72,6 +78,7 @@ class Options:
     align: bool
     special: bool
     trace: Path | None
+    changes: "tuple[Change, ...]"
     draft: str | None
     sources: Mapping[str, str]
 
@@ -116,8 +123,9 @@ class Options:
     def in_force(self, seed: int | None) -> dict[str, Any]:
         """Every setting by name, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
+        changes = [str(change) for change in self.changes]
         own = {"n": self.n, "align": self.align, "special": self.special, "trace": trace}
-        return self.settings(seed) | own
+        return self.settings(seed) | own | {"changes": changes}
 
     def settings(self, seed: int | None) -> dict[str, Any]:
         """Those of one text, by name: the keywords of another request for the same."""
@@ -197,6 +205,12 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         from cutaway.trace.write import check_path
 
         own["trace"] = check_path(own["trace"])
+    if own["changes"] != ():
+        from cutaway.changes import check_changes
+
+        own["changes"] = check_changes(own["changes"])
+        if own["trace"] is not None and own["changes"]:
+            raise InputError("trace: a run with changes cannot be recorded yet; leave one out")
     return own
 
 

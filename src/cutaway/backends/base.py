@@ -33,6 +33,8 @@ class Batch(NamedTuple):
     block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
     logit_rows         (L,)    the rows whose logits are wanted
     limits             (M,)    the last position that each row sees; None: its own (causal)
+    blind              (S, B * KV_BLOCK) float32: of each position, the first behind it whose rows
+                               do not see it; None: all do
 
     A row's limit may lie before its position or behind it, as far as keys and values are stored
     by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
@@ -45,6 +47,22 @@ class Batch(NamedTuple):
     block_tables: Ints
     logit_rows: Ints
     limits: Ints | None = None
+    blind: NDArray[np.float32] | None = None
+
+
+class Edit(NamedTuple):
+    """What becomes of a tensor's numbers before other ops read them.
+
+    tensor   its name in the graph; not of those behind the choice of rows
+    rows     (n,) int32: rows of the batch
+    columns  which of its numbers
+    change   of float32 (n, columns); as many are read instead, each row's from that row alone
+    """
+
+    tensor: str
+    rows: Ints
+    columns: slice
+    change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class KVGroup(NamedTuple):
@@ -159,12 +177,17 @@ class Backend(Protocol):
         ...
 
     def tap(
-        self, batch: Batch, names: Sequence[str]
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
     ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
         """``run``, and what ops of the graph gave, by their tensors' names: (rows, width).
 
-        The logits have the bits that ``run`` gives. KeyError for a name that the graph lacks.
+        The logits have the bits that ``run`` gives, where no edit changes a number; edits are made
+        as soon as their tensor is there, in order. KeyError for a name that the graph lacks.
         """
+        ...
+
+    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """``tap`` of any number of rows, without a look: (L, vocab), valid until the next."""
         ...
 
     def head(self, x: NDArray[np.float32]) -> Logits:

@@ -16,6 +16,7 @@ from cutaway.backends.base import (
     KV_BLOCK,
     Batch,
     Bytes,
+    Edit,
     HostSampling,
     KVLayout,
     Logits,
@@ -44,6 +45,7 @@ class ReferenceBackend(HostSampling):
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self._wanted: frozenset[str] = frozenset()  # names of tensors to note
         self._noted: dict[str, Array] = {}
+        self._edits: Sequence[Edit] = ()
         self._last_use = {name: op for op in graph.ops for name in op.inputs}
         self._kv: dict[int, tuple[Array, Array]] = {}  # layer -> keys, values by slot
         self._whole: list[Array] = []  # of these, as blocks: those of layers that see all,
@@ -70,23 +72,32 @@ class ReferenceBackend(HostSampling):
         for op in self.graph.ops:
             result = _OPS[op.kind](self, op, batch, *(values[name] for name in op.inputs))
             values[op.out.name] = result
+            for edit in (e for e in self._edits if e.tensor == op.out.name):
+                changed = edit.change(result[edit.rows, edit.columns])
+                result[edit.rows, edit.columns] = changed
             for name in op.inputs:
                 if self._last_use[name] is op:
                     values.pop(name, None)  # with every layer held, a wide batch would not fit
             self._note(op.out.name, result)
         return result
 
-    def tap(self, batch: Batch, names: Sequence[str]) -> tuple[Logits, dict[str, Array]]:
+    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """See ``Backend``."""
+        return self.tap(batch, (), edits)[0]
+
+    def tap(
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
+    ) -> tuple[Logits, dict[str, Array]]:
         """See ``Backend``.
 
         Attention's weights too, (kv_heads, heads / kv_heads, rows, history), by the name of its
         output and ".weights".
         """
-        self._wanted, self._noted = frozenset(names), {}
+        self._wanted, self._noted, self._edits = frozenset(names), {}, edits
         try:
             return self.run(batch), self._noted
         finally:
-            self._wanted = frozenset()
+            self._wanted, self._edits = frozenset(), ()
 
     def head(self, x: Array) -> Logits:
         """See ``Backend``."""
@@ -231,6 +242,8 @@ class ReferenceBackend(HostSampling):
             unseen = history > limits[:, None]  # (rows, T)
             if window:
                 unseen |= history <= positions[:, None] - window
+            if batch.blind is not None:
+                unseen |= batch.blind[s, : len(history)] <= positions[:, None]
             if unseen.all(axis=-1).any():
                 raise ValueError("batch: a limit lies before its row's window")
             first = max(0, positions.min() - window + 1) if window else 0

@@ -5,11 +5,11 @@ looks like is the backend's, whose text it is and when it grows is the engine's.
 manager serves one model.
 
 A published block is a node of a tree of texts: its key is its parent's number and its own
-tokens. Python's dict compares the tokens themselves, so two texts are never mistaken for
-each other, as they could be by a chained hash alone; and one block's tokens are compared,
-not the whole text's, as the parent's number stands for all that comes before. A number is
-never used twice: should a parent be evicted before its child, then the child is found by
-nobody, not even when the parent's text is published again, and goes when its turn comes.
+tokens, and where a salt begins the salt's name. Python's dict compares the tokens themselves, so
+two texts are never mistaken for each other, as they could be by a chained hash alone; and one
+block's tokens are compared, not the whole text's, as the parent's number stands for all that comes
+before. A number is never used twice: should a parent be evicted before its child, then the child is
+found by nobody, not even when the parent's text is published again, and goes when its turn comes.
 """
 
 from collections import Counter, OrderedDict
@@ -20,14 +20,16 @@ from typing import NamedTuple
 
 from cutaway.engine.windows import Windows
 
-Key = tuple[int, tuple[int, ...]]
+Key = tuple[int, str, tuple[int, ...]]
+Salt = tuple[int, str]
+"""From which position on the same tokens are another text, and a name of that other."""
 
 ROOT = 0
 """The number of the empty text."""
 
 
 class Node(NamedTuple):
-    """A published block's place in the tree: key = (parent's number, own tokens)."""
+    """A published block's place in the tree: key = (parent's number, salt, own tokens)."""
 
     number: int
     key: Key
@@ -116,13 +118,13 @@ class BlockManager:
 
     # -- finding what was computed before ----------------------------------------------------
 
-    def match(self, tokens: Sequence[int]) -> list[int]:
+    def match(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
         """The longest chain of published blocks that begins these tokens and can be gone on from.
 
         One hold more on each, and ``passed`` are those that its length says. A caller that needs
         the logits of the last token leaves it out.
         """
-        ids = self._chain(tokens)
+        ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: self.windows.usable(ids)]
         return self._hold(ids, self.passed(len(ids) * self.block))
@@ -141,17 +143,19 @@ class BlockManager:
             self.windows.begin(ids[passed:])
         return ids
 
-    def _chain(self, tokens: Sequence[int]) -> list[int]:
+    def _chain(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
         ids, parent = [], ROOT
         for place in range(len(tokens) // self.block):
-            found = self._index.get(self._key(parent, tokens, place))
+            found = self._index.get(self._key(parent, tokens, place, salt))
             if found is None:
                 break
             ids.append(found)
             parent = self._nodes[found].number
         return ids
 
-    def publish(self, ids: Sequence[int], tokens: Sequence[int], first: int = 0) -> list[int]:
+    def publish(
+        self, ids: Sequence[int], tokens: Sequence[int], first: int = 0, salt: Salt | None = None
+    ) -> list[int]:
         """Let others find the whole blocks of a text, from block ``first`` on; the ids to use now.
 
         tokens  the text from its beginning, as far as its keys and values are computed
@@ -167,7 +171,7 @@ class BlockManager:
         self._check_held(ids[first:whole])
         parent = self._number_before(ids, first)
         for place in range(first, whole):
-            found = self._publish_one(ids[place], self._key(parent, tokens, place))
+            found = self._publish_one(ids[place], self._key(parent, tokens, place, salt))
             published[place], parent = found, self._nodes[found].number
         return published
 
@@ -214,8 +218,10 @@ class BlockManager:
 
     # -- one block ---------------------------------------------------------------------------
 
-    def _key(self, parent: int, tokens: Sequence[int], place: int) -> Key:
-        return parent, tuple(tokens[place * self.block : (place + 1) * self.block])
+    def _key(self, parent: int, tokens: Sequence[int], place: int, salt: Salt | None) -> Key:
+        begins = salt is not None and salt[0] // self.block == place
+        own = tuple(tokens[place * self.block : (place + 1) * self.block])
+        return parent, salt[1] if salt and begins else "", own
 
     def _number_before(self, ids: Sequence[int], first: int) -> int:
         """The number of the text that ends where block ``first`` begins."""

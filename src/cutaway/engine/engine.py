@@ -19,7 +19,7 @@ from cutaway.engine.decoders import Computed, Outcome
 from cutaway.engine.events import Event, FinishReason, Phases
 from cutaway.engine.limits import Limits
 from cutaway.engine.request import Request
-from cutaway.engine.scheduled import Scheduled, batch_of, logits_of
+from cutaway.engine.scheduled import Scheduled, compute, logits_of
 from cutaway.engine.scheduler import Policy, Scheduler
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
@@ -75,7 +75,7 @@ class Engine:
         total, started = lap(started)
         phases.draft = self.scheduler.draft_s
         phases.schedule = total - phases.draft
-        logits = self.backend.run(batch_of(scheduled))
+        logits = compute(self.backend, scheduled)
         phases.run, started = lap(started)
         each = logits_of(scheduled, logits)
         drawn = self._sample(scheduled, each, logits)

@@ -11,6 +11,7 @@ from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
 
 if TYPE_CHECKING:
+    from cutaway.changes import Bound
     from cutaway.engine.decoders import Decoder
 
 SPECULATE = ("off", "ngram", "draft")
@@ -55,6 +56,7 @@ class Request:
     run               how it is computed
     observe           what is noted of each step
     decoder           how it is written
+    changes           what is other inside the model while it is computed
 
     Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
     """
@@ -66,6 +68,7 @@ class Request:
     run: RunParams = field(default_factory=RunParams)
     observe: Observe = field(default_factory=Observe)
     decoder: "Decoder" = field(default_factory=Autoregressive)
+    changes: "Bound | None" = None
 
     def __post_init__(self) -> None:
         ids = check_ids("prompt", self.prompt_token_ids)

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.backends import Batch
 from cutaway.engine.engine import Engine
-from cutaway.engine.scheduled import lay_rows
+from cutaway.engine.scheduled import Scheduled, batch_of, edits_of
 from cutaway.engine.sequence import Sequence as EngineSequence
 
 Floats = NDArray[np.float32]
@@ -46,9 +45,9 @@ def read_row(
     """
     backend, last = engine.backend, len(sequence) - 1
     tokens = sequence.tokens(last, last + 1)
-    batch = Batch(*lay_rows([(last, tokens, sequence.blocks)]), np.zeros(1, np.int32))
+    one = Scheduled(sequence, last, tokens, first_logit_row=0)
     engine.move_windows()
-    logits, tensors = backend.tap(batch, names)
+    logits, tensors = backend.tap(batch_of([one]), names, edits_of(one))
     stored = {
         layer: backend.keys_values(layer, sequence.blocks, first, last + 1)
         for layer, first in firsts.items()

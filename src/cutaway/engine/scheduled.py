@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.backends import Batch, Logits
+from cutaway.backends import KV_BLOCK, Backend, Batch, Edit, Logits
 
 if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
@@ -90,7 +90,8 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     for one in scheduled:
         wanted += range(start + one.first_logit_row, start + one.num_rows)
         start += one.num_rows
-    return Batch(*rows, np.array(wanted, np.int32), _limits(scheduled, rows[1]))
+    limits, blind = _limits(scheduled, rows[1]), _blind(scheduled, rows[3])
+    return Batch(*rows, np.array(wanted, np.int32), limits, blind)
 
 
 def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
@@ -102,6 +103,45 @@ def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
             limits[start : start + one.num_rows] = one.limits
         start += one.num_rows
     return limits
+
+
+def _blind(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
+    changes = [one.sequence.request.changes for one in scheduled]
+    if not any(one and one.blind for one in changes):
+        return None
+    blind = np.full((len(scheduled), tables.shape[1] * KV_BLOCK), np.inf, np.float32)
+    for i, one in enumerate(changes):
+        if one and one.blind:
+            blind[i] = one.blind_from(blind.shape[1])
+    return blind
+
+
+def compute(backend: Backend, scheduled: list[Scheduled]) -> Logits:
+    """Logits of the rows of a step; those in which a number is changed are a run of their own."""
+    each = {one.sequence.id: edits_of(one) for one in scheduled if one.sequence.request.changes}
+    changed = [one for one in scheduled if each.get(one.sequence.id)]
+    if not changed:
+        return backend.run(batch_of(scheduled))
+    edits, row = [], 0
+    for one in changed:
+        edits += edits_of(one, row)
+        row += one.num_rows
+    plain = [one for one in scheduled if not each.get(one.sequence.id)]
+    parts = {}
+    if plain:
+        logits = backend.run(batch_of(plain)).copy()
+        parts = dict(zip((one.sequence.id for one in plain), logits_of(plain, logits), strict=True))
+    logits = backend.run_changed(batch_of(changed), edits)
+    parts |= dict(
+        zip((one.sequence.id for one in changed), logits_of(changed, logits), strict=True)
+    )
+    return np.concatenate([parts[one.sequence.id] for one in scheduled])
+
+
+def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:
+    """What is changed in its rows, the first of which is ``row``."""
+    changes = one.sequence.request.changes
+    return changes.edits(one.start, one.num_rows, row) if changes else []
 
 
 def logits_of(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:

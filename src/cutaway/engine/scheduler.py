@@ -91,7 +91,9 @@ class Scheduler:
         whole = sequence.num_computed_tokens // self.blocks.block
         if self.policy.prefix_cache and whole > sequence.published:
             text = sequence.tokens(0, whole * self.blocks.block)
-            sequence.blocks = self.blocks.publish(sequence.blocks, text, sequence.published)
+            sequence.blocks = self.blocks.publish(
+                sequence.blocks, text, sequence.published, sequence.salt
+            )
             sequence.published = whole
         if self.blocks.windows:
             self._pass_by(sequence)
@@ -164,7 +166,7 @@ class Scheduler:
                 return self.blocks.retain(shared, passed), last
         if not self.policy.prefix_cache:
             return [], 0
-        held = self.blocks.match(sequence.tokens(0, last))
+        held = self.blocks.match(sequence.tokens(0, last), sequence.salt)
         return held, len(held) * self.blocks.block
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:

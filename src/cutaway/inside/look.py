@@ -14,11 +14,11 @@ from cutaway.checks import check_int
 from cutaway.engine import Row
 from cutaway.errors import CutawayError, InputError
 from cutaway.inside import attention, mixture
-from cutaway.inside.anatomy import Anatomy
 from cutaway.inside.draw import draws
 from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens, lens
 from cutaway.inside.pushes import Pushes, Seen, pushes
+from cutaway.model.anatomy import Anatomy
 from cutaway.rerun.branch import token_of
 from cutaway.rerun.request import check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from cutaway.backends import Backend
 from cutaway.errors import CutawayError
 from cutaway.inside import attention, mixture
-from cutaway.inside.anatomy import Anatomy, Part
 from cutaway.model import Op
+from cutaway.model.anatomy import Anatomy, Part
 
 Floats = NDArray[np.float64]
 _STEP = 2.0**-24  # half the distance between 1 and the next float32

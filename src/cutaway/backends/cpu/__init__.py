@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import _native, sampling
-from cutaway.backends.base import Batch, Bytes, KVLayout, Logits, kv_groups
+from cutaway.backends.base import Batch, Bytes, Edit, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.errors import InputError
@@ -88,19 +88,33 @@ class CpuBackend:
         """Logits (L, vocab), valid until the next run."""
         b = batch
         return self._plan.run(
-            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits
+            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.blind
         )
 
     @cached_property
     def _tap(self) -> "Tap":
         """Made when it is first wanted."""
+        return self._new_tap(kept=True)
+
+    @cached_property
+    def _changed(self) -> "Tap":
+        return self._new_tap(kept=False)
+
+    def _new_tap(self, *, kept: bool) -> "Tap":
         from cutaway.backends.cpu.tap import Tap
 
-        return Tap(self._compiler(apart=True), self._plan.beside())
+        return Tap(self._compiler(apart=True), self._plan.beside(), kept=kept)
 
-    def tap(self, batch: Batch, names: Sequence[str]) -> tuple[Logits, dict[str, Array]]:
+    def tap(
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
+    ) -> tuple[Logits, dict[str, Array]]:
         """See ``Backend``."""
-        return self._tap.run(batch, names)
+        logits = self._tap.run(batch, edits).copy()
+        return logits, {name: self._tap.read(name, batch) for name in dict.fromkeys(names)}
+
+    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """See ``Backend``."""
+        return self._changed.run(batch, edits)
 
     @cached_property
     def _head(self) -> _native.Plan:

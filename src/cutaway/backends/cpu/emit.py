@@ -21,15 +21,18 @@ _WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
 class Emitter:
     """Writes lowered ops into a native plan."""
 
-    def __init__(self, compiler: Compiler, plan: _native.Plan) -> None:
+    def __init__(self, compiler: Compiler, plan: _native.Plan, *, kept: bool = False) -> None:
+        """kept: no buffer serves two tensors, so that each can be read when a run is over."""
         self.c, self.plan = compiler, plan
         lowered = compiler.lower()
         output = compiler.ops[-1].out.name
-        placement = Placement(lowered, output, apart=compiler.apart)
+        placement = Placement(lowered, output, kept=kept)
         self.buffers = [plan.buffer(*slot) for slot in placement.slots]
         self.where = placement.where
+        self.after: dict[str, int] = {}  # by tensor: how many of the plan's ops there are then
         for op in lowered:
             getattr(self, f"_{op.kind}")(op)
+            self.after |= dict.fromkeys((name for name, _, _ in op.writes), plan.length)
         plan.output(self.view(output))
 
     def view(self, name: str) -> View:

@@ -8,13 +8,13 @@ from cutaway.backends.cpu.compile import Lowered
 
 
 class Placement:
-    """A linear scan over the lowered ops that reuses a buffer once it is free, or none (apart).
+    """A linear scan over the lowered ops that reuses a buffer once it is free, or none (kept).
 
     where  by tensor: the number of its slot
     slots  (width, whether quantised) of each
     """
 
-    def __init__(self, lowered: list[Lowered], output: str, *, apart: bool = False) -> None:
+    def __init__(self, lowered: list[Lowered], output: str, *, kept: bool = False) -> None:
         self.where: dict[str, int] = {}
         self.slots: list[tuple[int, bool]] = []
         met = _meetings(lowered)
@@ -29,7 +29,7 @@ class Placement:
             for name, width, is_quantised in op.writes:
                 if op.in_place is not None:
                     self.where[name] = self.where[op.in_place]
-                elif name in outputs or (apart and not is_quantised):
+                elif name in outputs or (kept and not is_quantised):
                     self.where[name] = self._new(width, is_quantised)  # rows lie side by side
                 else:
                     self.where[name] = self._reuse(free, width, is_quantised)

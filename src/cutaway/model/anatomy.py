@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutaway.errors import InputError
-from cutaway.model import Graph, Op
+from cutaway.model.graph import Graph, Op
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,18 @@ class Anatomy:
             else:
                 found.append(self._part(op, factor))
         return tuple(sorted(found, key=lambda part: self._place[part.op.out.name]))
+
+    @cached_property
+    def added(self) -> dict[str, str]:
+        """By part: the tensor that is added to the stream, its factor included."""
+        scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if op.kind == "scale"}
+        found = {}
+        for part in self.parts:
+            name = part.op.out.name
+            while name in scaled:
+                name = scaled[name]
+            found[part.name] = name
+        return found
 
     @cached_property
     def stream(self) -> tuple[str, ...]:

@@ -1,0 +1,22 @@
+"""Changes as data: what is to be other inside a model while it writes one text.
+
+``llm.generate(prompt, changes=[scale("L25.H2", 0), blind("3-7")])``. Knows the names of places,
+what each change makes of numbers, and where both are in a graph. Refuses to know how a graph is
+computed, and sequences.
+"""
+
+from cutaway.changes.bound import Bound, bind
+from cutaway.changes.change import Change, add, blind, patch, scale
+from cutaway.changes.text import check_changes, parse_change
+
+__all__ = [
+    "Bound",
+    "Change",
+    "add",
+    "bind",
+    "blind",
+    "check_changes",
+    "parse_change",
+    "patch",
+    "scale",
+]
