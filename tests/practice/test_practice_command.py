@@ -201,3 +201,50 @@ def test_ctrl_c():
         person.types("\n")  # Python's readline may wait for a key before it heeds a signal
         person.sees("Of 12: 12 not answered.")
         assert person.leaves() == 130
+
+
+# -- lessons on the inside of a step -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory):
+    """A tiny model, and a run of it."""
+    folder = tmp_path_factory.mktemp("inside")
+    shape = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+    path = write_tiny_llama(folder / "tiny.gguf", **shape, context=128)
+    trace = folder / "run.jsonl"
+    LLM(path).generate("ab ab ab a", seed=1, max_tokens=6, ignore_eos=True, trace=trace)
+    return ["--from", str(trace), "-m", str(path)]
+
+
+def test_a_lesson_on_ones_own_run(piped, own_run):
+    code, out, error = piped("mask", "--step", "5", *own_run, lines=["5"])
+    assert (code, error) == (0, "")
+    assert "at step 5 of your run" in out
+    assert "its row has the hash that it had then" in " ".join(out.split())
+    assert out.count("the same bits") == 5
+    assert "Right." in out
+    assert out.endswith("Of 1: 1 right.\n\n")
+    assert "luck" not in out  # that is another lesson's
+
+
+def test_lessons_of_both_kinds(piped, own_run):
+    code, out, _ = piped("mask", "greedy", "--answers", *own_run)
+    assert code == 0
+    assert "[1/2] greedy" in out
+    assert "[2/2] mask" in out
+    assert "at step" in out
+
+
+def test_a_lesson_on_the_sample_with_its_own_seed(piped, own_run):
+    code, out, _ = piped("mask", "--seed", "3", "--answers", *own_run[2:])
+    assert code == 0
+    assert "sea was …" in out
+    assert "of your run" not in out
+
+
+def test_a_topic_that_nobody_has(piped):
+    code, _, error = piped("nonsense")
+    assert code == 2
+    assert "topic must be one of softmax, entropy" in error
+    assert "mask" in error

@@ -1,7 +1,7 @@
-"""``cutaway practice``: a sampling step by hand, as questions and answers in the terminal.
+"""``cutaway practice``: a step of the model, as questions and answers in the terminal.
 
 Knows the dialogue: question, answer, verdict, arithmetic. Refuses to know which answer is right:
-``cutaway.practice`` does, from the sampler itself.
+``cutaway.practice`` does, from the sampler and the model themselves.
 """
 
 import sys
@@ -11,19 +11,26 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from cutaway.checks import check_choice, check_int
+from cutaway.cli import arguments, console
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.cli.terminal.page import Page
     from cutaway.practice import Exercise, Start, Verdict
+    from cutaway.trace import Trace
 
 _EPILOG = """
-topics:
+topics, asked if none is named:
   softmax, entropy, greedy, sampling, top-k, top-p, temperature, thousand
+topics on what happened before the logits, for which the model runs:
+  mask         a later word changes: which numbers move?
 
 examples:
   cutaway practice
   cutaway practice top-k top-p --seed 7
+  cutaway practice mask
+  cutaway practice mask --from run.trace --step 12 -m model.gguf
   cutaway practice --from run.trace --step 12     a step of your own run
   cutaway practice --answers                      print the worked solution
   printf 'mat\\n' | cutaway practice greedy        one answer per line
@@ -50,39 +57,71 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--step", type=int, metavar="N", help="the step, from 0; default: the most uncertain"
     )
+    arguments.add_loading_arguments(parser)
+    parser.set_defaults(quiet=False)
 
 
 def run(args: Namespace) -> int:
     """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
     from cutaway.cli.terminal.page import Page
-    from cutaway.practice import comparison, exercises
+    from cutaway.practice import TOPICS, comparison, exercises
+    from cutaway.practice.lessons import LESSONS
 
-    start = _start(args)
-    asked = exercises(start, args.topics)
-    page = Page()
-    _open(page, start)
+    for topic in args.topics:
+        check_choice("topic", topic, (*TOPICS, *LESSONS))
+    inside = [topic for topic in args.topics if topic in LESSONS]
+    sampling = [topic for topic in args.topics if topic not in LESSONS]
+    page, trace, start, asked = Page(), _trace(args), None, list["Exercise"]()
+    if sampling or not inside:
+        start = _start(args, trace)
+        asked += exercises(start, sampling)
+        _open(page, start)
+    if inside:
+        asked += _inside(page, args, trace, inside)
     done, code = True, 0
     if args.answers:
         _solve(page, asked)
     else:
         done, code = _ask_all(page, asked)
-    if done and not args.topics:
+    if done and start and not args.topics:
         page.show(comparison(start))
     return code
 
 
-def _start(args: Namespace) -> "Start":
-    from cutaway.checks import check_int
-    from cutaway.practice import SAMPLE, from_trace
-    from cutaway.sampling.params import MAX_SEED
+def _trace(args: Namespace) -> "Trace | None":
     from cutaway.trace import Trace
 
     if args.step is not None and args.trace is None:
         raise InputError("--step needs a trace: name it with --from")
-    start = SAMPLE if args.trace is None else from_trace(Trace.read(args.trace), args.step)
+    return None if args.trace is None else Trace.read(args.trace)
+
+
+def _start(args: Namespace, trace: "Trace | None") -> "Start":
+    from cutaway.practice import SAMPLE, from_trace
+    from cutaway.sampling.params import MAX_SEED
+
+    start = SAMPLE if trace is None else from_trace(trace, args.step)
     if args.seed is None:
         return start
     return replace(start, seed=check_int("seed", args.seed, 0, MAX_SEED))
+
+
+def _inside(
+    page: "Page", args: Namespace, trace: "Trace | None", topics: "Sequence[str]"
+) -> "Sequence[Exercise]":
+    """The lessons on a step, with a sentence on which it is."""
+    from cutaway.practice.lessons import lessons, scene
+
+    here = scene(console.load(args), trace, args.step, args.seed)
+    asked = lessons(here, topics)
+    page.say(f"{here.text} …", bold=True)
+    print()
+    where = "" if trace is None else f" at step {here.index} of your run"
+    page.show(
+        f"Then came {here.token}{where}. What happened in the model before that is computed "
+        f"again, {here.proof}."
+    )
+    return asked
 
 
 def _open(page: "Page", start: "Start") -> None:

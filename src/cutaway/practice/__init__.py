@@ -5,12 +5,13 @@ Knows exercises and the arithmetic behind each. Whatever is right here is what
 """
 
 from cutaway.practice.answers import Numbers, Token, Verdict
-from cutaway.practice.exercises import Exercise, comparison, exercises
+from cutaway.practice.exercises import TOPICS, Exercise, comparison, exercises
 from cutaway.practice.start import SAMPLE, Origin, Start, from_trace, from_values
 from cutaway.practice.tables import Block, Table
 
 __all__ = [
     "SAMPLE",
+    "TOPICS",
     "Block",
     "Exercise",
     "Numbers",

@@ -35,6 +35,7 @@ class Unit:
 
 SHARE = Unit("0.45 or 45%", 3, 0.005, percent=0.01)
 BITS = Unit("1.5", 2, 0.05)
+COUNT = Unit("3", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

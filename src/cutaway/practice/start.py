@@ -101,7 +101,7 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     index: 0 for the first new token; None takes the step that was most uncertain. InputError
     where there is no such step, or where it has too few tokens on record.
     """
-    step = _step(trace, index)
+    step = step_of(trace, index)
     seen = observed(step)
     if len(seen.candidates) < 2:
         raise InputError(f"step {step.index} keeps 1 token: record the trace with more candidates")
@@ -140,9 +140,9 @@ def from_values(
     ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
     rows = _handful(ranked, [ids[row] == origin.own for row in ranked] if origin else [])
     start = Start(
-        text=_shortened(text),
+        text=shortened(text),
         token_ids=tuple(ids[row] for row in rows),
-        names=tuple(_visible(names[row]) for row in rows),
+        names=tuple(visible(names[row]) for row in rows),
         logits=tuple(float(np.float32(logits[row])) for row in rows),
         seed=check_int("seed", seed, 0, MAX_SEED),
         position=check_int("position", position, 0, _MOST_POSITIONS - 1),
@@ -177,10 +177,11 @@ def _run(start: Start, origin: Origin) -> Run:
         raise InputError(f"log_sum_exp must be a finite number, not {origin.log_sum_exp}")
     mass = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
     step = check_int("step", origin.step, 0)
-    return Run(step, max(0.0, 1 - mass), origin.chain, _visible(origin.drawn))
+    return Run(step, max(0.0, 1 - mass), origin.chain, visible(origin.drawn))
 
 
-def _step(trace: Trace, index: int | None) -> Step:
+def step_of(trace: Trace, index: int | None) -> Step:
+    """A step of a trace; None takes the most uncertain. InputError where there is none."""
     if not trace.steps:
         raise InputError("this trace has no steps: nothing was generated")
     if index is None:
@@ -197,12 +198,13 @@ def _chain(trace: Trace) -> str:
     return " → ".join(stages + greedy) or "pure sampling"
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """The end of a text, on one line."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _LONGEST_TEXT else "…" + line[-_LONGEST_TEXT:]
 
 
-def _visible(name: str) -> str:
+def visible(name: str) -> str:
     """A token as one can see it, even where it is a space or nothing at all."""
     shown = printable(name.replace(" ", "␣")) or "(empty)"
     return shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"

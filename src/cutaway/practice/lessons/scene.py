@@ -1,0 +1,88 @@
+"""Where a lesson on the inside starts: one step of a run, and a model to look into it with.
+
+Knows the sample run, and what of a step is looked at. Refuses to know what is asked about it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cutaway.practice.start import shortened, step_of, visible
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.inside import Lens, Look, Pushes
+    from cutaway.trace import Trace
+
+TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
+_SEED = 7
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A step of a run on record; what is looked at is computed once, when it is first wanted."""
+
+    llm: "LLM"
+    trace: "Trace"
+    index: int
+
+    @cached_property
+    def look(self) -> "Look":
+        """Its inside, proven by the row's hash."""
+        from cutaway.inside import inside
+
+        return inside(self.llm, self.trace, self.index)
+
+    @cached_property
+    def pushes(self) -> "Pushes":
+        """Toward the token that came, away from the likeliest other."""
+        return self.look.pushes()
+
+    @cached_property
+    def lens(self) -> "Lens":
+        """What the head says after each layer."""
+        return self.look.lens(1)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The text before the step."""
+        return self.look.token_ids
+
+    @property
+    def token(self) -> str:
+        """What came, as one can see it."""
+        return self.name(self.look.step.token_id)
+
+    @property
+    def text(self) -> str:
+        """The end of the text before the step."""
+        return shortened(self.llm.detokenize(self.ids, special=True))
+
+    @property
+    def proof(self) -> str:
+        """That what is looked at is what ran, or what else it is."""
+        if not self.look.is_as_run:
+            return "in another arithmetic than what ran"
+        return f"and its row has the hash that it had then, {self.look.row_hash:016x}"
+
+    def name(self, token_id: int) -> str:
+        """A token as one can see it."""
+        return visible(self.llm.tokenizer.token_name(token_id))
+
+
+def scene(
+    llm: "LLM", trace: "Trace | None" = None, index: int | None = None, seed: int | None = None
+) -> Scene:
+    """A step of a run; None takes the one that was most uncertain.
+
+    No run: that of ``TEXT``, with this seed or the sample's. InputError where there is no step.
+    """
+    from cutaway.inside import written
+
+    if trace is not None:
+        return Scene(llm, trace, step_of(trace, index).index)
+    ids, seed = llm.tokenize(TEXT), _SEED if seed is None else seed
+    settings: dict[str, Any] = {"seed": seed, "max_tokens": 1, "ignore_eos": True}
+    done = llm.generate(ids, **settings)
+    return Scene(llm, written(llm, ids, done.token_ids, 0, settings=settings), 0)
