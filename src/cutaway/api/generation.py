@@ -257,4 +257,5 @@ class Generation:
             kv_bytes=backend.kv.bytes_per_token,
             parent=parent,
             grammar=GrammarRecord.of(self.request.constraint.source),
+            changes=self.options.changes,
         )

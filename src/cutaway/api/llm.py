@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.prefix import Prefix
     from cutaway.api.tools import Tools
+    from cutaway.changes import Bound
 
 T = TypeVar("T")
 
@@ -297,21 +298,30 @@ class LLM(ModelUser):
 
     # -- reading -----------------------------------------------------------------------------
 
-    def logits(self, token_ids: Sequence[int], start: int = 0) -> Logits:
+    def logits(
+        self, token_ids: Sequence[int], start: int = 0, changes: "Bound | None" = None
+    ) -> Logits:
         """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
 
         start: of which position the first row is; those before it are computed and not returned.
+        changes: of ``cutaway.changes.bind``.
         Runs beside whatever else is written.
         """
         ids = check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
-        request = Request(prompt_token_ids=ids, decoder=Score(logits_from=start))
+        request = Request(prompt_token_ids=ids, decoder=Score(logits_from=start), changes=changes)
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, start)
         with self._runner.running(request, reader):
             self._runner.wait(lambda: reader.ended)
         return reader.logits()
 
-    def row(self, token_ids: Sequence[int], names: Sequence[str], firsts: Mapping[int, int]) -> Row:
+    def row(
+        self,
+        token_ids: Sequence[int],
+        names: Sequence[str],
+        firsts: Mapping[int, int],
+        changes: "Bound | None" = None,
+    ) -> Row:
         """The row that predicts what follows a text: its logits, and what it was made from.
 
         names: of tensors in ``graph``; firsts: by layer, the first position of which keys and
@@ -320,7 +330,7 @@ class LLM(ModelUser):
         from cutaway.api.row import row
 
         ids = check_ids("token_ids", token_ids)
-        return row(self._runner, ids, names, firsts)
+        return row(self._runner, ids, names, firsts, changes)
 
     def last_rows(
         self,

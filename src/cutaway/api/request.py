@@ -209,8 +209,6 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         from cutaway.changes import check_changes
 
         own["changes"] = check_changes(own["changes"])
-        if own["trace"] is not None and own["changes"]:
-            raise InputError("trace: a run with changes cannot be recorded yet; leave one out")
     return own
 
 

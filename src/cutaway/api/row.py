@@ -6,6 +6,7 @@ know what is read.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from cutaway.api.runner import EndListener, Runner
 from cutaway.engine import Hold, Request, Row, RunParams
@@ -13,12 +14,19 @@ from cutaway.engine import Sequence as EngineSequence
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import CutawayError
 
+if TYPE_CHECKING:
+    from cutaway.changes import Bound
+
 
 def row(
-    runner: Runner, token_ids: Sequence[int], names: Sequence[str], firsts: Mapping[int, int]
+    runner: Runner,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    firsts: Mapping[int, int],
+    changes: "Bound | None" = None,
 ) -> Row:
     """See ``LLM.row``."""
-    with held(runner, token_ids) as (sequence, wait):
+    with held(runner, token_ids, changes=changes) as (sequence, wait):
 
         def read() -> Row | None:  # others may have taken its memory since
             ready = is_ready(sequence)
@@ -31,14 +39,17 @@ def row(
 
 @contextmanager
 def held(
-    runner: Runner, token_ids: Sequence[int], priority: int = 0
+    runner: Runner,
+    token_ids: Sequence[int],
+    priority: int = 0,
+    changes: "Bound | None" = None,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
     """Keys and values of a text, but for its last token, until others need the memory.
 
     They are there when the block begins; what it is given waits until they are there again.
     """
     listener, run = EndListener(), RunParams(priority=priority)
-    request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run)
+    request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run, changes=changes)
     with runner.running(request, listener) as sequence:
 
         def wait() -> None:

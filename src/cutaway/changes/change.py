@@ -99,7 +99,8 @@ class Change:
 
     def to_json(self) -> dict[str, Any]:
         """Of a trace's head, with the vector, so that the file alone is enough."""
-        line: dict[str, Any] = {"kind": self.kind, "where": self.where, "number": self.number}
+        line: dict[str, Any] = {"text": str(self), "kind": self.kind, "where": self.where}
+        line["number"] = self.number
         line["positions"] = None if self.positions is None else spans_text(self.positions)
         line["from_step"] = self.from_step
         if self.vector:
@@ -109,7 +110,8 @@ class Change:
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Change":
         """The inverse; InputError where it is none."""
-        known = {"kind", "where", "number", "positions", "from_step", "sha256", "vector"}
+        own = {"kind", "where", "number", "positions", "from_step"}
+        known = own | {"text", "sha256", "vector"}
         if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= known:
             raise InputError(
                 f"a change is an object with kind, where and number, not {shown(line)}"
@@ -118,8 +120,9 @@ class Change:
             vector = b64decode(line.get("vector", ""), validate=True)
         except (Base64Error, TypeError, ValueError):
             raise InputError("change: vector must be float32 numbers in base64") from None
-        plain = {name: line[name] for name in line if name not in ("sha256", "vector")}
-        made = cls(**plain, vector=vector)
+        made = cls(**{name: line[name] for name in line if name in own}, vector=vector)
+        if line.get("text", str(made)) != str(made):
+            raise InputError(f"change: its text is {made}, not {shown(line['text'])}")
         if line.get("sha256", made.sha256) != made.sha256:
             raise InputError("change: sha256 is not that of its vector")
         return made

@@ -54,6 +54,11 @@ _TRACK = (
     "also record this token at each step, however unlikely it is: an id, or a text; repeat for "
     "more. The end tokens are always recorded"
 )
+_CHANGE = (
+    'change the model inside: "L25.H2 x 0" cuts head 2 of layer 25, "L9.mlp x 0.5 at 3-7 from 2" '
+    'halves what a layer adds at some positions from step 2 on, "blind 3-7" hides positions; '
+    "repeat for more"
+)
 _JSON = "print one JSON document instead, or a list of them if --n is above 1"
 _ALIGN = (
     "with --n above 1 and a constraint: print one of the samples alone, chosen by its importance "
@@ -177,6 +182,12 @@ def add_request_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--choice", action="append", metavar="TEXT", help=_CHOICE)
     group.add_argument("--check", metavar="NAME", help=_CHECK)
     group.add_argument("--heal", action="store_true", help=_HEAL)
+
+
+def add_change_arguments(parser: ArgumentParser) -> None:
+    """What is other inside the model."""
+    group = parser.add_argument_group("changes", argument_default=SUPPRESS)
+    group.add_argument("--change", dest="changes", action="append", metavar="C", help=_CHANGE)
 
 
 def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:

@@ -63,6 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
+    arguments.add_change_arguments(parser)
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser)
 

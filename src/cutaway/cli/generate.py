@@ -25,6 +25,7 @@ examples:
   cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
   cutaway generate - --speculate ngram < notes.txt
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
+  cutaway generate "The sky is" --seed 7 --change "L25.H2 x 0"
   cutaway generate --prefix book.prefix " Who is the murderer?"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 
@@ -69,6 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
+    arguments.add_change_arguments(parser)
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser, samples=True)
 

@@ -1,7 +1,12 @@
-"""Branch: another token at one step of a recorded run, and how the text goes on from there."""
+"""Branch: another token, or a change inside the model, at one step of a recorded run.
 
+And how the text goes on from there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
@@ -11,6 +16,9 @@ from cutaway.errors import InputError
 from cutaway.rerun.request import check_vocabulary, settings_of
 from cutaway.trace import Parent, Trace
 from cutaway.trace.write import check_path
+
+if TYPE_CHECKING:
+    from cutaway.changes import Change
 
 Luck = Literal["same", "fresh"]
 
@@ -29,7 +37,9 @@ def token_of(llm: LLM, text: str) -> int:
     raise InputError(f"token: {text!r} is not one token but {len(ids)} ({names}): give one of them")
 
 
-def branch(llm: LLM, recorded: Trace, at: int, token: str | int, **how: Any) -> Completion:
+def branch(
+    llm: LLM, recorded: Trace, at: int, token: str | int | None = None, **how: Any
+) -> Completion:
     """``open_branch``, read to its end."""
     return open_branch(llm, recorded, at, token, **how).finish()
 
@@ -38,8 +48,9 @@ def open_branch(
     llm: LLM,
     recorded: Trace,
     at: int,
-    token: str | int,
+    token: str | int | None = None,
     *,
+    changes: "Iterable[Change | str]" = (),
     luck: Luck = "same",
     seed: int | None = None,
     max_tokens: int | None = None,
@@ -48,7 +59,10 @@ def open_branch(
 ) -> Stream:
     """Write the text again with another token at step ``at``, and go on from there.
 
-    token       its text, which must be exactly one token, or its id
+    token       its text, which must be exactly one token, or its id; None where changes are
+                enough, and the step is drawn
+    changes     what is other inside the model from this step on, beside what was; one that names
+                a step of its own begins there
     luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
                 "fresh": ``seed``, or one that is chosen and reported
     max_tokens  of the whole answer, the part before the fork included; None: as recorded
@@ -67,9 +81,14 @@ def open_branch(
     at = check_int("at", at, 0, len(recorded.steps) - 1)
     if isinstance(token, str):
         token = token_of(llm, token)
-    token = check_int("token", token, 0, llm.tokenizer.vocab_size - 1)
+    if token is not None:
+        token = check_int("token", token, 0, llm.tokenizer.vocab_size - 1)
+    added = _from_step(changes, at)
+    if token is None and not added:
+        raise InputError("a branch needs a token, or changes: name one")
     options = settings_of(head) | _seed(luck, seed) | more
-    options["forced"] = (*recorded.output_token_ids[:at], token)
+    options["changes"] = (*head.changes, *added)
+    options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is None:
@@ -79,6 +98,15 @@ def open_branch(
     stream = llm.stream(prompt, **observed | options)
     stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
+
+
+def _from_step(changes: "Iterable[Change | str]", at: int) -> "tuple[Change, ...]":
+    if not changes:
+        return ()
+    from cutaway.changes import check_changes
+
+    made = check_changes(changes)
+    return tuple(one if one.from_step is not None else replace(one, from_step=at) for one in made)
 
 
 def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:

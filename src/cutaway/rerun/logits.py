@@ -3,7 +3,7 @@
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import CutawayError, InputError
-from cutaway.rerun.request import check_room, check_vocabulary
+from cutaway.rerun.request import bound, check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 
@@ -20,7 +20,7 @@ def logits(llm: LLM, trace: Trace) -> Logits:
     check_room(llm, trace)
     prompt = trace.head.prompt_token_ids
     read = [*prompt, *(step.token_id for step in trace.steps[:-1])]
-    rows = llm.logits(read, len(prompt) - 1)
+    rows = llm.logits(read, len(prompt) - 1, bound(llm, trace.head))
     for step, row in zip(trace.steps, rows, strict=True):
         if row_hash(row) != step.logits_hash:
             raise CutawayError(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutaway._version import __version__
 from cutaway.api.completion import Completion
@@ -16,6 +16,9 @@ from cutaway.sampling import SamplingParams
 from cutaway.trace import Head, Trace
 from cutaway.trace.figures import chain_label
 from cutaway.trace.record import GrammarRecord
+
+if TYPE_CHECKING:
+    from cutaway.changes import Bound
 
 _SETTINGS = tuple(
     f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
@@ -58,7 +61,17 @@ def settings_of(head: Head) -> dict[str, Any]:
         raise InputError("processors are functions, which a trace cannot hold: this run had some")
     if settings.get("check") not in (None, "arithmetic"):
         raise InputError("check: a trace cannot hold an object of one's own, and this run had one")
-    return settings | {"seed": head.seed, "forced": tuple(head.params.get("forced", ()))}
+    forced = tuple(head.params.get("forced", ()))
+    return settings | {"seed": head.seed, "forced": forced, "changes": head.changes}
+
+
+def bound(llm: LLM, head: Head) -> "Bound | None":
+    """The changes of a run, for rows of its text that are computed again."""
+    if not head.changes:
+        return None
+    from cutaway.changes import bind
+
+    return bind(head.changes, llm.graph, len(head.prompt_token_ids))
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:

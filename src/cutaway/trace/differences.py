@@ -136,9 +136,11 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 def _flat(head: Head) -> dict[str, Any]:
     """The fields and the settings by name; a setting that is also a field has the same value."""
-    apart = ("params", "grammar")  # whose text is the setting of its kind
+    apart = ("params", "grammar", "changes")  # whose text is the setting of its kind
     own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
     own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
+    if head.changes:
+        own["changes"] = "; ".join(map(str, head.changes))
     return own | {name: value for name, value in head.params.items() if name not in own}
 
 

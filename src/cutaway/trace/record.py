@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
+from cutaway.changes import Change
+from cutaway.errors import InputError
 from cutaway.grammar import Grammar, engine
 from cutaway.grammar.source import KINDS
 from cutaway.trace import check
 
-VERSION = 1
+VERSIONS = 1, 2
+"""The second says what was changed inside the model; a trace without changes is of the first."""
 
 FORMAT = "cutaway-trace"
 
@@ -28,11 +31,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The trace that a fork goes back to: its file's SHA-256, and what was forced where."""
+    """The trace that a fork goes back to: its file's SHA-256, and what was forced where.
+
+    token_id  None where no token was, and the fork is one of the head's changes
+    """
 
     trace: str
     step: int
-    token_id: int
+    token_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class Head:
     watch               token ids that every step reports, by default the end tokens
     kv_bytes            bytes of keys and values that one token takes
     grammar             what the text was held to; None where it was free
+    changes             what was other inside the model
     """
 
     cutaway: str
@@ -90,20 +97,26 @@ class Head:
     kv_bytes: int
     parent: Parent | None = None
     grammar: GrammarRecord | None = None
+    changes: tuple[Change, ...] = ()
 
     def to_json(self) -> Json:
         """The first line of a trace."""
-        line = {"kind": "head", "format": FORMAT, "version": VERSION, **asdict(self)}
-        return line if self.grammar else without(line, "grammar")
+        version = VERSIONS[1] if self.changes else VERSIONS[0]
+        line = {"kind": "head", "format": FORMAT, "version": version, **asdict(self)}
+        line["changes"] = [change.to_json() for change in self.changes]
+        return without(line, *(name for name in _WHERE_THERE_ARE if not line[name]))
 
     @classmethod
     def from_json(cls, line: Json) -> Self:
         """The inverse."""
-        if line.get("format") != FORMAT or line.get("version") != VERSION:
-            raise ValueError(f"is not of format {FORMAT!r}, version {VERSION}")
-        own = {"grammar": None} | without(line, "kind", "format", "version")
-        known = check.fields(own, _HEAD)
-        return cls(**known)
+        version = line.get("version")
+        if line.get("format") != FORMAT or type(version) is not int or version not in VERSIONS:
+            raise ValueError(f"is not of format {FORMAT!r}, version {VERSIONS[0]} or {VERSIONS[1]}")
+        second = version == VERSIONS[1]
+        if ("changes" in line, bool(line.get("changes"))) != (second, second):
+            raise ValueError(f"changes make a trace one of version {VERSIONS[1]}, and no other")
+        own: Json = {"grammar": None, "changes": []} | without(line, "kind", "format", "version")
+        return cls(**check.fields(own, _HEAD))
 
 
 class Token(NamedTuple):
@@ -205,6 +218,13 @@ def _parent(value: Any) -> Parent:
     return Parent(**check.fields(value, _PARENT))
 
 
+def _change(value: Any) -> Change:
+    try:
+        return Change.from_json(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
 def _grammar(value: Any) -> GrammarRecord:
     found = GrammarRecord(**check.fields(value, _GRAMMAR))
     if found.sha256 != Grammar(found.kind, found.text, found.compact).sha256:
@@ -212,6 +232,8 @@ def _grammar(value: Any) -> GrammarRecord:
     return found
 
 
+_WHERE_THERE_ARE = "grammar", "changes"
+"""Fields of the head that are absent where they would say nothing."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
 _GRAMMAR = check.of(GrammarRecord, kind=check.one_of(*KINDS), sha256=_HASH)
@@ -223,5 +245,6 @@ _HEAD = check.of(
     params=settings_from_json,
     parent=check.optional(_parent),
     grammar=check.optional(_grammar),
+    changes=check.items(_change),
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

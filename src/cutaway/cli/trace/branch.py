@@ -1,19 +1,22 @@
-"""``cutaway trace branch``: change one token of a recorded run, and continue from there."""
+"""``cutaway trace branch``: change a token of a recorded run, or the model; continue from there."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from cutaway.cli import arguments, console, figures
 from cutaway.cli.terminal import streams
+from cutaway.errors import InputError
 from cutaway.progress import say
 
 _EPILOG = """
 examples:
   cutaway trace branch run.jsonl --at 12 --token " never"
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
+  cutaway trace branch run.jsonl --at 12 --change "L25.H2 x 0" --trace fork.jsonl
   cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
 
 A word that follows another begins with a space. Each position keeps its luck (the random numbers
-of the recorded run); --luck fresh takes another seed. A new trace names the old one as its parent.
+of the recorded run); --luck fresh takes another seed. A change begins at the step, and its token is
+drawn, unless one is given. A new trace names the old one as its parent.
 """
 
 
@@ -24,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--at", type=int, required=True, metavar="STEP", help="the step to change, from 0"
     )
-    token = parser.add_mutually_exclusive_group(required=True)
+    token = parser.add_mutually_exclusive_group()
     token.add_argument("--token", metavar="TEXT", help="the new token, as text")
     token.add_argument("--id", type=int, metavar="N", help="the new token, as an id")
     parser.add_argument(
@@ -39,6 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="maximum tokens, those before the branch included; default: as recorded",
     )  # fmt: skip
     parser.add_argument("--trace", default=SUPPRESS, metavar="OUT", help="record the branch in OUT")
+    arguments.add_change_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_output_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
@@ -49,6 +53,8 @@ def run(args: Namespace) -> int:
     from cutaway.trace import Trace
 
     trace, options = Trace.read(args.file), arguments.request_options(args)
+    if args.token is None and args.id is None and "changes" not in options:
+        raise InputError("give what is other at this step: --token, --id or --change")
     llm = console.load(args)
     from cutaway.rerun import open_branch
 

@@ -32,8 +32,9 @@ def summary(style: Style, trace: Trace) -> str:
     head = trace.head
     parts = [head.model, f"seed {head.seed}", chain_label(head.chain)]
     if head.parent:
-        token = shown(style, trace.name_of(head.parent.token_id))
-        parts.append(f"fork at step {head.parent.step} with {token}")
+        token = head.parent.token_id
+        given = "changes" if token is None else shown(style, trace.name_of(token))
+        parts.append(f"fork at step {head.parent.step} with {given}")
     parts.append(f"{len(trace.steps)} steps")
     return style.text(" · ".join(parts))
 

@@ -61,10 +61,11 @@ function changes(a, b) {
  *   The grammar's text is the setting of its kind.
  */
 function flat(head) {
-  const { kind: _, format: _format, version: _version, params, grammar, ...own } = /** @type {any} */ (head);
+  const { kind: _, format: _format, version: _version, params, grammar, changes: made, ...own } = /** @type {any} */ (head);
   const more = Object.entries(params).filter(([name]) => !(name in own));
   const engine = grammar ? { "grammar engine": grammar.engine } : {};
-  return { ...own, ...engine, ...Object.fromEntries(more) };
+  const inside = made ? { changes: made.map((/** @type {any} */ one) => one.text).join("; ") } : {};
+  return { ...own, ...engine, ...inside, ...Object.fromEntries(more) };
 }
 
 /** @param {any} a @param {any} b @returns {boolean} whether JSON means the same by them */

@@ -73,8 +73,8 @@ export class Trace {
   /** @param {any} record the next, as its line has it */
   take(record) {
     if (!this.known) {
-      if (record.format !== "cutaway-trace" || record.version !== 1) {
-        throw new TraceError("this is no trace of version 1");
+      if (record.format !== "cutaway-trace" || ![1, 2].includes(record.version)) {
+        throw new TraceError("this is no trace of version 1 or 2");
       }
       this.known = record;
     } else if (this.end) {
