@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
+from cutaway.changes import bind, parse_change
 from cutaway.inside import inside, without, written
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
+from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
@@ -79,13 +81,13 @@ def test_each_is_the_text_without_it_alone(opened, traces, name, how):
 def test_the_last_rows_of_texts_are_their_logits(opened):
     """Of texts that begin like one or not; whoever stops early leaves nothing behind."""
     llm, texts = opened("Q8_0"), [PROMPT[:i] + PROMPT[i + 1 :] for i in range(70)] + [[7], PROMPT]
-    rows = dict(llm.last_rows(PROMPT, texts))
+    rows = dict(llm.last_rows(PROMPT, ((text, None) for text in texts)))
     assert [*range(72)] == sorted(rows)
     alone = opened("Q8_0", prefix_cache=False)
     for index, row in rows.items():
         expected = alone.logits(texts[index], len(texts[index]) - 1)[0]
         assert row.tobytes() == expected.tobytes()
-    begun = llm.last_rows(PROMPT, texts)
+    begun = llm.last_rows(PROMPT, ((text, None) for text in texts))
     next(begun)
     begun.close()
     assert llm.engine.is_idle
@@ -171,6 +173,31 @@ def test_another_token_where_none_moves_is_a_branch_of_the_prompt(opened, traces
         assert again.token_ids[0] == part.drawn
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_blind_is_the_change_of_that_name(opened, traces, name):
+    """All stays where it is, so the loop itself draws with the same luck."""
+    llm, trace = opened(name), traces[name]
+    done = without(llm, trace, 0, how="blind", by="word")
+    assert {part.start for part in done.parts} == {
+        part.start for part in without(llm, trace, 0, by="word").parts
+    } - {len(PROMPT) - 1}
+    changes = [f"blind {part.start}-{part.stop - 1}" for part in done.parts]
+    made = (bind([parse_change(text)], llm.graph, len(PROMPT)) for text in changes)
+    rows = dict(llm.last_rows(PROMPT, ((PROMPT, one) for one in made)))
+    for index, (part, change) in enumerate(zip(done.parts, changes, strict=True)):
+        one = OPTIONS | PURE | {"max_tokens": 1, "changes": [change]}
+        [step] = opened(name, prefix_cache=False).generate(PROMPT, **one).steps
+        assert row_hash(rows[index]) == step.logits_hash
+        assert part.drawn == step.token_id
+        assert part.logprob == logprob(rows[index], done.token)
+        assert part.instead == part.token_ids
+
+
+def test_nobody_sees_the_last_token_but_itself(opened, traces):
+    done = without(opened("Q8_0"), traces["Q8_0"], STEP, how="blind")
+    assert {part.start for part in done.parts} == set(range(len(done.token_ids) - 1))
+
+
 def test_penalties_and_grammars_see_the_text_as_it_was(opened, tmp_path):
     llm = opened("Q8_0")
     options = {"max_tokens": 8, "seed": 5, "regex": "[ab]{4,}", "repetition_penalty": 1.5}
@@ -208,7 +235,7 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
     llm, trace = opened("Q8_0"), traces["Q8_0"]
     for wrong, why in (
         ({"by": "letter"}, "by must be one of token, word, line, sentence"),
-        ({"how": "hide"}, "how must be one of delete, other"),
+        ({"how": "hide"}, "how must be one of delete, blind, other"),
         ({"other": 7}, "how must be other, too"),
         ({"how": "other", "other": 9999}, "other must be between 0 and 263"),
         ({"how": "other", "other": "no such token"}, "is not one token"),
@@ -224,9 +251,14 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
             without(llm, trace, step)
     with pytest.raises(InputError, match="no steps"):
         without(llm, replace(trace, steps=(), end=None), 0)
+    llm.generate(PROMPT, **OPTIONS, changes=["L0.mlp x 0"], trace=tmp_path / "changed.jsonl")
+    with pytest.raises(InputError, match="this run had changes"):
+        without(llm, Trace.read(tmp_path / "changed.jsonl"), 0)
     llm.generate([7], trace=tmp_path / "run.jsonl", max_tokens=1, ignore_eos=True)
     short = Trace.read(tmp_path / "run.jsonl")
     with pytest.raises(InputError, match="without it nothing is left"):
         without(llm, short, 0)
     with pytest.raises(InputError, match="the first token stays"):
         without(llm, short, 0, how="other")
+    with pytest.raises(InputError, match="nothing else sees the last token"):
+        without(llm, short, 0, how="blind")

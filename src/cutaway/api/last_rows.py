@@ -6,6 +6,7 @@ Refuses to know what the texts are.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 
 from cutaway.api.row import held
@@ -20,20 +21,20 @@ _MOST = 16  # texts at once: more would not fill a step better, and hold more me
 def last_rows(
     runner: Runner,
     like: tuple[int, ...],
-    texts: Iterable[tuple[int, ...]],
+    requests: Iterable[Request],
     vocab: int,
     stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, Logits]]:
     """See ``LLM.last_rows``."""
-    waiting, running = enumerate(texts), dict[int, LogitsReader]()
+    waiting, running = enumerate(requests), dict[int, LogitsReader]()
     with ExitStack() as stack:
         stack.enter_context(held(runner, like, priority=1))
         while not stopped():
-            for index, ids in islice(waiting, _MOST - len(running)):
-                last = len(ids) - 1
-                request = Request(prompt_token_ids=ids, decoder=Score(logits_from=last))
+            for index, request in islice(waiting, _MOST - len(running)):
+                last = len(request.prompt_token_ids) - 1
+                scored = replace(request, decoder=Score(logits_from=last))
                 running[index] = LogitsReader(1, vocab, last)
-                stack.enter_context(runner.running(request, running[index]))
+                stack.enter_context(runner.running(scored, running[index]))
             if not running:
                 return
             runner.turn()

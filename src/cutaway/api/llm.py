@@ -335,18 +335,19 @@ class LLM(ModelUser):
     def last_rows(
         self,
         like: Sequence[int],
-        texts: Iterable[Sequence[int]],
+        texts: Iterable[tuple[Sequence[int], "Bound | None"]],
         stopped: Callable[[], bool] = bool,
     ) -> Iterator[tuple[int, Logits]]:
         """(index, logits (vocab,)) of what follows each text, in the order in which they end.
 
+        texts: token ids, each with changes of ``cutaway.changes.bind``
         like: what most of them begin like; its keys and values are held for them, where there is
         room. stopped: asked between two steps. Closing the iterator early aborts what runs.
         """
         from cutaway.api.last_rows import last_rows
 
-        each = (check_ids("token_ids", ids) for ids in texts)
         vocab = self.tokenizer.vocab_size
+        each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
         return last_rows(self._runner, check_ids("token_ids", like), each, vocab, stopped)
 
     def head(self, hidden: NDArray[np.float32]) -> Logits:

@@ -7,21 +7,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cutaway.api.llm import LLM
+from cutaway.changes import Bound, bind, blind
 from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.rerun.branch import token_of
 
-HOW = ("delete", "other")
+HOW = ("delete", "blind", "other")
 
 Ids = tuple[int, ...]
 
 
 class Variant(NamedTuple):
-    """A text in which ``instead`` stands at the positions from ``start`` to before ``stop``."""
+    """A text in which ``instead`` stands at the positions from ``start`` to before ``stop``.
+
+    changes  what is other inside the model while it reads that
+    """
 
     start: int
     stop: int
     instead: Ids
+    changes: Bound | None = None
 
     def of(self, ids: Ids) -> Ids:
         """The whole of it."""
@@ -35,15 +40,17 @@ def variants(
 
     InputError where there is none, or no such token.
     """
+    if other is not None and how != "other":
+        raise InputError("other names what stands in a part's place: how must be other, too")
     if how == "delete":
-        if other is not None:
-            raise InputError("other names what stands in a part's place: how must be other, too")
         if len(parts) == 1:
             raise InputError(
                 "by: the text before the step is one part, and without it nothing is left: choose "
                 "a smaller part, or another how"
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
+    if how == "blind":
+        return _blind(llm, ids, parts)
     others = _others(llm, ids, other)
     places = [range(max(part.start, 1), part.stop) for part in parts]
     found = [
@@ -52,8 +59,24 @@ def variants(
         if others[place.start : place.stop] != ids[place.start : place.stop]
     ]
     if not found:
-        raise InputError("how: the first token stays, and no other can be replaced: choose delete")
+        raise InputError(
+            "how: the first token stays, and no other can be replaced: choose another how"
+        )
     return found
+
+
+def _blind(llm: LLM, ids: Ids, parts: Sequence[range]) -> list[Variant]:
+    """The last token is seen by none but itself."""
+    seen = [part for part in parts if part.start < len(ids) - 1]
+    if not seen:
+        raise InputError("how: nothing else sees the last token, and it is all: take a later step")
+    changes = [blind(f"{part.start}-{part.stop - 1}") for part in seen]
+    return [
+        Variant(
+            part.start, part.stop, ids[part.start : part.stop], bind([one], llm.graph, len(ids))
+        )
+        for part, one in zip(seen, changes, strict=True)
+    ]
 
 
 def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:

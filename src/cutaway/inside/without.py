@@ -109,8 +109,8 @@ def without(
     """What a step of a run on record would have said without each part of the text before it.
 
     by        what a part is: "token", "word", "line" or "sentence"
-    how       "delete": the text less the part, so that what follows moves up; "other": other
-              tokens in its place, so that the rest stays where it is
+    how       "delete": the text less the part, so that what follows moves up; "blind": nothing
+              behind the part sees it, and all stays where it is; "other": other tokens in its place
     other     the token that takes each place, by its text or its id; None: the model's own
               likeliest other there. The first token stays: nothing says what else it could be
     rival     the token that the one that came is held against; None: the likeliest other
@@ -123,6 +123,8 @@ def without(
     """
     ends = monotonic() + _seconds(budget_s)
     by, how = check_choice("by", by, BY), check_choice("how", how, HOW)
+    if trace.head.changes:
+        raise InputError("this run had changes: only a plain one can be run without a part")
     look = inside(llm, trace, step)
     ids = tuple(look.token_ids)
     places = units([llm.tokenizer.token_bytes(token) for token in ids], by)
@@ -134,7 +136,8 @@ def without(
 
     parts: dict[int, Part] = {}
     progress("without", 0, len(ordered))
-    for index, row in llm.last_rows(ids, (each.of(ids) for each in ordered), is_over):
+    texts = ((each.of(ids), each.changes) for each in ordered)
+    for index, row in llm.last_rows(ids, texts, is_over):
         parts[index] = whole.less(ordered[index], row)
         progress("without", len(parts), len(ordered))
     return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))

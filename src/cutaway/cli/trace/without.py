@@ -26,9 +26,9 @@ Each part is left out in turn, and the rest is run again: exactly, in batches, w
   lead lost   of the token over its rival
   luck draws  what the same luck then draws, where it is another
 Beside them what the step looked at, and what pushed: docs/inside.md.
-delete: what follows moves up. other: the model's own likeliest other token, or --other, in each
-place but the first. The most pushed parts are tried first; after --budget seconds, or Ctrl-C,
-those that are done are printed.
+delete: what follows moves up. blind: what follows does not see the part, and all stays where it is.
+other: the model's own likeliest other token, or --other, in each place but the first. The most
+pushed parts are tried first; after --budget seconds, or Ctrl-C, those that are done are printed.
 """
 _SOON_S = 1.0  # what is done by then shows no progress
 
@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     for flag, default, text in (
         ("--by", "token", "what a part is: token, word, line or sentence"),
-        ("--how", "delete", "how it is taken away: delete or other"),
+        ("--how", "delete", "how it is taken away: delete, blind or other"),
     ):
         parser.add_argument(flag, default=default, help=f"{text}; default {default}")
     parser.add_argument(

@@ -17,7 +17,11 @@ Text = Callable[[Sequence[int]], str]
 _MOST = 24  # lines of a table that could have thousands
 _TEXT = 24  # cells of a part that are shown
 _BITS = 8  # of a part that has the strongest tint
-_HOW = {"delete": "deleted", "other": "replaced by another token"}
+_HOW = {
+    "delete": "deleted",
+    "blind": "not seen by what follows",
+    "other": "replaced by another token",
+}
 _NOT_WHY = (
     "This is what the model says without a part, not what it was because of: two copies hide each "
     "other, and the text becomes odd."
