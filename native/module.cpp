@@ -7,6 +7,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <errno.h>
+#include <string.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -40,10 +43,12 @@ bool is_codes(const std::string& kv) {
 }
 Rows rows_of(bool logits) { return logits ? Rows::kLogits : Rows::kAll; }
 
-// One allocation for all matrices of a model, in the order in which they are read.
+// One allocation for all matrices of a model, in the order in which they are read; in a file where one is given.
 struct Arena {
-  explicit Arena(size_t bytes) : memory(std::make_shared<Memory>(bytes)) {}
+  Arena(size_t bytes, std::optional<int> file)
+      : memory(file ? std::make_shared<Memory>(bytes, *file) : std::make_shared<Memory>(bytes)) {}
   std::shared_ptr<Memory> memory;
+  Memory piece;  // what is packed before it is written
   size_t used = 0;
 
   Packed reserve(const std::string& format, int rows, int cols) {
@@ -61,8 +66,25 @@ struct Arena {
     if (first < 0 || first > packed.rows || first % kLanes || source.size() % row || rows > left ||
         (rows < left && rows % kLanes))
       throw std::invalid_argument("these bytes are no whole panels of the matrix");
-    WithoutGil release;
-    pack_rows(pool, packed, source.data(), first, (int)rows, memory->data() + (packed.data - memory->data()));
+    const size_t at = packed.data - memory->data();
+    int error = 0;
+    {
+      WithoutGil release;
+      if (memory->is_file()) error = write(pool, packed, source.data(), at + first / kLanes * packed.panel, (int)rows);
+      else pack_rows(pool, packed, source.data(), first, (int)rows, memory->data() + at);
+    }
+    if (!error) return;
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+
+  int write(Pool& pool, const Packed& packed, const uint8_t* source, size_t at, int rows) {
+    const size_t bytes = packed.panel * ((rows + kLanes - 1) / kLanes);
+    if (piece.size() < bytes) piece = Memory(bytes);
+    if (rows % kLanes) memset(piece.data(), 0, bytes);  // lanes without a row
+    pack_rows(pool, packed, source, 0, rows, piece.data());
+    return memory->write(at, piece.data(), bytes);
   }
 
   Packed add(Pool& pool, const std::string& format, Bytes source, int rows, int cols) {
@@ -206,7 +228,8 @@ NB_MODULE(_native, m) {
       .def("decode", &decode, "first"_a, "last"_a, "These rows as floats, exactly: (last - first, cols).");
 
   nb::class_<Arena>(m, "Arena")
-      .def(nb::init<size_t>(), "bytes"_a)
+      .def(nb::init<size_t, std::optional<int>>(), "bytes"_a, "file"_a = nb::none(),
+           "file: a descriptor of a file of so many bytes, which becomes another one of its own.")
       .def("pack", &Arena::add, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
       .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a)
       .def("fill", &Arena::fill, "pool"_a, "packed"_a, "source"_a, "first"_a);
@@ -226,6 +249,7 @@ NB_MODULE(_native, m) {
              new (self) Plan(std::move(pool), choose_kernels(tier.c_str()), kv_blocks, prefetch, is_codes(kv));
              self->context = context;
            }, "pool"_a, "tier"_a, "kv_blocks"_a, "context"_a, "prefetch"_a = "", "kv"_a = "f16")
+      .def_rw("room", &Plan::room, "See plan.h; to be set before ops are added.")
       .def("beside", [](const Plan& p) { return new Plan(&p); }, nb::rv_policy::take_ownership,
            "An empty plan on the same threads, tier, keys and values.")
       .def_prop_ro("prefetch", [](const Plan& p) { return p.prefetch.describe(); })

@@ -109,7 +109,7 @@ void Linear::prepare(Step& step) {
     rows_per_item_ = std::clamp((rows / (2 * threads) + 7) / 8 * 8, 32, kStretch);
     return queue_.deal((rows + rows_per_item_ - 1) / rows_per_item_, threads);
   }
-  queue_.deal(panels_, threads);
+  queue_.deal(panels_, passing_ ? 1 : threads);
 }
 
 void Linear::run(Step& step, int thread) {
@@ -123,11 +123,21 @@ void Linear::run(Step& step, int thread) {
 
 void Linear::prefetch(const Step& step, int thread) const {
   constexpr int lines = 256;  // what memory delivers while the threads meet and take breath
-  if (rows_per_item_ || count(step, rows_) == 0) return;
+  if (passing_ || rows_per_item_ || count(step, rows_) == 0) return;
   int panel = queue_.begin(thread);
   const Part& part = part_of(panel);
   const uint8_t* p = part.weight.data + panel * part.weight.panel;
   for (int i = 0; i < lines; i++) __builtin_prefetch(p + 64 * i, 0, 2);
+}
+
+size_t Linear::weight_bytes() const {
+  size_t bytes = 0;
+  for (const auto& part : parts_) bytes += part.weight.bytes();
+  return bytes;
+}
+
+void Linear::let_go() const {
+  for (const auto& part : parts_) part.weight.owner->let_go(part.weight.data, part.weight.bytes());
 }
 
 const Linear::Part& Linear::part_of(int& panel) const {

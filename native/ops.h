@@ -108,6 +108,9 @@ class Linear : public Op {
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
   void prefetch(const Step& step, int thread) const override;
+  size_t weight_bytes() const override;
+  void pass() override { passing_ = true; }
+  void let_go() const override;
 
  private:
   static constexpr int kStretch = 128;  // rows that stay in the cache for every panel
@@ -126,6 +129,7 @@ class Linear : public Op {
   std::vector<Part> parts_;
   WorkQueue queue_;
   int panels_ = 0;
+  bool passing_ = false;
   int rows_per_item_ = 0;  // rows of an item where rows are dealt; 0 where panels are
 };
 

@@ -17,6 +17,7 @@ struct Packed {
   std::shared_ptr<Memory> owner;
 
   int panels() const { return (rows + kLanes - 1) / kLanes; }
+  size_t bytes() const { return panel * panels(); }
   // One row as floats (cols of them), exactly as the file's decoder gives them.
   void decode_row(int row, float* out) const;
 };

@@ -20,6 +20,9 @@ int Plan::add_buffer(int width, bool quantised) {
 
 void Plan::add(std::unique_ptr<Op> op, bool streams) {
   upcoming_.push_back(nullptr);
+  passing_.push_back(op->weight_bytes() > room);
+  room -= std::min(room, op->weight_bytes());
+  if (passing_.back()) op->pass();
   ops_.push_back(std::move(op));
   if (!streams) return;
   upcoming_[last_stream_] = ops_.back().get();  // where the stream before it ends
@@ -200,6 +203,7 @@ const float* Plan::execute(Step& step, size_t first, size_t last) {
       ops_[i]->run(step, thread);
       if (upcoming_[i]) upcoming_[i]->prefetch(step, thread);
       if (ops_[i]->is_shared(step)) pool->barrier();
+      if (passing_[i] && thread == 0) ops_[i]->let_go();
     }
   });
   prefetch.end(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());

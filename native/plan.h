@@ -2,6 +2,8 @@
 //
 // Knows buffers by number and rows by index. Refuses to know Python, sequences and sampling.
 #pragma once
+#include <stdint.h>
+
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -96,6 +98,12 @@ class Op {
   virtual bool is_shared(const Step&) const { return true; }
   // Ask for what this thread will read first. Called before the barriers that come before run.
   virtual void prefetch(const Step&, int) const {}
+  // Bytes of the weights that every step reads.
+  virtual size_t weight_bytes() const { return 0; }
+  // These come from a file in every step (see Plan::room): read them in one stream, whatever the threads, which is
+  // what a system reads ahead of; and give back the memory that they take once they were used.
+  virtual void pass() {}
+  virtual void let_go() const {}
 };
 
 class Plan {
@@ -152,6 +160,10 @@ class Plan {
   const bool kv_codes;
   PrefetchTrial prefetch;
   int vocab = 0, context = 0;
+  // Bytes of weights in a file that stay in memory: of the ops that are added next, until one does not fit.
+  // Those behind it let go of theirs after each use. Else the system would let go of what was not used for longest,
+  // and that is what the next step wants first: it would read the whole file each time.
+  size_t room = SIZE_MAX;
   View output{0, 0}, input{-1, 0};
   int width_of(View v) const { return buffers_.at(v.buffer).width; }
 
@@ -175,6 +187,7 @@ class Plan {
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<const Op*> upcoming_;  // by op: the one to prefetch for when it is done, or null
+  std::vector<bool> passing_;        // by op: whether it lets go of its weights
   std::vector<std::shared_ptr<Angles>> angles_;
   size_t last_stream_ = 0;
   std::shared_ptr<KvStore> whole_, windowed_;

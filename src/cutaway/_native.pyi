@@ -32,7 +32,10 @@ class Packed:
         """These rows as floats, exactly: (last - first, cols)."""
 
 class Arena:
-    def __init__(self, bytes: int) -> None: ...
+    def __init__(self, bytes: int, file: int | None = None) -> None:
+        """
+        file: a descriptor of a file of so many bytes, which becomes another one of its own.
+        """
 
     def pack(self, pool: Pool, format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: int, cols: int) -> Packed: ...
 
@@ -49,6 +52,13 @@ def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16') -> int:
 
 class Plan:
     def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16') -> None: ...
+
+    @property
+    def room(self) -> int:
+        """See plan.h; to be set before ops are added."""
+
+    @room.setter
+    def room(self, arg: int, /) -> None: ...
 
     def beside(self) -> Plan:
         """An empty plan on the same threads, tier, keys and values."""

@@ -45,16 +45,16 @@ def default_threads() -> Threads:
     return found
 
 
-def free_memory() -> Memory | None:
+def free_memory(*, swap: bool = True) -> Memory | None:
     """What is left for programs, file pages that can be dropped and swap included.
 
-    None where the system does not say.
+    None where the system does not say. swap: count it, too
     """
     told = dict(_pairs(_ROOT / "proc/meminfo"))
     if "MemAvailable" not in told:
         return None
-    swap = told.get("SwapFree", 0) * 1024
-    found = Memory(told["MemAvailable"] * 1024 + swap, "this machine")
+    swapped = told.get("SwapFree", 0) * 1024 if swap else 0
+    found = Memory(told["MemAvailable"] * 1024 + swapped, "this machine")
     for group in _groups("memory"):
         limit = _number(group, "memory.max", "memory.limit_in_bytes")
         if limit is None:
@@ -65,9 +65,19 @@ def free_memory() -> Memory | None:
             stat.get(f"total_{name}", stat.get(name, 0))
             for name in ("inactive_file", "active_file")
         )
-        left = Memory(max(limit - used + files, 0) + swap, "its container")
+        left = Memory(max(limit - used + files, 0) + swapped, "its container")
         found = min(found, left)
     return found
+
+
+def file_system(folder: Path) -> str:
+    """What kind a folder is on, as in "ext4"; "" where the system does not say."""
+    device = folder.stat().st_dev
+    for line in _text(_ROOT / "proc/self/mountinfo").splitlines():
+        mount, _, kind = line.partition(" - ")
+        if mount.split()[2] == f"{os.major(device)}:{os.minor(device)}":
+            return kind.split()[0]
+    return ""
 
 
 def _affinity() -> set[int]:

@@ -101,6 +101,7 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
         (["--speculate", "psychic"], "speculate must be one of off, ngram, draft"),
         (["--speculate", "draft"], "name the draft model, draft:MODEL"),
         (["--speculate", "draft:no/such.gguf"], "no/such.gguf"),
+        (["--offload-folder", "no/such"], "offload_folder 'no/such': there is no such folder"),
         (["--kv-tokens", "1"], "kv_tokens must be between"),
         (["--kv-tokens", "32", "--context", "64"], "KV blocks"),
         (["--logprobs", "-1", "--json"], "logprobs must be between 0"),

@@ -189,7 +189,7 @@ def test_writing_a_text_imports_no_more_than_it_needs():
     heavy = {"asyncio", "difflib", "html", "http", "secrets", "subprocess", "tempfile"}
     ours = {"api.keywords", "grammar.compiler", "grammar.checks", "grammar.trial", "text.tools"}
     ours |= {"trace", "rerun", "engine.checked", "engine.healing", "engine.going_back"}
-    ours |= {"inside", "prefix", "api.prefix", "backends.cpu.tap", "backends.cpu.stored"}
+    ours |= {"inside", "offload", "prefix", "api.prefix", "backends.cpu.tap", "backends.cpu.stored"}
     assert loaded.isdisjoint({*heavy, *(f"cutaway.{name}" for name in ours)})
 
 

@@ -14,6 +14,8 @@ from cutaway.backends.reference import ReferenceBackend
 from cutaway.errors import FormatError
 from cutaway.model.graph import Graph
 from cutaway.model.rope import Rope
+from cutaway.offload import Offload
+from cutaway.resources import Memory
 from cutaway.weights.file import ModelFile, TensorInfo
 from support.native_plans import assert_same_bits
 from support.random_llama import random_matrix
@@ -141,6 +143,26 @@ def test_a_tapped_run_has_the_bits_of_one_that_is_not(name, data):
         for tensor in names:
             theirs, mine = ideal[tensor], seen[tensor]
             assert np.linalg.norm(mine - theirs) <= 0.01 * np.linalg.norm(theirs), tensor
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_weights_in_a_file_change_no_bit(tmp_path_factory, name, data):
+    graph, file = wire(data.draw), FILES[name]
+    free = Memory(data.draw(st.integers(0, 150_000)), "this test")
+    offload = Offload(tmp_path_factory.getbasetemp(), 0, lambda _: None, free)
+    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
+    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
+    inside, from_disk = (
+        CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2, offload=place)
+        for place in (None, offload)
+    )
+    names, again = [op.out.name for op in graph.ops], from_disk.run(batch).copy()
+    assert_same_bits(again, inside.run(batch))
+    theirs, mine = inside.tap(batch, names)[1], from_disk.tap(batch, names)[1]
+    for tensor in names:
+        assert_same_bits(mine[tensor], theirs[tensor])
+    assert_same_bits(from_disk.run(batch), again)
 
 
 @pytest.mark.parametrize("name", FILES)

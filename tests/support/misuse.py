@@ -43,7 +43,7 @@ OPTIONS = [
     *("candidates", "track", "allowed_token_ids", "bad_words", "min_tokens", "no_such_option"),
 ]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",
-           "max_num_seqs", "max_waiting", "quantize", "kv",
+           "max_num_seqs", "max_waiting", "quantize", "kv", "offload_folder",
            "progress"]  # fmt: skip
 OFFERED = ["tools", "tools", "tool_choice", "parallel_tool_calls", "run_tools", "max_rounds"]
 EXPECTED = {"max_tokens": 6, "seed": 1, "temperature": 1.0, "ignore_eos": True}

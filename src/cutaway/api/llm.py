@@ -60,7 +60,7 @@ class LLM(ModelUser):
     """A model, ready to write. Any number of threads may use it: their texts join one batch.
 
     model     an alias such as "smollm2" (the default), a path to a .gguf file or to a folder of
-              transformers, hf:org/repo, or a ``LoadedModel``, for which the next six are left out
+              transformers, hf:org/repo, or a ``LoadedModel``, for which the next seven are left out
     backend   how ops are computed; see cutaway.backends.BACKENDS
     threads   how many threads compute; None takes a machine's performance cores, as many as the
               container may use
@@ -69,6 +69,8 @@ class LLM(ModelUser):
                   grows with those in use; None takes the context's, or 8192 where that is more
     quantize  q8_0, q6_k, q4_1 or q4_0: matrices of a file in F32, F16 or BF16 as they are loaded
     kv        f16, or q8_0: keys and values in half the memory, and logits that differ a little
+    offload_folder  a folder on a disk: the weights are kept in a file there, which has no name and
+              is gone with this process, and memory holds what it can. For models that are larger
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None has no limit
@@ -88,6 +90,7 @@ class LLM(ModelUser):
         kv_tokens: int | None = None,
         quantize: str | None = None,
         kv: str = "f16",
+        offload_folder: str | PathLike[str] | None = None,
         prefix_cache: bool = True,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
@@ -95,7 +98,7 @@ class LLM(ModelUser):
     ) -> None:
         setup = Setup(
             backend=backend, threads=threads, context=context, kv_tokens=kv_tokens,
-            quantize=quantize, kv=kv,
+            quantize=quantize, kv=kv, offload_folder=offload_folder,
         )  # fmt: skip
         policy = Policy(
             prefix_cache=prefix_cache, max_num_seqs=max_num_seqs, max_waiting=max_waiting

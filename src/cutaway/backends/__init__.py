@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from cutaway.backends.base import (
     KV_BLOCK,
@@ -20,6 +21,9 @@ from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.weights import ModelFile
+
+if TYPE_CHECKING:
+    from cutaway.offload import Offload
 
 BACKENDS = ("cpu", "reference")
 MAX_THREADS = 1023  # of the native pool
@@ -69,6 +73,7 @@ def load(
     threads: int | None = None,
     kv: str = "f16",
     beside: Backend | None = None,
+    offload: "Offload | None" = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> Backend:
     """Prepare a graph and its weights for running. InputError for an unknown backend.
@@ -76,6 +81,7 @@ def load(
     name: None takes the default, and logs a warning where that is the slow one
     kv: how keys and values are stored, of KV_FORMATS
     beside: a backend of the same name that never runs at the same time, whose threads to use
+    offload: keep the weights in a file
     on_progress: called with the bytes of weights that are ready
     """
     if name is None and (name := default()) != "cpu":
@@ -91,7 +97,7 @@ def load(
         pool = beside.pool if isinstance(beside, CpuBackend) else None
         return CpuBackend(
             graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool,
-            kv=kv, on_progress=on_progress,
+            kv=kv, offload=offload, on_progress=on_progress,
         )  # fmt: skip
     if name != "reference":
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
@@ -101,6 +107,11 @@ def load(
         raise InputError(
             "threads cannot be set for the reference backend; NumPy's BLAS reads "
             "OPENBLAS_NUM_THREADS from the environment instead"
+        )
+    if offload is not None:
+        raise InputError(
+            "offload_folder cannot be set for the reference backend, which computes with all "
+            "weights in float32 in memory; leave it or the backend out"
         )
     weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
     return ReferenceBackend(graph, weights, kv_blocks, kv)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
-    "max_waiting", "quantize", "kv",
+    "max_waiting", "quantize", "kv", "offload_folder",
 )  # fmt: skip
 
 
@@ -99,6 +99,10 @@ KV = (
     "how keys and values are stored: f16 (default), or q8_0: about half the memory, and logits "
     "that differ a little"
 )
+_OFFLOAD = (
+    "for a model larger than memory: keep its weights in a file in DIR, on a disk, which is gone "
+    "with the process; each token reads what memory cannot hold"
+)
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 
 
@@ -127,6 +131,7 @@ def add_loading_arguments(parser: ArgumentParser) -> "_ArgumentGroup":
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--kv", metavar="FORMAT", help=KV)
+    group.add_argument("--offload-folder", metavar="DIR", help=_OFFLOAD)
     group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(
         "--context", type=int, metavar="N",

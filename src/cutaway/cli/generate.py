@@ -26,6 +26,7 @@ examples:
   cutaway generate - --speculate ngram < notes.txt
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
   cutaway generate "The sky is" --seed 7 --change "L25.H2 x 0"
+  cutaway generate -m 70b.gguf --offload-folder /data --kv-tokens 4096 "The sky is"
   cutaway generate --prefix book.prefix " Who is the murderer?"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
 

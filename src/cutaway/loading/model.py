@@ -22,7 +22,7 @@ from cutaway.loading.meanwhile import meanwhile
 from cutaway.loading.open import model_name, open_model, stat_model
 from cutaway.model import Graph, ModelConfig
 from cutaway.model.config import MAX_CONTEXT
-from cutaway.progress import Bar, megabytes
+from cutaway.progress import Bar, megabytes, say
 from cutaway.resources import free_memory
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.weights import ModelFile
@@ -30,6 +30,7 @@ from cutaway.weights import ModelFile
 if TYPE_CHECKING:
     from cutaway.grammar import Compiler
     from cutaway.loading.identity import Identity
+    from cutaway.offload import Offload
     from cutaway.text.thinking import Thinking
 
 LEAST_KV_TOKENS = 8192
@@ -48,6 +49,7 @@ class Setup:
               context's, or 8192 where that is more
     quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
     kv        how keys and values are stored, of backends.KV_FORMATS
+    offload_folder  where weights are kept in a file, of which memory is only a cache
 
     Raises InputError naming the field.
     """
@@ -58,6 +60,7 @@ class Setup:
     kv_tokens: int | None = None
     quantize: str | None = None
     kv: str = "f16"
+    offload_folder: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -71,6 +74,10 @@ class Setup:
             check_choice("backend", self.backend, backends.BACKENDS)
         _check_quantize(self.quantize)
         check_kv(self.kv)
+        if self.offload_folder is not None:
+            from cutaway.offload import check_folder  # few models are larger than memory
+
+            object.__setattr__(self, "offload_folder", check_folder(self.offload_folder))
 
     def tokens(self, longest: int) -> tuple[int, int]:
         """Of the context and of all keys and values, for a model whose own context is that long."""
@@ -184,17 +191,33 @@ class LoadedModel:
         def load(config: ModelConfig, graph: Graph) -> None:
             self.context, kv_tokens = setup.tokens(config.context_length)
             size = sum(info.nbytes for info in file.tensors.values())
-            self._check_fits(size)
+            offload = self._offload(graph, kv_tokens)
+            if offload is None:
+                self._check_fits(size)
             with Bar(f"loading {self.name}", size, show=progress, after=_SOON_S) as bar:
                 self._backend = backends.load(
                     setup.backend, graph, file,
                     kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=self.context,
-                    threads=setup.threads, kv=setup.kv, on_progress=bar.update,
+                    threads=setup.threads, kv=setup.kv, offload=offload, on_progress=bar.update,
                 )  # fmt: skip
 
         self.parts = parts = Parts.read(file, setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
+
+    def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
+        """Where the weights are kept, if not in memory."""
+        if self._setup.offload_folder is None:
+            return None
+        from cutaway.offload import Offload
+
+        kv = backends.kv_layout(graph, self._setup.kv).bytes_stored(kv_tokens)
+
+        def tell(what: str) -> None:
+            if self._progress:
+                say(f"{self.name}: {what}")
+
+        return Offload(Path(self._setup.offload_folder), kv, tell)
 
     def _check_fits(self, size: int) -> None:
         """InputError where the weights are more than the memory that can still be had.
@@ -206,7 +229,8 @@ class LoadedModel:
             raise InputError(
                 f"{self.name} needs {megabytes(size)} of memory for its weights, and only "
                 f"{megabytes(memory.free)} of {memory.whose} are free: end other programs, raise "
-                "the limit, or take a model of fewer parameters or of fewer bits a weight"
+                "the limit, take a model of fewer parameters or of fewer bits a weight, or have "
+                "its weights read from a disk (offload_folder, --offload-folder DIR)"
             )
 
     @property

@@ -9,6 +9,7 @@ Refuses to know sequences and requests.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import groupby
 from math import prod
@@ -30,6 +31,7 @@ from cutaway.weights import ModelFile
 if TYPE_CHECKING:  # not before somebody looks
     from cutaway.backends.cpu.stored import Numbers, StoredKV, Weights
     from cutaway.backends.cpu.tap import Tap
+    from cutaway.offload import Offload
 
 Array = NDArray[np.float32]
 _MATRIX_OPS = ("embed", "embed_positions", "linear")
@@ -53,12 +55,14 @@ class CpuBackend:
         threads: int | None = None,
         pool: _native.Pool | None = None,
         kv: str = "f16",
+        offload: "Offload | None" = None,
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
         """threads: None takes as many as ``default_threads`` says.
 
         pool: threads to use instead, of a backend that never runs at the same time
         kv: how keys and values are stored, of KV_FORMATS
+        offload: where matrices are kept in a file, of which memory is only a cache
         """
         self.kv_blocks = kv_blocks
         self.pool = pool or _native.Pool(threads or default_threads().count)
@@ -70,7 +74,9 @@ class CpuBackend:
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
-        matrices = pack_matrices(graph, file, self.pool, on_progress)
+        matrices = pack_matrices(graph, file, self.pool, on_progress, offload)
+        if offload is not None:
+            plan.room = offload.kept
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         self._compiler = partial(Compiler, graph, *matrices, vectors)
         self._graph = graph
@@ -198,23 +204,36 @@ def pack_matrices(
     file: ModelFile,
     pool: _native.Pool,
     on_progress: Callable[[int], None] = lambda _done: None,
+    offload: "Offload | None" = None,
 ) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
     """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena.
 
     The matrices of experts, of which there may be thousands, come by tensor.
     """
+    experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
     wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
     shapes = {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
-    sizes = (_native.packed_bytes(file.tensors[p[0]].format, *shape) for p, shape in shapes.items())
-    arena = _native.Arena(sum(sizes))
-    packed, done, asked = {}, 0, 0
-    coming = iter(dict.fromkeys(part[0] for part in wanted))
-    for name, parts in groupby(wanted, lambda part: part[0]):
+    size = sum(_native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in wanted)
+    with offload.open(size, some=bool(experts)) if offload else nullcontext() as disk:
+        packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
+    return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in experts}
+
+
+def _pack(
+    arena: _native.Arena,
+    shapes: dict[Slice, tuple[int, int]],
+    file: ModelFile,
+    pool: _native.Pool,
+    on_progress: Callable[[int], None],
+) -> dict[Slice, _native.Packed]:
+    packed, done, asked = dict[Slice, _native.Packed](), 0, 0
+    coming = iter(dict.fromkeys(part[0] for part in shapes))
+    for name, parts in groupby(shapes, lambda part: part[0]):
         while asked < done + file.tensors[name].nbytes + _AHEAD and (soon := next(coming, None)):
             file.expect(soon)
             asked += file.tensors[soon].nbytes
         format, raw = file.tensors[name].format, file.raw(name)
-        row = raw.nbytes // prod(graph.shapes[name][:-1])  # bytes
+        row = raw.nbytes // prod(file.tensors[name].shape[:-1])  # bytes
         step = max(_AT_ONCE // row, 1) * _LANES  # rows
         for part in parts:
             _, first, last = part
@@ -224,8 +243,7 @@ def pack_matrices(
                 arena.fill(pool, packed[part], rows, at - first)
                 file.release(name)  # or a large matrix would be in memory twice
                 on_progress(done := done + rows.nbytes)
-    experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
-    return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in experts}
+    return packed
 
 
 def _parts(op: Op, graph: Graph) -> list[Slice]:
