@@ -6,6 +6,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.inside import without
 from cutaway.practice.lessons import LESSONS, lessons, scene
+from cutaway.practice.lessons.cut import CHOICES, judged
 from cutaway.practice.lessons.induction import TEXT as NAMES
 from cutaway.practice.lessons.induction import repeated
 from cutaway.practice.lessons.scene import TEXT
@@ -193,6 +194,37 @@ def test_what_followed_the_first_time(here, llm):
     )
     hidden = dict(done.logprobs[0].model)[ids[follower]]
     assert percent(float(np.exp(hidden))) in exercise.arithmetic[-1]
+
+
+# -- cut it ------------------------------------------------------------------------------------
+
+
+def test_a_push_beside_what_a_cut_loses(here, llm):
+    [exercise] = asked(here, "cut")
+    found, rows = here.pushes, exercise.arithmetic[0].rows
+    assert float(rows[0][1]) == pytest.approx(found.heads.max(), abs=0.006)
+    pair = found.token, found.rival
+    for row in rows[:2]:
+        for column, where in ((2, f" at {len(here.ids) - 1}"), (3, "")):
+            change = f"{row[0]} x 0{where}"
+            done = llm.generate(here.ids, changes=[change], max_tokens=1, logprobs=300)
+            a, b = (dict(done.logprobs[0].model)[token] for token in pair)
+            assert row[column] == number(found.total - (a - b), sign=True)
+    push, lost = (float(cell.replace("−", "-")) for cell in rows[0][1:3])
+    assert exercise.answer.names[exercise.answer.row] == CHOICES[judged(push, lost)]
+
+
+@pytest.mark.parametrize(
+    ("lost", "choice"),
+    [(2, 0), (1.26, 0), (1.2, 1), (0.8, 1), (0.7, 2), (0.06, 2), (0.04, 3), (0, 3), (-1, 3)],
+)
+def test_how_much_is_lost(lost, choice):
+    assert judged(0.5, 0.5 * lost) == choice
+
+
+def test_a_model_without_experts(here):
+    with pytest.raises(InputError, match="topic experts: tiny has none"):
+        lessons(here, ["experts"])
 
 
 @pytest.mark.model
