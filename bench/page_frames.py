@@ -1,10 +1,12 @@
 """How smoothly the page goes through a long run: frame times in a headless Chromium.
 
-    python bench/page_frames.py [--tokens 5000] [-m MODEL] [--trace FILE] [--json]
+    python bench/page_frames.py [--tokens 5000] [-m MODEL] [--trace FILE] [--inside] [--json]
 
 Records a run (a small random model, or MODEL), serves the page, opens the run in it as a file, and
 then scrolls through all of the text, takes 200 steps with the arrow keys and 50 jumps. A frame's
 time is what lies between two animation frames; a long task kept the page busy for 50 ms or more.
+--inside has MODEL served, opens the tab Inside at the end of the text, and goes back and forth over
+50 steps that it has looked into.
 
 Wants `pip install playwright` and a Chromium: that of CHROMIUM in the environment, or of the PATH.
 """
@@ -55,6 +57,9 @@ class Frames(NamedTuple):
 LATE = 16.7 + 0.1
 """A frame of a screen with 60 a second; clocks of browsers round to a tenth."""
 
+Part = tuple[str, str, Any]
+"""Its name, the function that does it, and what that is given."""
+
 # -- in the page ----------------------------------------------------------------------------------
 
 WATCH = """() => {
@@ -104,6 +109,21 @@ JUMP = """async (count) => {
   }
 }"""
 
+FETCH = """async (count) => {
+  const proof = () => document.querySelector("inside-panel .proof").textContent;
+  document.querySelector("#tab-inside").click();
+  for (let i = 0, before = ""; i <= count; i++) {
+    const began = performance.now();
+    while (proof() === before && performance.now() - began < 20000) {
+      await new Promise((done) => setTimeout(done, 20));
+    }
+    before = proof();
+    const key = i < count ? "ArrowLeft" : "End";
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  }
+  await new Promise((done) => setTimeout(done, 500));
+}"""
+
 FILE = """(text) => {
   const data = new DataTransfer();
   data.items.add(new File([text], "run.jsonl"));
@@ -111,14 +131,18 @@ FILE = """(text) => {
 }"""
 
 
-def parts(page: Any) -> Iterator[Frames]:
+RUN: tuple[Part, ...] = (
+    ("scroll", SCROLL, None),
+    ("200 steps", PRESS, ["ArrowRight"] * 200),
+    ("50 jumps", JUMP, 50),
+)
+BACK, FORTH = ["ArrowLeft"] * 50, ["ArrowRight"] * 50
+INSIDE: tuple[Part, ...] = (("inside", PRESS, [*BACK, *FORTH] * 4),)
+
+
+def parts(page: Any, script: tuple[Part, ...]) -> Iterator[Frames]:
     """Each part of the script, measured; the whole run is open when it begins."""
     page.evaluate(WATCH)
-    script = (
-        ("scroll", SCROLL, None),
-        ("200 steps", PRESS, ["ArrowRight"] * 200),
-        ("50 jumps", JUMP, 50),
-    )
     for part, does, argument in script:
         page.evaluate(BEGIN)
         page.evaluate(does, argument)
@@ -195,10 +219,14 @@ def measure(asked: Namespace, folder: Path) -> dict[str, Any]:
             record(asked.model or model, trace, asked.tokens)
         lines = trace.read_text().splitlines()
         tokens = sum(line.startswith('{"kind":"step"') for line in lines)
-        with served(model) as url:
+        with served(asked.model if asked.inside else model) as url:
             page = chromium.new_page(viewport={"width": 1280, "height": 900})
             seconds = opened(page, url, trace, tokens)
-            found = [part.figures() for part in parts(page)]
+            if asked.inside:
+                page.keyboard.press("End")
+                page.evaluate(FETCH, len(BACK))
+            script = INSIDE if asked.inside else RUN
+            found = [part.figures() for part in parts(page, script)]
         chromium.close()
     size = trace.stat().st_size / 1e6
     return {"tokens": tokens, "file_mb": size, "open_s": seconds, "parts": found}
@@ -224,8 +252,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=5000)
     parser.add_argument("-m", "--model", help="that writes the run; default: a small random one")
     parser.add_argument("--trace", help="a run that is on file already")
+    parser.add_argument("--inside", action="store_true", help="steps of the tab Inside, of MODEL")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    if asked.inside and not asked.model:
+        parser.error("--inside: say with -m which model looks")
     with TemporaryDirectory() as folder:
         done = measure(asked, Path(folder))
     print(json.dumps(done) if asked.json else table(done))

@@ -10,11 +10,12 @@ from cutaway.trace.catalogue import catalogue
 JS = Path(__file__).parents[1] / "web" / "js"
 
 
-def in_node(*arguments: str | Path) -> None:
-    """Run ``node`` with these arguments; what it prints is the failure."""
+def in_node(*arguments: str | Path) -> str:
+    """What ``node`` prints with these arguments; where it fails, that is the failure."""
     done = subprocess.run(
         ["node", "--import", (JS / "catalogue.mjs").as_uri(), *map(str, arguments)],
         env={**os.environ, "CUTAWAY_CATALOGUE": json.dumps(catalogue())},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -8,7 +8,9 @@ from cutaway import LLM
 from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
-PANELS = ("Step", "Timelines", "Why it ended", "What if", "Branches", "Two runs", "Lesson")
+PANELS = (
+    "Step", "Timelines", "Inside", "Why it ended", "What if", "Branches", "Two runs", "Lesson",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

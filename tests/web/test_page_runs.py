@@ -293,3 +293,90 @@ def test_what_is_shown_is_what_is_recorded(page, tmp_path):
     likeliest = trace.steps[0].observed.candidates[0]
     assert f"{likeliest.logit:.2f}" in rows[0]
     assert json.dumps(trace.head.seed) in page.tab.locator("run-picker").inner_text()
+
+
+# -- the inside ----------------------------------------------------------------------------------
+
+
+def opened_inside(page, step=4):
+    page.write(PROMPT, **LUCKY)
+    page.press("Home", *["ArrowRight"] * step)
+    page.tab.get_by_role("tab", name="Inside").click()
+    inside = page.tab.locator("inside-panel")
+    inside.locator(".proof .mono").wait_for()
+    page.settle()
+    return inside
+
+
+def test_the_inside_is_what_python_finds(page, alone, tmp_path):
+    from cutaway.inside import inside
+
+    panel = opened_inside(page)
+    trace = saved(page, tmp_path / "run.jsonl")
+    look = inside(alone, trace, 4)
+    assert f"row {look.row_hash:016x} as on record" in panel.inner_text()
+    found = look.pushes()
+    assert f"in logits: {found.total:+.3f}".replace("-", "−") in panel.inner_text()
+    weights = look.weights.mean(axis=(0, 1))
+    first = panel.get_by_role("region", name="Positions").locator("tbody tr").first.inner_text()
+    assert first.split("\t")[1] == f"{weights.argmax()}"
+    assert f"{weights.max():.1%}" in first
+    rows = panel.get_by_role("region", name="The lens").locator("tbody tr")
+    assert rows.count() == len(look.lens(1).rank) == 31
+    for row, rank in zip(rows.all_inner_texts(), look.lens(1).rank, strict=True):
+        assert f"{rank:,}" in row.split("\t")
+
+
+def test_the_chosen_head_tints_the_text(page, alone, tmp_path):
+    from cutaway.inside import inside
+
+    panel = opened_inside(page)
+    trace = saved(page, tmp_path / "run.jsonl")
+    panel.locator("canvas").first.focus()
+    page.press("ArrowDown", *["ArrowDown"] * 3, "ArrowRight", "ArrowRight")
+    page.settle()
+    assert page.step == 4  # the arrows were for the picture
+    look = inside(alone, trace, 4)
+    row = look.weights[3, 2]
+    assert "L3.H2 pushed" in panel.inner_text()
+    assert "head%22%3A%5B3%2C2%5D" in page.address
+    tinted = page.tab.locator("token-strip .place, token-strip .chip").evaluate_all(
+        "(all) => all.map((one) => [one.style.background !== '', one.dataset.tint ?? ''])"
+    )
+    levels = [round(16 * round(255 * weight**0.5) / 255) for weight in row]
+    assert [on for on, _ in tinted] == [level > 0 for level in levels] + [False] * 36
+    marked = {mark: i for i, (_, mark) in enumerate(tinted) if mark}
+    assert marked["1"] == row.argmax()
+    page.tab.reload()
+    page.ended()
+    panel.locator(".proof .mono").wait_for()
+    page.settle()
+    assert "L3.H2 pushed" in panel.inner_text()
+
+
+def test_the_chosen_candidate_is_the_rival(page, alone, tmp_path):
+    from cutaway.inside import inside
+
+    panel = opened_inside(page)
+    trace = saved(page, tmp_path / "run.jsonl")
+    page.press("ArrowDown", "ArrowDown")
+    rival = trace.steps[4].observed.candidates[2].id
+    total = inside(alone, trace, 4).pushes(rival).total
+    panel.get_by_text(f"in logits: {total:+.3f}".replace("-", "−")).wait_for()
+
+
+def test_an_attention_opens_into_heads_and_positions(page):
+    panel = opened_inside(page)
+    panel.locator("canvas").nth(1).focus()
+    page.press("ArrowRight", "ArrowRight")  # the embedding, then L0.attn
+    page.settle()
+    assert "L0.attn pushed" in panel.inner_text()
+    heads = panel.get_by_role("region", name="Heads of layer 0")
+    assert heads.locator("tbody tr").count() == 9
+    heads.get_by_role("button").first.click()
+    page.settle()
+    assert panel.get_by_role("region", name=re.compile("Positions of L0")).is_visible()
+    panel.get_by_role("button", name="All heads").click()
+    panel.get_by_label("The text shows what was").select_option("push")
+    page.settle()
+    assert "pushed by all heads" in page.tab.locator("token-strip").inner_text()

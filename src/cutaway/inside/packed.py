@@ -39,7 +39,6 @@ def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = Tr
     shape = found.heads.shape
     figures = [np.array([one[name] for one in told]).reshape(shape) for name in FIGURES]
     made: Arrays = {
-        **({"maps.weights": maps(look)} if with_maps else {}),
         "places": np.stack([look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))]),
         "heads": np.stack(figures),
         **_most("looked", look.weights, look.weights, found.positions),
@@ -57,6 +56,8 @@ def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = Tr
         }
         if lens.drawn is not None:
             made["lens.drawn"] = lens.drawn.astype(np.int32)
+    if with_maps:  # last: what follows an odd number of bytes is not aligned
+        made["maps.weights"] = maps(look)
     return {k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in made.items()}
 
 

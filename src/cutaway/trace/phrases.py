@@ -1,4 +1,7 @@
-"""What is said of a trace, with places for figures: the page fills in the same phrases."""
+"""What is said of a trace, and of the inside of a step, with places for figures.
+
+The page fills in the same phrases.
+"""
 
 _PHRASES = {
     # What became of the end token at a step: "the end token was drawn".
@@ -42,6 +45,19 @@ _PHRASES = {
     "bent": "The sum of −ln Z is {nats} nats; {rule} bent the text most at step {step}{at}.",
     "bent nothing": "The sum of −ln Z is 0: {rule} bent nothing.",
     "differed": "At {count} of {steps} steps the model wanted another token.",
+    # The inside of a step: how it is proven, and what each figure is not.
+    "as on record": "row {row} as on record",
+    "not as on record": "row {row}, and {recorded} on record: another arithmetic than what ran",
+    "not looked": (
+        "Looked at is not why: what much was looked at may change nothing, and what little was, "
+        "all."
+    ),
+    "not pushed": (
+        "Pushed is not the effect of a cut: later layers may erase a push, or make up for one."
+    ),
+    "not said": (
+        "Nobody reads the head at a layer; before it agrees with the end, its words mean little."
+    ),
     "drawn at": "drawn at step {step}",
     "given at": "given at step {step}",
 }

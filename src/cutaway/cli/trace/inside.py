@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
     streams.check_output("--out", args.out)
     llm = console.load(args)
     from cutaway.inside import inside
-    from cutaway.inside.summary import arrays, described, near_to, to_dict
+    from cutaway.inside.summary import arrays, described, near_to, proof, to_dict
     from cutaway.weights.safetensors_writer import write_safetensors
 
     look = inside(llm, trace, args.step)
@@ -89,10 +89,10 @@ def run(args: Namespace) -> int:
         about = described(look, found, trace.sha256, llm.name)
         write_safetensors(out, arrays(look, found, look.lens()) | extra, about)
         if not args.quiet:
-            say(f"[{out}: step {args.step}, {_proof(look)}]")
+            say(f"[{out}: step {args.step}, {proof(look)}]")
         return 0
     style = drawing.Style.of(sys.stdout)
-    lines = [*_lines(args, look, found, name, style.spark), "", _proof(look)]
+    lines = [*_lines(args, look, found, name, style.spark), "", proof(look)]
     print("\n".join(style.text(line) for line in lines))
     return 0
 
@@ -112,12 +112,3 @@ def _lines(
     if args.head is None:
         return tables.of_layer(look, found, args.layer, name)
     return tables.of_head(look, found, (args.layer, args.head), name)
-
-
-def _proof(look: "Look") -> str:
-    if look.is_as_run:
-        return f"row {look.row_hash:016x} as on record"
-    return (
-        f"row {look.row_hash:016x}, and {look.step.logits_hash:016x} on record: another arithmetic "
-        "than what ran"
-    )

@@ -13,19 +13,11 @@ from cutaway.cli.terminal.drawing import table
 from cutaway.inside import Lens, Look, Pushes
 from cutaway.inside.summary import Head, Place, heads, lens_rows, near_to, places
 from cutaway.trace.figures import percent, probability
+from cutaway.trace.phrases import phrase
 
 Name = Callable[[int], str]
 Spark = Callable[[Iterable[float | None]], str]
 _MOST = 8  # lines of a table that could have thousands
-_NOT_LOOKED = (
-    "Looked at is not why: what much was looked at may change nothing, and what little was, all."
-)
-_NOT_PUSHED = (
-    "Pushed is not the effect of a cut: later layers may erase a push, or make up for one."
-)
-_NOT_SAID = (
-    "Nobody reads the head at a layer; before it agrees with the end, its words mean little."
-)
 
 
 def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> list[str]:
@@ -40,18 +32,18 @@ def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> 
         "looked at, by the mean weight of all heads",
         *_places(places(look, found, name)),
         f"{int(look.sinks.sum())} of {look.sinks.size} heads rest on position 0 (over 30 %).",
-        _NOT_LOOKED,
+        phrase("not looked"),
         "",
         f"what pushed {token} above {rival}, in logits",
         *_parts(found),
         *_heads("the heads that pushed most", heads(look, found), look.token_ids, name),
         *_experts(look, found),
-        _NOT_PUSHED,
+        phrase("not pushed"),
         "",
         f"what the head would say after each layer, and how far its heads pushed {token}",
         *_lens(lens, found, name, spark),
         _settled(lens, token),
-        _NOT_SAID,
+        phrase("not said"),
     ]
 
 
@@ -65,7 +57,7 @@ def of_layer(look: Look, found: Pushes, layer: int, name: Name) -> list[str]:
         f"{found.rounded[layer]:+.4f}; it reads {_read(look, layer)}",
         "",
         *_heads("head", mine, look.token_ids, name, every_one=True),
-        _NOT_PUSHED,
+        phrase("not pushed"),
     ]
 
 
@@ -90,7 +82,7 @@ def of_head(look: Look, found: Pushes, place: tuple[int, int], name: Name) -> li
             ),
         ]),
         "A write's length has no sign and does not add up.",
-        _NOT_LOOKED,
+        phrase("not looked"),
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ export class PanelTabs extends Tabs {
   all = [
     ["step", "Step", "step-waterfall"],
     ["timelines", "Timelines", "run-timelines"],
+    ["inside", "Inside", "inside-panel"],
     ["why", "Why it ended", "why-panel"],
     ["what-if", "What if", "what-if"],
     ["tree", "Branches", "branch-tree"],

@@ -41,8 +41,10 @@ export function ordinal(rank) {
 export const signed = (value, digits = 2) =>
   `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 
+const GROUPED = new Intl.NumberFormat("en-US");
+
 /** @param {number} count @returns {string} 1,234,567 */
-export const thousands = (count) => count.toLocaleString("en-US");
+export const thousands = (count) => GROUPED.format(count);
 
 /** @param {number} bytes @returns {string} */
 export function memory(bytes) {

@@ -4,7 +4,7 @@
 
 import { kindOf } from "./chip.js";
 import { el, replace } from "./dom.js";
-import { thousands } from "../figures/numbers.js";
+import { inText, thousands, visible } from "../figures/numbers.js";
 /** @import { Trace } from "../state/trace.js" */
 
 const LONG = 100; // tokens from which on it is folded
@@ -24,6 +24,10 @@ export function prompt(trace, turned) {
   made.append(text);
   return made;
 }
+
+/** @param {Trace} trace @returns {HTMLElement[]} each token by itself */
+export const promptTokens = (trace) => trace.head.prompt_token_ids.map((id) =>
+  el("span", { class: `token prompt place ${kindOf(trace, id)}` }, inText(trace.nameOf(id)) || visible("")));
 
 /**
  * @param {Trace} trace @param {HTMLElement} text @param {() => void} turned

@@ -8,7 +8,8 @@
 import { chip } from "./chip.js";
 import { el, keepInSight, replace } from "./dom.js";
 import { surpriseColour } from "../figures/numbers.js";
-import { prompt } from "./prompt.js";
+import { prompt, promptTokens } from "./prompt.js";
+import { Tint } from "./tint.js";
 import { View } from "./view.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
@@ -28,6 +29,13 @@ export class TokenStrip extends View {
   chunk = el("div");
   length = 0;
 
+  /** The prompt: what stands for it, and its tokens while the text is tinted. */
+  prompt = el("span");
+  /** @type {HTMLElement[]} */
+  promptTokens = [];
+  tint = new Tint();
+  legend = legend();
+
   /** What an empty page is for, in a sentence. */
   empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
     + "drawn, and behind it all that it could have been: who was likelier, who was removed by which "
@@ -35,7 +43,7 @@ export class TokenStrip extends View {
 
   build() {
     this.tokens.addEventListener("click", (event) => this.clicked(event));
-    replace(this, this.empty, this.tokens, legend());
+    replace(this, this.empty, this.tokens, this.legend, this.tint.element);
   }
 
   draw() {
@@ -46,12 +54,35 @@ export class TokenStrip extends View {
     if (!trace?.known) return;
     if (!this.tokens.firstChild) {
       this.nextChunk();
-      this.chunk.append(prompt(trace, () => this.tokens.focus({ preventScroll: true })));
+      this.chunk.append(this.prompt);
+      this.showPrompt(trace);
     }
     for (let i = this.chips.length; i < trace.steps.length; i++) {
       this.take(trace, /** @type {Step} */ (trace.steps[i]));
     }
     this.mark(this.here.state.step);
+    this.drawTint(trace);
+  }
+
+  /** @param {Trace} trace its prompt, token by token where each has its tint */
+  showPrompt(trace) {
+    this.promptTokens = this.tint.on ? promptTokens(trace) : [];
+    replace(this.prompt, ...(this.tint.on ? this.promptTokens
+      : [prompt(trace, () => this.tokens.focus({ preventScroll: true }))]));
+  }
+
+  /** @param {Trace} trace what the step that is shown looked at, while the inside is open */
+  drawTint(trace) {
+    const { panel, inside } = this.here.state;
+    if (this.tint.on !== (panel === "inside")) {
+      this.tint.on = panel === "inside";
+      this.showPrompt(trace);
+      this.tint.forget();
+    }
+    this.tint.show(this.tint.on ? this.runs.looks.selected.look ?? null : null, inside, (i) =>
+      this.promptTokens[i] ?? this.chips[i - this.promptTokens.length]);
+    this.tint.element.hidden = !this.tint.on;
+    this.legend.hidden = this.tint.on;
   }
 
   /** @param {Trace | null} trace */
@@ -59,6 +90,7 @@ export class TokenStrip extends View {
     this.shown = trace;
     this.chips = [];
     this.marked = undefined;
+    this.tint.forget();
     replace(this.tokens);
   }
 

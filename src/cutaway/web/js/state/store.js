@@ -25,8 +25,9 @@
  *
  * run, step     which run, and which of its steps; other: the run beside it
  * candidate     which row of the waterfall
- * panel         which panel is open: "step", "timelines", "why", "what-if", "tree", "compare",
- *               "lesson"
+ * panel         which panel is open: "step", "timelines", "why", "what-if", "inside",
+ *               "tree", "compare", "lesson"
+ * inside        of the inside: what tints the text, what colours the heads, which head and part is chosen
  * lesson        which lesson: "practice", "snowball", "stop"
  * follow        whether the selection follows a run that grows
  * kind          how one writes: a conversation, a text that goes on, or token by token
@@ -38,7 +39,10 @@
  * notice        a sentence for the person; null: nothing is to be said
  * about         what is served; null: nothing was asked yet, or there is no server
  * locked        whether the server wants a key that it was not given
- * @typedef {{runs: Run[], run: number, step: number, candidate: number, other: number | null,
+ * @typedef {{by: import("../figures/inside.js").Measure, map: import("../figures/inside.js").MapBy,
+ *   head: [number, number] | null, part: string | null}} Chosen
+ *
+ * @typedef {{inside: Chosen, runs: Run[], run: number, step: number, candidate: number, other: number | null,
  *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
  *   kind: "chat" | "completion" | "typing", draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
@@ -53,6 +57,7 @@
 /** @type {State} */
 const BEGINNING = {
   runs: [], run: 0, step: 0, candidate: 0, other: null, panel: "step", lesson: "practice", follow: true,
+  inside: { by: "weight", map: "push", head: null, part: null },
   whatIf: null, kind: "chat", draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refused: null, notice: null, about: null,
   locked: false,
@@ -60,7 +65,7 @@ const BEGINNING = {
 
 /** The part of the state that the address holds. */
 const ADDRESS = /** @type {const} */ ([
-  "run", "step", "candidate", "other", "panel", "lesson", "whatIf", "kind", "draft", "prompt", "messages",
+  "run", "step", "candidate", "other", "panel", "lesson", "inside", "whatIf", "kind", "draft", "prompt", "messages",
   "settings", "seed", "typing", "price",
 ]);
 

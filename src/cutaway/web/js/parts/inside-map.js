@@ -1,0 +1,144 @@
+/**
+ * All heads of a model in one picture: a row a layer, a column a head. Arrows move from cell to cell.
+ */
+
+import { cells } from "../figures/inside.js";
+import { el } from "./dom.js";
+import { colours, onScheme } from "./tint.js";
+/** @import { Head, MapBy } from "../figures/inside.js" */
+
+const WIDTH = 340; // pixels at most
+const HEIGHT = 420;
+const LEFT = 24; // for the layers' numbers
+const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+
+export class HeadsMap {
+  canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "heads-sentence" });
+  /** @type {Head[]} */
+  every = [];
+  layers = 0;
+  heads = 0;
+  /** @type {[number, number]} */
+  at = [0, 0];
+  /** @type {[number, number] | null} */
+  chosen = null;
+  /** @type {MapBy} */
+  by = "push";
+
+  /** @param {(head: [number, number]) => void} choose */
+  constructor(choose) {
+    this.choose = choose;
+    this.canvas.addEventListener("keydown", (event) => this.pressed(event));
+    this.canvas.addEventListener("click", (event) => this.clicked(event));
+    onScheme(() => this.draw());
+  }
+
+  /**
+   * @param {Head[]} every @param {[number, number]} shape layers and heads
+   * @param {MapBy} by @param {[number, number] | null} chosen
+   */
+  show(every, shape, by, chosen) {
+    this.every = every;
+    this.layers = shape[0];
+    this.heads = shape[1];
+    this.by = by;
+    this.chosen = chosen;
+    this.at = chosen ?? this.at;
+    const name = `Heads by ${by}: ${shape[0]} layers down, ${shape[1]} heads across; arrows choose one`;
+    if (this.canvas.getAttribute("aria-label") !== name) this.canvas.setAttribute("aria-label", name);
+    this.draw();
+  }
+
+  /** @returns {{wide: number, high: number}} of a cell, in pixels */
+  get cell() {
+    const wide = Math.max(4, Math.min(30, Math.floor((WIDTH - LEFT) / this.heads)));
+    return { wide, high: Math.max(4, Math.min(14, Math.floor(HEIGHT / this.layers))) };
+  }
+
+  draw() {
+    const { wide, high } = this.cell;
+    const [width, height] = [LEFT + wide * this.heads, high * this.layers];
+    const pen = fitted(this.canvas, width, height);
+    if (!pen) return;
+    const style = getComputedStyle(this.canvas);
+    const scale = colours();
+    pen.font = `9px ${style.fontFamily}`;
+    pen.textBaseline = "middle";
+    cells(this.every, this.by).forEach((level, i) => {
+      const { layer, head } = /** @type {Head} */ (this.every[i]);
+      const [x, y] = [LEFT + wide * head, high * layer];
+      const colour = scale[Math.abs(level)];
+      pen.fillStyle = colour?.back ?? "";
+      pen.fillRect(x, y, wide - 1, high - 1);
+      if (level < 0) stroke(pen, colour?.ink ?? "", [x + 1, y + high - 2], [x + wide - 2, y + 1]);
+    });
+    pen.fillStyle = style.color;
+    const every = Math.ceil(12 / high) * (this.layers > 12 ? 5 : 1);
+    for (let layer = 0; layer < this.layers; layer += every) pen.fillText(`L${layer}`, 0, high * (layer + 0.5));
+    if (this.chosen) {
+      const [layer, head] = this.chosen;
+      pen.strokeStyle = style.getPropertyValue("--accent");
+      pen.lineWidth = 2;
+      pen.strokeRect(LEFT + wide * head - 1, high * layer - 1, wide + 1, high + 1);
+    }
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    const move = MOVES[/** @type {keyof typeof MOVES} */ (event.key)];
+    if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.go(this.chosen ? [this.at[0] + (move[0] ?? 0), this.at[1] + (move[1] ?? 0)] : this.at);
+  }
+
+  /** @param {MouseEvent} event */
+  clicked(event) {
+    const { wide, high } = this.cell;
+    const shown = this.canvas.getBoundingClientRect();
+    const size = (LEFT + wide * this.heads) / shown.width; // it may be drawn smaller
+    this.go([Math.floor(((event.clientY - shown.top) * size) / high),
+      Math.floor(((event.clientX - shown.left) * size - LEFT) / wide)]);
+  }
+
+  /** @param {number[]} place */
+  go([layer = 0, head = 0]) {
+    this.chosen = this.at = [within(layer, this.layers), within(head, this.heads)];
+    this.choose(this.at);
+  }
+}
+
+/** @param {number} value @param {number} count @returns {number} */
+const within = (value, count) => Math.max(0, Math.min(value, count - 1));
+
+/**
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height in pixels of the page
+ * @returns {CanvasRenderingContext2D | null} clean, as fine as the screen
+ */
+export function fitted(canvas, width, height) {
+  const fine = devicePixelRatio || 1;
+  const [wide, high] = [Math.round(width * fine), Math.round(height * fine)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${width}px`;
+    canvas.style.aspectRatio = `${width} / ${height}`;
+  }
+  const pen = canvas.getContext("2d");
+  pen?.setTransform(fine, 0, 0, fine, 0, 0);
+  pen?.clearRect(0, 0, width, height);
+  return pen;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen @param {string} colour
+ * @param {[number, number]} from @param {[number, number]} to
+ */
+export function stroke(pen, colour, from, to) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  pen.moveTo(...from);
+  pen.lineTo(...to);
+  pen.stroke();
+}
