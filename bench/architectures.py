@@ -46,10 +46,11 @@ def measured(models: Any, name: str) -> dict[str, Any]:
             LLM(folder, backend=backend, context=context, quantize="q8_0").logits(ids).copy()
             for backend in ("reference", "cpu")
         ]
+    row = {**models.FAMILIES, **models.ENCODERS}[name]
     return {
         "name": name,
-        "architecture": models.FAMILIES[name].architecture,
-        "class": models.FAMILIES[name].config.removesuffix("Config"),
+        "architecture": row.architecture,
+        "class": row.config.removesuffix("Config"),
         "largest": float(np.abs(theirs).max()),
         "reference": float(np.abs(exact - theirs).max()),
         "cpu": relative(ours, exact),
@@ -89,7 +90,7 @@ def main() -> None:
         replace_between_markers(args.write.read_text(), "architectures", "")  # now, not at the end
     sys.path.insert(0, str(TESTS))
     models = import_module("support.random_models")
-    rows = [measured(models, name) for name in args.only or models.FAMILIES]
+    rows = [measured(models, name) for name in args.only or {**models.FAMILIES, **models.ENCODERS}]
     print(markdown(rows))
     if args.write:
         text = replace_between_markers(args.write.read_text(), "architectures", markdown(rows))

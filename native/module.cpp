@@ -258,11 +258,14 @@ NB_MODULE(_native, m) {
       .def("buffer", &Plan::add_buffer, "width"_a, "quantised"_a)
       .def("embed", [](Plan& p, const Packed& table, Where out) {
         p.vocab = table.rows;
-        p.add(std::make_unique<Embed>(table, view(out)));
+        p.add(std::make_unique<Embed>(table, view(out), Embed::By::kToken));
       })
       .def("embed_positions", [](Plan& p, const Packed& table, Where out) {
         if (table.rows < p.context) throw std::invalid_argument("fewer positions than the context");
-        p.add(std::make_unique<Embed>(table, view(out), true));
+        p.add(std::make_unique<Embed>(table, view(out), Embed::By::kPosition));
+      })
+      .def("embed_first", [](Plan& p, const Packed& table, Where out) {
+        p.add(std::make_unique<Embed>(table, view(out), Embed::By::kFirst));
       })
       .def("gather", [](Plan& p, Where in, Where out, int width) {
         p.add(std::make_unique<Gather>(view(in), view(out), width));

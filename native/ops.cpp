@@ -14,8 +14,9 @@ int begin_of(int n, const Step& step, int thread) { return (int)((long)n * threa
 }  // namespace
 
 void Embed::run(Step& step, int thread) {
+  const int32_t* by = by_ == By::kToken ? step.batch.tokens : by_ == By::kPosition ? step.batch.positions : nullptr;
   for (int i = begin_of(step.batch.rows, step, thread); i < begin_of(step.batch.rows, step, thread + 1); i++)
-    table_.decode_row((by_position_ ? step.batch.positions : step.batch.tokens)[i], step.at(out_, i));
+    table_.decode_row(by ? by[i] : 0, step.at(out_, i));
 }
 
 void Gather::run(Step& step, int thread) {

@@ -14,17 +14,17 @@ inline void copy(ActRow from, int blocks, ActRow to) {
   for (int i = 0; i < blocks; i++) to.first[i * to.apart] = from.first[i * from.apart];
 }
 
-// The rows of a matrix that the batch's tokens name, or its positions.
+// The rows of a matrix that the batch's tokens name, or its positions; or for each row the first.
 class Embed : public Op {
  public:
-  Embed(Packed table, View out, bool by_position = false)
-      : table_(std::move(table)), out_(out), by_position_(by_position) {}
+  enum class By { kToken, kPosition, kFirst };
+  Embed(Packed table, View out, By by) : table_(std::move(table)), out_(out), by_(by) {}
   void run(Step& step, int thread) override;
 
  private:
   Packed table_;
   View out_;
-  bool by_position_;
+  By by_;
 };
 
 // Copy the rows that want logits to the front.

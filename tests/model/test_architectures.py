@@ -27,6 +27,10 @@ BIASES = {
     "attn_norm.bias": (N,), "ffn_norm.bias": (N,), "attn_output.bias": (N,),
     "attn_qkv.bias": (Q + 2 * KV,),
 }  # fmt: skip
+MASKED_HEAD = {
+    "cls.weight": (N, N), "cls.bias": (N,), "cls.norm.weight": (N,), "cls.norm.bias": (N,),
+    "output.bias": (VOCAB,),
+}  # fmt: skip
 HALF = (HEAD // 2,)
 FACTORS = {"rope_factors_long.weight": HALF, "rope_factors_short.weight": HALF}
 
@@ -44,14 +48,32 @@ LAYERS = {
     "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
+    "bert": QKV
+    | QKV_BIASES
+    | PLAIN_MLP
+    | {
+        "attn_output.bias": (N,),
+        "attn_output_norm.weight": (N,),
+        "attn_output_norm.bias": (N,),
+        "layer_output_norm.weight": (N,),
+        "layer_output_norm.bias": (N,),
+    },
 }
 OUTSIDE = {
     "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
-}
-OPTIONAL = ("output.weight", "rope_freqs.weight")  # and biases, but those of norms
+    "bert": MASKED_HEAD | {
+        "token_types.weight": (2, N), "position_embd.weight": (CONTEXT, N),
+        "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
+    },
+}  # fmt: skip
+OPTIONAL = (
+    "output.weight",
+    "rope_freqs.weight",
+    "token_types.weight",
+)  # and biases, but those of norms
 
 
 def is_optional(tensor):
@@ -71,6 +93,8 @@ def file_of(name):
         keys |= {"expert_count": 4, "expert_used_count": 2}
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
     shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
+    if name == "bert":
+        del shapes["output_norm.weight"]
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
@@ -92,7 +116,7 @@ def test_every_tensor_is_read_and_none_is_missed(name):
         if is_optional(tensor):
             model.build(metadata, fewer)
         else:
-            with pytest.raises(FormatError, match=r"lacks the tensor|no place"):
+            with pytest.raises(FormatError, match=r"lacks the tensor|no place|has no head"):
                 model.build(metadata, fewer)
 
 

@@ -90,7 +90,11 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"llama.attention.sliding_window": 2**31}, "must be a whole number up to 2147483647"),
         ({"llama.attention.layer_norm_rms_epsilon": None}, "lacks .*layer_norm_rms_epsilon"),
         ({"llama.attention.layer_norm_rms_epsilon": np.array([1, 2])}, "must be a positive"),
-        ({"llama.attention.causal": False}, "attention.causal is False, .* only true is"),
+        ({"llama.attention.causal": 0}, "attention.causal must be true or false"),
+        (
+            {"llama.attention.causal": False, "llama.attention.sliding_window": 8},
+            "causal is false, and windows to both sides are not supported",
+        ),
         ({"llama.attention.clamp_kqv": 8.0}, "attention.clamp_kqv is 8.0, .* only 0 is"),
         ({"llama.attention.max_alibi_bias": np.array([0, 0])}, "max_alibi_bias is array"),
         ({"llama.expert_gating_func": 2}, "expert_gating_func is 2, .* only 1 or 0 is"),
@@ -198,9 +202,15 @@ def test_windows_of_gemma_3():
     assert sizes("gemma3").windows == (0,) * 4
 
 
+def test_sight_is_what_the_file_says_and_else_the_architecture_s():
+    assert sizes("llama").sight == "past"
+    assert sizes("llama", attention__causal=False).sight == "all"
+    assert sizes("bert").sight == "all"
+
+
 def test_each_architecture_has_its_own_epsilon():
     for name in ARCHITECTURES:
-        eps = 1e-5 if name in ("gpt2", "gptneox") else 1e-6
+        eps = 1e-5 if name in ("gpt2", "gptneox", "bert") else 1e-6
         assert sizes(name).norm_eps == eps
 
 

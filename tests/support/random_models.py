@@ -135,6 +135,26 @@ FAMILIES: Mapping[str, Row] = {
     "olmo2": _row("Olmo2Config", "olmo2", **_FOUR_HEADS),
 }  # fmt: skip
 
+_BERT = _SIZES | _FOUR_HEADS | {"tie_word_embeddings": True, "num_hidden_layers": 3}
+
+ENCODERS: Mapping[str, Row] = {
+    "bert": Row("BertConfig", {**_BERT, "bos_token_id": None, "eos_token_id": None}, "bert"),
+    "roberta": Row(
+        "RobertaConfig",
+        {**_BERT, "pad_token_id": 1, "max_position_embeddings": 258, "type_vocab_size": 1},
+        "bert",
+    ),
+    "distilbert": Row(
+        "DistilBertConfig",
+        {
+            "vocab_size": VOCAB, "dim": 64, "hidden_dim": 96, "n_layers": 3, "n_heads": 4,
+            "max_position_embeddings": 256,
+        },
+        "bert",
+    ),
+}  # fmt: skip
+"""Those with a head that predicts masked tokens."""
+
 
 def context(name: str) -> int | None:
     """What makes cutaway choose as transformers does by the length of a test's text.
@@ -162,16 +182,18 @@ def save(
     import transformers
 
     torch.manual_seed(seed)
-    row = FAMILIES[name]
+    row = {**FAMILIES, **ENCODERS}[name]
     transformers.utils.logging.disable_progress_bar()
     config = getattr(transformers, row.config)(**row.values)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    kind = "AutoModelForMaskedLM" if name in ENCODERS else "AutoModelForCausalLM"
+    model = getattr(transformers, kind).from_config(config).eval()
     _shake(model, np.random.default_rng(seed))
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tiny_tokenizers.save(tokenizer(), folder)
     # Read again: a model that is made smaller and larger again has lost digits of its rope table.
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    read = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
+    return read.eval()
 
 
 def _shake(model: Any, rng: np.random.Generator) -> None:

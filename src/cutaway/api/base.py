@@ -152,6 +152,7 @@ class ModelUser:
 
     def chat_ids(self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered."""
+        limits_of(self.model).check_past()
         if self.template is None:
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(
@@ -211,6 +212,7 @@ def limits_of(model: LoadedModel) -> Limits:
         context_length=model.context,
         vocab_size=tokenizer.vocab_size,
         end_ids=frozenset(tokenizer.end_ids),
+        sight=model.config.sight,
     )
 
 

@@ -191,6 +191,9 @@ class ReferenceBackend(HostSampling):
     def _embed_positions(self, op: Op, batch: Batch) -> Array:
         return self._weight(op)[batch.positions]
 
+    def _embed_first(self, op: Op, batch: Batch) -> Array:
+        return self._weight(op)[np.zeros_like(batch.tokens)]
+
     def _rms_norm(self, op: Op, _: Batch, x: Array) -> Array:
         group = op.attrs["group"]
         groups = x.reshape(len(x), x.shape[1] // group, group)  # M may be 0
@@ -353,6 +356,7 @@ def _softcapped(x: Array, cap: float) -> Array:
 _OPS: Mapping[str, Callable[..., Array]] = {
     "embed": ReferenceBackend._embed,
     "embed_positions": ReferenceBackend._embed_positions,
+    "embed_first": ReferenceBackend._embed_first,
     "rms_norm": ReferenceBackend._rms_norm,
     "layer_norm": ReferenceBackend._layer_norm,
     "linear": ReferenceBackend._linear,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
     from cutaway.engine.constraints import Constraint, ConstraintParams
-    from cutaway.engine.decoders import Autoregressive, Decoder, Hold, Score
+    from cutaway.engine.decoders import Autoregressive, Decoder, Hold, ReadWhole, Score
     from cutaway.engine.draft_model import DraftModel
     from cutaway.engine.engine import Engine
     from cutaway.engine.events import (
@@ -48,6 +48,7 @@ __all__ = [
     "Limits",
     "Phases",
     "Policy",
+    "ReadWhole",
     "Request",
     "Row",
     "RunParams",
@@ -65,7 +66,7 @@ __all__ = [
 _MODULES = {
     "asynchronous": ("AsyncEngine",),
     "constraints": ("Constraint", "ConstraintParams"),
-    "decoders": ("Autoregressive", "Decoder", "Hold", "Score"),
+    "decoders": ("Autoregressive", "Decoder", "Hold", "ReadWhole", "Score"),
     "draft_model": ("DraftModel",),
     "engine": ("Engine",),
     "events": (

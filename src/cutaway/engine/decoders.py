@@ -91,6 +91,7 @@ class Autoregressive:
         """Prompt and ``max_tokens``, as far as the context goes."""
         if request.stopping.max_tokens < 1:
             raise InputError("max_tokens must be 1 or more to write")
+        limits.check_past()
         limits.check_prompt(request.prompt_token_ids)
         return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
 
@@ -156,6 +157,7 @@ class _Undrawn:
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The prompt, which may fill the context."""
+        limits.check_past()
         limits.check_scored(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
@@ -235,6 +237,44 @@ class Hold(_Undrawn):
         """No events."""
         scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
         return []
+
+
+@dataclass(frozen=True)
+class ReadWhole(_Undrawn):
+    """Nothing is drawn: what the model expects at some positions of a text that it sees as a whole.
+
+    All rows are of one step, and see to the end; what is computed is of use to no other text. The
+    events have the logits in the order of ``wanted``, so many in a step as there is room for.
+    """
+
+    wanted: tuple[int, ...]
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, which may fill a step."""
+        limits.check_whole(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
+        """None."""
+        return 0
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """All, or none where there is no room for all."""
+        length, done = len(sequence), sequence.logits_emitted
+        if length > room:
+            return Scheduled(sequence, 0, [], first_logit_row=0)
+        rows = [*self.wanted[done : done + logit_room]]
+        limits = [length - 1] * length
+        return Scheduled(sequence, 0, sequence.tokens(0, length), length, rows, limits)
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """The logits; the end comes with the last of them."""
+        sequence = scheduled.sequence
+        done = sequence.logits_emitted
+        sequence.logits_emitted += len(computed.logits)
+        if sequence.logits_emitted == len(self.wanted):
+            sequence.finish_reason = FinishReason.SCORED
+        return [Scored(sequence.id, done + 1, logits=computed.logits.copy())]
 
 
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:

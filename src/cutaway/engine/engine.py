@@ -6,6 +6,7 @@ written (decoders.py).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from random import SystemRandom
 from time import perf_counter
@@ -49,9 +50,10 @@ class Engine:
         grammars: "Callable[[], Compiler]",
         policy: Policy | None = None,
     ) -> None:
+        policy = policy or Policy()
+        limits = replace(limits, step_rows=policy.max_rows)
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
         self.vocabulary = Vocabulary(limits, token_bytes, grammars)
-        policy = policy or Policy()
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
         self.speculator = Speculator()

@@ -80,7 +80,8 @@ class Scored(NamedTuple):
     position  of the first token that is scored
     rows      of each token, its log-probability, its rank and the likeliest in its place
     logits    float32 (n, vocab) where the request asked for them: row i, at position
-              ``position - 1 + i``, predicts the token at the next position
+              ``position - 1 + i``, predicts the token at the next position. Of a text that is
+              seen as a whole: those that were asked for, from number ``position - 1`` on
     """
 
     id: int

@@ -3,16 +3,23 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cutaway.backends import STEP_ROWS
 from cutaway.errors import InputError, TooLongError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the model itself imposes."""
+    """What the model itself imposes.
+
+    sight      what a token sees: what is before it ("past"), or "all" of its text
+    step_rows  the most rows of a step, into which a text that sees itself must fit
+    """
 
     context_length: int
     vocab_size: int
     end_ids: frozenset[int]
+    sight: str = "past"
+    step_rows: int = STEP_ROWS
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """How many tokens a text can have at most, its prompt included."""
@@ -29,6 +36,25 @@ class Limits:
             f"prompt has {tokens} tokens, and at most {self.longest_prompt} leave room to answer "
             f"in a context of {self.context_length}: shorten it"
         )
+
+    def check_past(self) -> None:
+        """InputError where a token sees what is behind it, so that none can be added."""
+        if self.sight != "past":
+            raise InputError(
+                "this model sees a text as a whole and cannot continue one: it fills in what is "
+                "masked, with fill"
+            )
+
+    def check_whole(self, ids: tuple[int, ...]) -> None:
+        """InputError where a text cannot be seen as a whole."""
+        if self.sight != "all":
+            raise InputError("this model sees only what is before a token, and no text as a whole")
+        self.check_scored(ids)
+        if len(ids) > self.step_rows:
+            raise InputError(
+                f"the text has {len(ids)} tokens, and one that is seen as a whole can have "
+                f"{self.step_rows}: shorten it"
+            )
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
         """InputError where the model cannot be asked to continue this."""

@@ -24,6 +24,7 @@ class Scheduled:
 
     start            position of the first row
     first_logit_row  the row from which on logits are wanted, to the last
+    logit_rows       the rows whose logits are wanted, where they are not those
     limits           of each row, the last position that it may see; None: its own
     drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
                      leaves no other) or "forced" by the request
@@ -35,6 +36,7 @@ class Scheduled:
     start: int
     token_ids: list[int]
     first_logit_row: int
+    logit_rows: list[int] | None = None
     limits: list[int] | None = None
     draft_token_ids: list[int] = field(default_factory=list)
     drafted_by: str = ""
@@ -54,7 +56,13 @@ class Scheduled:
     @property
     def num_logits(self) -> int:
         """Of how many rows the logits are wanted."""
-        return self.num_rows - self.first_logit_row
+        return len(self.wanted)
+
+    @property
+    def wanted(self) -> Items[int]:
+        """The rows whose logits are wanted."""
+        rows = self.logit_rows
+        return range(self.first_logit_row, self.num_rows) if rows is None else rows
 
 
 def lay_rows(parts: Items[tuple[int, Iterable[int], list[int]]]) -> tuple[Ints, Ints, Ints, Ints]:
@@ -88,7 +96,7 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     wanted: list[int] = []
     start = 0
     for one in scheduled:
-        wanted += range(start + one.first_logit_row, start + one.num_rows)
+        wanted += [start + row for row in one.wanted]
         start += one.num_rows
     limits, blind = _limits(scheduled, rows[1]), _blind(scheduled, rows[3])
     return Batch(*rows, np.array(wanted, np.int32), limits, blind)

@@ -27,6 +27,7 @@ class Config:
     metadata  with GGUF's keys
     tensors   that GGUF has and the folder's files have not: factors of rotary positions
     tied      whether the output matrix is the embedding
+    sees_all  whether each token sees the whole text
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,12 +47,13 @@ class Config:
         self.tied = s.flag("tie_word_embeddings")
         self.experts = 0
         self.metadata, self.tensors = self._read(folder)
+        self.sees_all = self.metadata.get(f"{self.family.architecture}.attention.causal") is False
 
     def _read(self, folder: Path) -> tuple[dict[str, Any], Mapping[str, NDArray[np.float32]]]:
         s, family = self.settings, self.family
         hidden, head = s.size("hidden_size"), self._head_dim()
         values: dict[str, Any] = {
-            "context_length": s.size("max_position_embeddings"),
+            "context_length": self._context(),
             "embedding_length": hidden,
             "block_count": s.size("num_hidden_layers", 1 << 16),
             "feed_forward_length": self._feed_forward(hidden),
@@ -77,6 +79,12 @@ class Config:
         metadata["general.architecture"] = family.architecture
         metadata["general.name"] = folder.resolve().name
         return metadata, tensors
+
+    def _context(self) -> int:
+        s, unused = self.settings, self.family.first_position
+        if (rows := s.size("max_position_embeddings")) <= unused:
+            s.fail("max_position_embeddings", f"above {unused}, which no token has")
+        return rows - unused
 
     def _head_dim(self) -> int:
         s = self.settings

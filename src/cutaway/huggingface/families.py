@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import family_keys as keys
-from .rewrites import Rewrite, add_one, interleave_rope_rows, queries_keys_values, transposed
+from .rewrites import (
+    Rewrite,
+    WithoutFirst,
+    add_one,
+    interleave_rope_rows,
+    queries_keys_values,
+    transposed,
+)
 from .settings import Settings
 
 Names = Mapping[str, str]
@@ -25,7 +32,9 @@ class Family:
                   GGUF's
     layer         tensors of each layer, likewise
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
-    skipped       endings of tensors that hold nothing of the model: masks and tables
+    skipped       endings of tensors that hold nothing of the model, or nothing that is computed:
+                  masks and tables, copies, other heads
+    first_position  which row of the matrix of positions is the first position's
     names         what config.json calls a key, where it is not called as in llama's
     defaults      what transformers takes where config.json says nothing
     own           adds the family's own metadata, and refuses what it cannot say
@@ -39,6 +48,7 @@ class Family:
     layer: Names
     experts: Names = field(default_factory=dict)
     skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    first_position: int = 0
     names: Names = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     own: Callable[[Settings], dict[str, Any]] = keys.plain
@@ -84,9 +94,44 @@ def _gpt2(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transposed)
 
 
+_ROBERTA_FIRST = 2  # rows before it are of no position: it counts from its padding token's id on
+
+
+def _roberta(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    return {"position_embd": WithoutFirst(_ROBERTA_FIRST)}
+
+
 def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_qkv": queries_keys_values(heads)}
 
+
+# Encoders with their masked-LM heads.
+_BESIDES = (
+    ".embeddings.position_ids", ".pooler.dense.weight", ".pooler.dense.bias",
+    "decoder.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias",
+)  # fmt: skip
+_BERT_BODY = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.position_embeddings": "position_embd", "embeddings.LayerNorm": "token_embd_norm",
+}  # fmt: skip
+_BERT = Family(
+    architecture="bert", prefixes=("bert.",),
+    outside=_BERT_BODY | {
+        "cls.predictions.transform.dense": "cls", "cls.predictions.transform.LayerNorm": "cls.norm",
+        "cls.predictions": "output", "cls.predictions.decoder": "output",
+    },
+    layer={
+        "attention.self.query": "attn_q", "attention.self.key": "attn_k",
+        "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
+        "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
+        "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
+    },
+    skipped=_BESIDES,
+    names={"layer_norm_epsilon": "layer_norm_eps"},
+    defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-12},
+    own=keys.bert, grouped=False, layer_norm=True, rope=False,
+)  # fmt: skip
 
 # Llama and what descends from it: GGUF stores the rows of q and k interleaved.
 _LLAMA = Family(architecture="llama", outside=_OUTSIDE, layer=_LAYER, rewrites=_interleaved)
@@ -182,6 +227,30 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"rotary_share": 0.25, "layer_norm_epsilon": 1e-5},
         own=keys.gpt_neox, rewrites=_gpt_neox, grouped=False, layer_norm=True,
         partial_rope=True,
+    ),
+    "bert": _BERT,
+    "roberta": replace(
+        _BERT, prefixes=("roberta.",),
+        outside=_BERT_BODY | {
+            "lm_head.dense": "cls", "lm_head.layer_norm": "cls.norm",
+            "lm_head": "output", "lm_head.decoder": "output",
+        },
+        own=keys.roberta, rewrites=_roberta, first_position=_ROBERTA_FIRST,
+    ),
+    "distilbert": replace(
+        _BERT, prefixes=("distilbert.",),
+        outside=_BERT_BODY | {
+            "vocab_transform": "cls", "vocab_layer_norm": "cls.norm", "vocab_projector": "output",
+        },
+        layer={
+            "attention.q_lin": "attn_q", "attention.k_lin": "attn_k", "attention.v_lin": "attn_v",
+            "attention.out_lin": "attn_output", "sa_layer_norm": "attn_output_norm",
+            "ffn.lin1": "ffn_up", "ffn.lin2": "ffn_down", "output_layer_norm": "layer_output_norm",
+        },
+        names={
+            "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim", "hidden_act": "activation",
+        },
     ),
     "olmo2": Family(
         architecture="olmo2", outside=_OUTSIDE, own=keys.plain,

@@ -133,6 +133,22 @@ def gpt2(config: Settings) -> dict[str, Any]:
     return {}
 
 
+def bert(config: Settings) -> dict[str, Any]:
+    """An encoder: each token sees all."""
+    config.must_be("hidden_act", "gelu")
+    config.must_be("position_embedding_type", "absolute")
+    config.must_be("tie_word_embeddings", True)
+    config.must_be("is_decoder", False)
+    config.must_be("add_cross_attention", False)
+    return {"attention.causal": False}
+
+
+def roberta(config: Settings) -> dict[str, Any]:
+    """Whose first position is that behind its padding token's id."""
+    config.must_be("pad_token_id", 1)
+    return bert(config)
+
+
 def gpt_neox(config: Settings) -> dict[str, Any]:
     """Whether attention and feed-forward read the same input."""
     config.must_be("hidden_act", "gelu")

@@ -8,6 +8,7 @@ that may be a view.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,17 @@ def interleave_rope_rows(heads: int) -> Rewrite:
 def queries_keys_values(heads: int) -> Rewrite:
     """GPT-NeoX keeps q, k, v of one head together; GGUF all queries, all keys, all values."""
     return lambda x: _parts(x, heads, 3).swapaxes(0, 1).reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class WithoutFirst:
+    """The rows of a matrix but for the first ones."""
+
+    count: int
+
+    def __call__(self, x: Array) -> Array:
+        """The others."""
+        return x[self.count :]
 
 
 def add_one(x: Array) -> Array:

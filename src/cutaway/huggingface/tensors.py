@@ -18,10 +18,11 @@ from cutaway.weights.cursor import quoted
 
 from .config import Config
 from .families import Family
-from .rewrites import Rewrite, as_it_is, transposed
+from .rewrites import Rewrite, WithoutFirst, as_it_is, transposed
 from .shards import Shards
 
-_LAYER = re.compile(r"(?:layers|h)\.(\d{1,5})\.(.+)")
+_LAYER = re.compile(r"(?:layers|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
+_ENDINGS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 _VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.")
 
@@ -95,6 +96,8 @@ def _tensor_source(
         format = "F32"  # as GGUF has vectors
     elif rewrite is transposed:
         shape = shape[::-1]
+    elif isinstance(rewrite, WithoutFirst):
+        shape = (max(shape[0] - rewrite.count, 0), *shape[1:])
     if len(shape) > 2:
         raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
     if not base.endswith("_exps"):
@@ -129,7 +132,7 @@ def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int
 def _gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
     base, _, ending = name.rpartition(".")
-    if ending not in ("weight", "bias"):
+    if (ending := _ENDINGS.get(ending, "")) == "":  # norms of old files have gamma and beta
         return None
     for prefix in family.prefixes:
         if base.startswith(prefix):

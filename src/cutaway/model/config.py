@@ -24,7 +24,8 @@ _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 # What files of an architecture leave unsaid, as llama.cpp has it.
 _INTERLEAVED_ROPE = ("llama", "granite", "smollm3")  # pairs of neighbours, not halves
-_LAYER_NORMS = ("gpt2", "gptneox")
+_LAYER_NORMS = ("gpt2", "gptneox", "bert")
+_SEES_ALL = ("bert",)
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6}  # layers up to and including one that sees all
 _WINDOW = {"gemma2": 4096}
 _SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
@@ -35,7 +36,6 @@ _LARGE = {
 
 # What would change the numbers in a way that no graph here has; the first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
-    "attention.causal": (True,),
     "attention.clamp_kqv": (0,),
     "attention.max_alibi_bias": (0,),
     "attention.output_scale": (0, 1),
@@ -56,6 +56,7 @@ _MUST_BE: Mapping[str, tuple[float, ...]] = {
 class ModelConfig:
     """The numbers that a graph is built from. Sizes are in elements, context in tokens.
 
+    sight              what a token sees: "past", itself and those before it, or "all" of its text
     rope, rope_local   of the layers that see the whole text, and of those that see a window
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that each layer sees, itself included; 0: all
@@ -67,6 +68,7 @@ class ModelConfig:
 
     architecture: str
     context_length: int
+    sight: str
     layers: int
     hidden: int
     heads: int
@@ -104,9 +106,15 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
     rope = _rope(read, head_dim)
     norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
     experts = read.size_or_zero("expert_count")
+    windows, sight = _windows(read, layers), _sight(read)
+    if any(windows) and sight == "all":
+        raise FormatError(
+            f"{architecture}.attention.causal is false, and windows to both sides are not supported"
+        )
     return ModelConfig(
         architecture=architecture,
         context_length=longest,
+        sight=sight,
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -115,7 +123,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         rope=rope,
         rope_local=_rope_local(read, rope),
         extends_context=(context or longest) > _original_context(read, longest),
-        windows=_windows(read, layers),
+        windows=windows,
         attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
         attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
         logit_softcap=read.or_zero("final_logit_softcapping", _LOGIT_CAP.get(architecture, 0)),
@@ -137,6 +145,10 @@ def _check_supported(read: Reader) -> None:
         read.must_be("rope.scaling.finetuned", True)  # where it is false, nothing is rotated
     if read.prefix == "olmo2":
         read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
+
+
+def _sight(read: Reader) -> str:
+    return "past" if read.flag("attention.causal", read.prefix not in _SEES_ALL) else "all"
 
 
 def _heads(read: Reader, hidden: int) -> tuple[int, int, int]:

@@ -68,6 +68,11 @@ class Graph:
         weights = {"weight": f"{weight}.weight"}
         return self._add("embed_positions", width, name=weight, weights=weights)
 
+    def embed_first(self, weight: str) -> Tensor:
+        """The first row of a matrix, for every row of the batch: -> (M, hidden)."""
+        (_, width) = self._shape(f"{weight}.weight", 2)
+        return self._add("embed_first", width, name=weight, weights={"weight": f"{weight}.weight"})
+
     def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
@@ -88,18 +93,21 @@ class Graph:
             self._expect(name, (x.width,))
         return self._add("layer_norm", x.width, x, name=weight, weights=weights, attrs={"eps": eps})
 
-    def linear(self, x: Tensor, weight: str, rows: tuple[int, int] | None = None) -> Tensor:
+    def linear(
+        self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = ""
+    ) -> Tensor:
         """x Wᵀ (+ b where the file has one): (M, in) -> (M, out).
 
         rows: only outputs first … last - 1, of a matrix that is several in one
+        bias: whose it is, where it is not called as the matrix is
         """
         out, inner = self.matrix(weight)
         if inner != x.width:
             raise FormatError(f"tensor {weight}.weight takes {inner} inputs; {x.width} come in")
         weights = {"weight": f"{weight}.weight"}
-        if self.has(f"{weight}.bias"):
-            self._expect(f"{weight}.bias", (out,))
-            weights["bias"] = f"{weight}.bias"
+        if self.has(named := f"{bias or weight}.bias"):
+            self._expect(named, (out,))
+            weights["bias"] = named
         first, last = rows or (0, out)
         if not 0 <= first < last <= out:
             raise FormatError(f"tensor {weight}.weight has {out} rows, and not {first} to {last}")
@@ -125,7 +133,7 @@ class Graph:
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
         scale: float, softcap: float = 0.0, window: int = 0,
     ) -> Tensor:  # fmt: skip
-        """Store k and v in the cache, then softmax(scale · q kᵀ) v under the causal mask.
+        """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
 
         q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim). Query
         heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # not before somebody looks
     from cutaway.offload import Offload
 
 Array = NDArray[np.float32]
-_MATRIX_OPS = ("embed", "embed_positions", "linear")
+_MATRIX_OPS = ("embed", "embed_positions", "embed_first", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
 _AHEAD = 32 << 20  # bytes of the file that the disk is asked for before they are packed

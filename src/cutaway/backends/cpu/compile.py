@@ -156,7 +156,7 @@ class Compiler:
         place = x if not self.apart and self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
 
-    _embed_positions = _embed
+    _embed_positions = _embed_first = _embed
     _rms_norm = _layer_norm = _norm
     _silu_mul = _gelu_mul = _gelu = _gelu_exact = _add = _scale = _softcap = _elementwise
 

@@ -23,7 +23,7 @@ def embedding(g: Graph, c: ModelConfig) -> Tensor:
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None, *, norms: str = ""
 ) -> Tensor:
-    """Causal attention with its four matrices: (M, hidden) -> (M, hidden).
+    """Attention with its four matrices: (M, hidden) -> (M, hidden).
 
     norms: "head" where each head of q and k is normed for itself, "all" where they are together
     """

@@ -1,0 +1,188 @@
+"""Encoders from folders of transformers: their masked-LM logits, and the same bits in every way."""
+
+import os
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, InputError
+from cutaway.api.base import make_engine
+from cutaway.backends.cpu import tiers
+from cutaway.engine import Policy, ReadWhole, Request, Scored
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.open import open_model
+from cutaway.weights.gguf_writer import write_gguf
+
+pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from safetensors.numpy import load_file, save_file
+
+from support.random_models import ENCODERS, VOCAB, edit, logits, save
+
+IDS = np.random.default_rng(1).integers(3, VOCAB, 80).tolist()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """By model: its folder, and transformers' logits of all rows."""
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            path = tmp_path_factory.mktemp(name)
+            model = save(name, path)
+            made[name] = path, logits(model, IDS)
+        return made[name]
+
+    return folder
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_reference_s_logits_are_those_of_transformers(folders, name):
+    path, theirs = folders(name)
+    llm = LLM(path, backend="reference")
+    assert llm.config.sight == "all"
+    assert np.abs(llm.logits(IDS) - theirs).max() < 1e-3
+    assert np.array_equal(llm.logits(IDS, 70), llm.logits(IDS)[70:])
+
+
+@pytest.mark.parametrize("quantize", [None, "q8_0"])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_native_backend_is_close(folders, name, quantize):
+    path, _ = folders(name)
+    exact, ours = (
+        LLM(path, backend=b, quantize=quantize).logits(IDS) for b in ("reference", "cpu")
+    )
+    error = np.sqrt(np.mean((ours - exact) ** 2) / np.mean(exact**2))
+    assert error < (0.004 if quantize is None else 0.12)
+
+
+@pytest.mark.parametrize("quantize", [None, "q8_0"])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_bits_are_the_same_over_threads_tiers_and_files(
+    folders, name, quantize, monkeypatch, tmp_path
+):
+    path, _ = folders(name)
+    expected = LLM(path, threads=2, quantize=quantize).logits(IDS)
+    assert np.array_equal(LLM(path, threads=3, quantize=quantize).logits(IDS), expected)
+    with open_model(path) as folder:
+        write_gguf(tmp_path / "one.gguf", folder)
+    assert np.array_equal(LLM(tmp_path / "one.gguf", quantize=quantize).logits(IDS), expected)
+    for tier in tiers():
+        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+        assert np.array_equal(LLM(path, threads=1, quantize=quantize).logits(IDS), expected), tier
+
+
+def read(engine, texts):
+    """The logits of all rows of each text, all asked for at once."""
+    found = {}
+    for text in texts:
+        decoder = ReadWhole(tuple(range(len(text))))
+        [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
+        found[sequence.id] = []
+    steps = 0
+    while not engine.is_idle:
+        steps += 1
+        for event in engine.step():
+            if isinstance(event, Scored):
+                assert event.position - 1 == sum(map(len, found[event.id]))
+                found[event.id].append(event.logits)
+    return [np.concatenate(rows) for rows in found.values()], steps
+
+
+def test_company_and_small_steps_change_no_bit(folders):
+    """Texts wait for a step that has room for all of them, and come in as many as fit."""
+    path, _ = folders("roberta")
+    texts = [IDS, IDS[:7], IDS[3:50], IDS[:64], IDS[1:2]]
+    llm = LLM(path, threads=2)
+    alone = [llm.logits(text) for text in texts]
+    for policy in (Policy(), Policy(max_rows=81, max_logit_rows=5), Policy(max_num_seqs=2)):
+        engine = make_engine(LoadedModel.open(path), policy)
+        together, steps = read(engine, texts)
+        assert all(map(np.array_equal, together, alone))
+        assert steps < sum(map(len, texts))
+        assert engine.blocks.free == engine.blocks.count
+
+
+def test_a_text_longer_than_a_step_is_refused(folders):
+    engine = make_engine(LoadedModel.open(folders("bert")[0]), Policy(max_rows=79))
+    with pytest.raises(InputError, match=r"80 tokens, and one .* as a whole can have 79: shorten"):
+        read(engine, [IDS])
+    assert len(read(engine, [IDS[:79]])[0][0]) == 79
+
+
+def test_a_model_that_writes_sees_no_text_as_a_whole(tiny_path):
+    with pytest.raises(InputError, match="only what is before a token"):
+        read(LLM(tiny_path).engine, [[1, 2]])
+
+
+def test_every_row_sees_the_whole_text(folders):
+    path, _ = folders("bert")
+    llm = LLM(path)
+    other = [*IDS[:-1], IDS[-1] ^ 1]
+    assert (llm.logits(other)[0] != llm.logits(IDS)[0]).any()
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_writes_nothing_and_says_what_it_can_do(folders, name):
+    llm = LLM(folders(name)[0])
+    asks = (
+        lambda: llm.generate(IDS[:5]),
+        lambda: llm.generate(IDS[:5], max_tokens=0, prompt_logprobs=1),
+        lambda: llm.chat([{"role": "user", "content": "a"}]),
+        lambda: llm.row(IDS, [], {}),
+    )
+    for ask in asks:
+        with pytest.raises(InputError, match="cannot continue one: it fills in what is masked"):
+            ask()
+
+
+def test_old_files_call_their_norms_gamma_and_beta(folders, tmp_path):
+    path, theirs = folders("bert")
+    for file in path.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): array
+        for name, array in load_file(path / "model.safetensors").items()
+    }
+    # What files of pretraining have beside the model, and copies of what is tied.
+    old["bert.pooler.dense.weight"] = np.zeros((64, 64), np.float32)
+    old["cls.seq_relationship.bias"] = np.zeros(2, np.float32)
+    old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].copy()
+    old["bert.embeddings.position_ids"] = np.arange(256)[None]
+    save_file(old, tmp_path / "model.safetensors")
+    ours = LLM(tmp_path, backend="reference").logits(IDS)
+    assert np.abs(ours - theirs).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"model_type": "deberta-v2"}, "'deberta-v2' is not supported"),
+        ({"max_position_embeddings": 512}, "rows for 512 positions"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(folders, tmp_path, change, sentence):
+    path, _ = folders("bert")
+    for file in path.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    edit(tmp_path / "config.json", **change)
+    with pytest.raises(Exception, match=sentence):
+        LLM(tmp_path)
+
+
+def test_a_body_without_its_head_is_refused(folders, tmp_path):
+    path, _ = folders("distilbert")
+    for file in path.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    body = {k: v for k, v in load_file(path / "model.safetensors").items() if "vocab" not in k}
+    save_file(body, tmp_path / "model.safetensors")
+    with pytest.raises(Exception, match="no head that predicts masked tokens"):
+        LLM(tmp_path)
