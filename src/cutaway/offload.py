@@ -18,7 +18,7 @@ from cutaway.errors import InputError
 from cutaway.progress import megabytes
 from cutaway.resources import Memory, file_system, free_memory
 
-_IN_MEMORY = ("tmpfs", "ramfs")
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _PROBE = 1 << 20, 32  # bytes of a piece, and how many of them are written and read again
 _SPARE = 8  # a part of the free memory in so many is left to buffers, the file's next pages, others
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM
+from cutaway.cli import model_card
 from cutaway.cli.main import main
 from cutaway.hub import catalog
 from cutaway.hub.catalog import Model, Part
 from cutaway.loading.info import ModelInfo
+from cutaway.resources import Memory
 from support.random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"
@@ -131,6 +133,13 @@ def test_a_model_is_shown_to_people(capsys, tmp_path):
     assert "no template: completion only" in said
     assert ModelInfo.read(path).template_origin is None
     assert "ends with     </s> (2), from tokenizer.ggml.eos_token_id" in said
+
+
+def test_weights_that_are_more_than_the_free_memory(capsys, tmp_path, monkeypatch):
+    path = write_tiny_llama(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(model_card, "free_memory", lambda: Memory(9000, "its container"))
+    assert main(["models", "show", str(path)]) == 0
+    assert "9.0 kB of its container are free: see --offload-folder\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

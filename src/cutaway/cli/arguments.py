@@ -99,7 +99,7 @@ KV = (
     "how keys and values are stored: f16 (default), or q8_0: about half the memory, and logits "
     "that differ a little"
 )
-_OFFLOAD = (
+OFFLOAD = (
     "for a model larger than memory: keep its weights in a file in DIR, on a disk, which is gone "
     "with the process; each token reads what memory cannot hold"
 )
@@ -131,7 +131,7 @@ def add_loading_arguments(parser: ArgumentParser) -> "_ArgumentGroup":
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--kv", metavar="FORMAT", help=KV)
-    group.add_argument("--offload-folder", metavar="DIR", help=_OFFLOAD)
+    group.add_argument("--offload-folder", metavar="DIR", help=OFFLOAD)
     group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(
         "--context", type=int, metavar="N",

@@ -10,6 +10,7 @@ from cutaway.cli.terminal.streams import print_json
 from cutaway.loading.info import ModelInfo, Special
 from cutaway.model import ModelConfig
 from cutaway.progress import megabytes
+from cutaway.resources import free_memory
 
 
 def run(args: Namespace) -> int:
@@ -51,6 +52,9 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
     yield "", f"{megabytes(card.kv.bytes_stored(context))} of keys and values, {_each_token(card)}"
+    memory = free_memory()
+    if memory is not None and card.weight_bytes > memory.free:
+        yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
     for i, end in enumerate(card.ends):

@@ -32,6 +32,7 @@ _EPILOG = """
 examples:
   cutaway verify
   cutaway verify -m model.gguf --threads 1,2,8
+  cutaway verify -m 70b.gguf --offload-folder /data
   cutaway verify --json
 
 The logits of one text of 300 tokens are computed in about 30 ways: with the prompt cut into
@@ -64,6 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
     parser.add_argument("--kv", metavar="FORMAT", default="f16", help=arguments.KV)
+    parser.add_argument("--offload-folder", metavar="DIR", help=arguments.OFFLOAD)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
@@ -81,7 +83,8 @@ def run(args: Namespace) -> int:
     name, started = model_name(path, args.quantize, args.kv), perf_counter()
     if not args.quiet:
         say(f"checking {name}; this takes half a minute to a few minutes")
-    source = checks(_loader(path, args.quantize, args.kv), _sample(path), tiers(), args.threads)
+    load = _loader(path, args.quantize, args.kv, args.offload_folder)
+    source = checks(load, _sample(path), tiers(), args.threads)
     total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
     done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
@@ -96,7 +99,9 @@ def run(args: Namespace) -> int:
     return 0 if all(check.passed for check in done) else 1
 
 
-def _loader(path: Path, quantize: str | None, kv: str) -> Callable[[str, int], "Backend"]:
+def _loader(
+    path: Path, quantize: str | None, kv: str, offload_folder: str | None
+) -> Callable[[str, int], "Backend"]:
     from cutaway.api.llm import LLM
     from cutaway.loading.open import open_model
     from cutaway.model.config import config_from_gguf
@@ -108,7 +113,7 @@ def _loader(path: Path, quantize: str | None, kv: str) -> Callable[[str, int], "
         with instruction_set(tier):
             return LLM(
                 path, backend="cpu", threads=threads, context=context, kv_tokens=context,
-                quantize=quantize, kv=kv, progress=False,
+                quantize=quantize, kv=kv, offload_folder=offload_folder, progress=False,
             ).backend  # fmt: skip
 
     return load
