@@ -66,12 +66,12 @@ class Offload:
         return max(self.memory.free - self.memory.free // _SPARE - self.reserved, 0)
 
     @contextmanager
-    def open(self, nbytes: int, *, some: bool = False) -> Iterator[int]:
+    def open(self, nbytes: int, most: int) -> Iterator[int]:
         """A new file of so many bytes, to be written in the block; on leaving, all is on the disk.
 
         It has no name, so that no other program sees it, and it is gone with the last descriptor
         and mapping, however this process ends. InputError where it cannot be written.
-        some: a step may read a part of it alone
+        most: bytes of it that one token reads
         """
         try:
             with TemporaryFile(dir=self.folder, buffering=0) as file:
@@ -81,7 +81,7 @@ class Offload:
                 os.posix_fallocate(
                     file.fileno(), 0, nbytes
                 )  # or others may take the room meanwhile
-                self.tell(self._plan(nbytes, file.fileno(), some=some))
+                self.tell(self._plan(nbytes, most, file.fileno()))
                 yield file.fileno()
                 os.fdatasync(file.fileno())  # or an error would be nobody's
         except OSError as error:
@@ -100,18 +100,19 @@ class Offload:
             "folder"
         )
 
-    def _plan(self, nbytes: int, file: int, *, some: bool) -> str:
+    def _plan(self, nbytes: int, most: int, file: int) -> str:
         said = f"{megabytes(nbytes)} of weights go into a file in {self.folder}"
         passing = nbytes - self.kept
         if passing <= 0 or self.memory is None:
             return f"{said} and stay in memory, too, while no other program needs it"
         free, whose = self.memory
+        passing = min(passing, most)
         seconds = passing / _read_speed(file, nbytes)
         return (
             f"{said}: {megabytes(free)} of {whose} are free, of which "
             f"{megabytes(self.reserved)} are for keys and values (kv_tokens) and "
-            f"{megabytes(self.kept)} for weights; each token reads {'up to ' if some else ''}"
-            f"{megabytes(passing)} from the file, about {seconds:.2g} s"
+            f"{megabytes(self.kept)} for weights; each token reads up to "
+            f"{megabytes(passing)} from the file, in about {seconds:.2g} s"
         )
 
 

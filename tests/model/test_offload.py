@@ -141,7 +141,7 @@ def test_what_will_happen_is_told_in_one_line_before(path, folder, capsys, monke
     assert told(path, folder, capsys) == (
         f"tiny: 1 MB of weights go into a file in {folder}: 1 MB of its container are free, of "
         "which 32.8 kB are for keys and values (kv_tokens) and 842.2 kB for weights; each token "
-        "reads 489.5 kB from the file, about 0.49 s\n"
+        "reads up to 489.5 kB from the file, in about 0.49 s\n"
     )
     assert told(path, folder, capsys, progress=False) == ""
     free = Memory(1 << 40, "this machine")
@@ -157,8 +157,8 @@ def test_how_fast_the_disk_reads_is_measured(path, folder, capsys, monkeypatch):
 
 def test_of_experts_a_step_reads_a_part(folder):
     said = []
-    with Offload(folder, 0, said.append, Memory(9, "this machine")).open(5000, some=True):
-        assert "each token reads up to 5.0 kB from the file" in said[0]
+    with Offload(folder, 0, said.append, Memory(9, "this machine")).open(5000, 2000):
+        assert "each token reads up to 2.0 kB from the file" in said[0]
 
 
 def test_a_model_that_does_not_fit_runs_so_and_the_refusal_says_it(path, folder, monkeypatch):

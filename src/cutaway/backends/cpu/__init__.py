@@ -213,8 +213,9 @@ def pack_matrices(
     experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
     wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
     shapes = {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
-    size = sum(_native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in wanted)
-    with offload.open(size, some=bool(experts)) if offload else nullcontext() as disk:
+    sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in wanted}
+    size, most = sum(sizes.values()), sum(_read_by_row(op, graph, sizes) for op in graph.ops)
+    with offload.open(size, most) if offload else nullcontext() as disk:
         packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
     return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in experts}
 
@@ -256,6 +257,15 @@ def _parts(op: Op, graph: Graph) -> list[Slice]:
             for i in range(count)
         ]
     return [slice_of(op, graph)] if op.kind in _MATRIX_OPS else []
+
+
+def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
+    """Bytes of an op's matrices that one row multiplies by."""
+    if op.kind not in ("linear", "experts"):
+        return 0
+    parts = _parts(op, graph)
+    nbytes = sum(sizes[part] for part in parts)
+    return nbytes if op.kind == "linear" else nbytes * op.attrs["used"] // (len(parts) // 3)
 
 
 def vector_names(graph: Graph) -> list[str]:
