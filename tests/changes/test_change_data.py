@@ -63,8 +63,10 @@ def test_nothing_is_lost_on_the_way_through_json_and_pickle(change):
 
 
 @given(
-    st.builds(scale, PLACES, st.sampled_from([0, 1, 0.5, -2, 1e-3]), positions=st.none() | SETS,
-              from_step=STEPS)
+    st.builds(
+        scale, PLACES, NUMBERS | st.sampled_from([0, 1, 0.1, 1e-7]),
+        positions=st.none() | SETS, from_step=STEPS,
+    )
     | st.builds(blind, SETS, from_step=STEPS)
 )  # fmt: skip
 def test_the_text_of_a_change_is_that_change(change):

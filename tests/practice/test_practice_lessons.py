@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
+from cutaway.inside import without
 from cutaway.practice.lessons import LESSONS, lessons, scene
+from cutaway.practice.lessons.cut import CHOICES, judged
+from cutaway.practice.lessons.induction import TEXT as NAMES
+from cutaway.practice.lessons.induction import repeated
 from cutaway.practice.lessons.scene import TEXT
+from cutaway.practice.tables import number
 from cutaway.trace import Trace
+from cutaway.trace.figures import percent
 from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96, "layers": 3}
@@ -104,3 +110,129 @@ def test_a_text_too_short_to_be_changed(llm, tmp_path):
         lessons(scene(llm, short, 0), ["mask"])
     [exercise] = asked(scene(llm, short, 1), "mask")
     assert exercise.answer.values == (2,)
+
+
+# -- who looked at whom ------------------------------------------------------------------------
+
+
+def test_weight_push_and_loss(here, llm, trace):
+    looked, missed = asked(here, "attention")
+    places = [int(row[2]) for row in looked.given.rows]
+    assert places == sorted(places)
+    weight = here.look.weights.mean(axis=(0, 1))
+    assert places[looked.answer.row] == weight.argmax()
+    done = without(llm, trace, STEP)
+    worst = max(done.parts, key=lambda part: part.effect)
+    assert places[missed.answer.row] == worst.start
+    push = here.pushes.positions.sum(axis=(0, 1))
+    assert np.abs(push).argmax() in places
+    shown = missed.arithmetic[0].rows
+    effect = {part.start: part.effect for part in done.parts}
+    assert [row[4] for row in shown] == [number(effect[i], sign=True) for i in places]
+    assert [row[3] for row in shown] == [number(push[i], sign=True) for i in places]
+    drawn = {part.start: here.name(part.drawn) for part in done.parts}
+    assert [row[5] for row in shown] == [drawn[i] for i in places]
+
+
+def test_one_token_looks_at_itself(llm, tmp_path):
+    llm.generate([7], max_tokens=1, ignore_eos=True, trace=tmp_path / "run.jsonl")
+    with pytest.raises(InputError, match="needs 2"):
+        lessons(scene(llm, Trace.read(tmp_path / "run.jsonl"), 0), ["attention"])
+
+
+# -- where the answer appears ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_the_head_on_the_stream_after_each_layer(llm, trace, step):
+    there = scene(llm, trace, step)
+    [exercise] = asked(there, "lens")
+    names = [there.look.names[i] for i in _streams(there)]
+    rows = llm.head(np.stack([there.look.tensor(name) for name in names]))
+    best = rows.argmax(axis=1)
+    shown = exercise.arithmetic[0].rows
+    assert [row[0] for row in shown] == ["0", "1", "2", "3"]
+    assert [row[1] for row in shown] == [there.name(int(token)) for token in best]
+    [settled] = exercise.answer.values
+    assert (best[int(settled) :] == best[-1]).all()
+    assert settled == 0 or best[int(settled) - 1] != best[-1]
+    came = there.look.step.token_id
+    assert [int(row[3]) for row in shown] == [1 + int((row > row[came]).sum()) for row in rows]
+    assert shown[-1][4] == there.token
+    assert {row[:3] for row in exercise.given.rows} <= {row[:3] for row in shown[:-1]}
+
+
+def _streams(there):
+    """The places of the embedding and of what each layer's MLP is added to, in the graph."""
+    names = there.look.names
+    return [0] + [
+        max(i for i, n in enumerate(names) if n.startswith(f"blk.{k}.")) for k in range(3)
+    ]
+
+
+# -- induction ---------------------------------------------------------------------------------
+
+
+def test_what_followed_the_first_time(here, llm):
+    [exercise] = asked(here, "induction")
+    there, follower = repeated(llm)
+    ids = there.ids
+    assert ids[follower] == there.look.step.token_id
+    assert ids[follower - 1] == ids[-1]
+    assert llm.tokenize(NAMES)[: len(ids) + 1] == [*ids, ids[follower]]
+    places = [j + 1 for j in range(len(ids) - 1) if ids[j] == ids[-1] and j + 1 < len(ids) - 1]
+    induction = there.look.weights[:, :, places].sum(axis=2)
+    layer, head = np.unravel_index(induction.argmax(), induction.shape)
+    weight = there.look.weights[layer, head]
+    assert exercise.answer.row == weight.argmax()
+    assert f"L{layer}.H{head}" in exercise.question
+    assert [row[2] for row in exercise.arithmetic[0].rows] == [percent(float(w)) for w in weight]
+    best = np.sort(induction.ravel())[::-1][:5]
+    assert [row[3] for row in exercise.arithmetic[1].rows] == [percent(float(w)) for w in best]
+    done = llm.generate(
+        ids, changes=[f"blind {follower}"], max_tokens=1, logprobs=1000, ignore_eos=True
+    )
+    hidden = dict(done.logprobs[0].model)[ids[follower]]
+    assert percent(float(np.exp(hidden))) in exercise.arithmetic[-1]
+
+
+# -- cut it ------------------------------------------------------------------------------------
+
+
+def test_a_push_beside_what_a_cut_loses(here, llm):
+    [exercise] = asked(here, "cut")
+    found, rows = here.pushes, exercise.arithmetic[0].rows
+    assert float(rows[0][1]) == pytest.approx(found.heads.max(), abs=0.006)
+    pair = found.token, found.rival
+    for row in rows[:2]:
+        for column, where in ((2, f" at {len(here.ids) - 1}"), (3, "")):
+            change = f"{row[0]} x 0{where}"
+            done = llm.generate(here.ids, changes=[change], max_tokens=1, logprobs=300)
+            a, b = (dict(done.logprobs[0].model)[token] for token in pair)
+            assert row[column] == number(found.total - (a - b), sign=True)
+    push, lost = (float(cell.replace("−", "-")) for cell in rows[0][1:3])
+    assert exercise.answer.names[exercise.answer.row] == CHOICES[judged(push, lost)]
+
+
+@pytest.mark.parametrize(
+    ("lost", "choice"),
+    [(2, 0), (1.26, 0), (1.2, 1), (0.8, 1), (0.7, 2), (0.06, 2), (0.04, 3), (0, 3), (-1, 3)],
+)
+def test_how_much_is_lost(lost, choice):
+    assert judged(0.5, 0.5 * lost) == choice
+
+
+def test_a_model_without_experts(here):
+    with pytest.raises(InputError, match="topic experts: tiny has none"):
+        lessons(here, ["experts"])
+
+
+@pytest.mark.model
+def test_heads_that_repeat_a_name(smollm2_path):
+    here = scene(LLM(smollm2_path, context=256))
+    [exercise] = asked(here, "induction")
+    there, follower = repeated(here.llm)
+    assert exercise.answer.row == follower
+    assert exercise.answer.solution == there.token
+    weights = [float(row[2].removesuffix("%")) for row in exercise.arithmetic[1].rows]
+    assert min(weights) > 50

@@ -123,7 +123,7 @@ class Options:
     def in_force(self, seed: int | None) -> dict[str, Any]:
         """Every setting by name, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
-        changes = [str(change) for change in self.changes]
+        changes = [one.to_json() if one.vector else str(one) for one in self.changes]
         own = {"n": self.n, "align": self.align, "special": self.special, "trace": trace}
         return self.settings(seed) | own | {"changes": changes}
 

@@ -5,17 +5,21 @@ what each change makes of numbers, and where both are in a graph. Refuses to kno
 computed, and sequences.
 """
 
-from cutaway.changes.bound import Bound, bind
+from cutaway.changes.bound import Affine, Bound, bind, find
 from cutaway.changes.change import Change, add, blind, patch, scale
+from cutaway.changes.control_vector import control_vector
 from cutaway.changes.text import check_changes, parse_change
 
 __all__ = [
+    "Affine",
     "Bound",
     "Change",
     "add",
     "bind",
     "blind",
     "check_changes",
+    "control_vector",
+    "find",
     "parse_change",
     "patch",
     "scale",

@@ -4,10 +4,11 @@ This is the definition of every change, for every backend: NumPy, float32, numbe
 a row's result depends on that row alone. Refuses to know who computes the tensor.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,13 @@ Floats = NDArray[np.float32]
 _ALL: Spans = ((0, LAST),)
 NEVER = np.float32(np.inf)
 """From no row on: a position that all see."""
+
+
+class Affine(NamedTuple):
+    """factor · x + added, number by number, in float64."""
+
+    factor: NDArray[np.float64]
+    added: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,24 @@ class Bound:
         for first, last, start in self.blind:
             here = np.arange(first, min(last + 1, positions))
             made[here] = np.minimum(made[here], np.maximum(here + 1, start))
+        return made
+
+    def affine(self, position: int, widths: Mapping[str, int]) -> "dict[str, Affine]":
+        """What one row's changes make of x in each tensor that has some: a · x + b."""
+        made: dict[str, Affine] = {}
+        for one in self.placed:
+            if not len(one.rows(position, 1)):
+                continue
+            width = widths[one.tensor]
+            known = made.setdefault(one.tensor, Affine(np.ones(width), np.zeros(width)))
+            here, change = slice(one.first, one.last), one.change
+            if change.kind != "add":
+                factor = float(np.float32(change.number)) if change.kind == "scale" else 0.0
+                known.factor[here] *= factor
+                known.added[here] *= factor
+            if change.kind != "scale":
+                strength = float(np.float32(change.number)) if change.kind == "add" else 1.0
+                known.added[here] += strength * change.numbers.astype(np.float64)
         return made
 
     @cached_property

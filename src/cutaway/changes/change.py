@@ -83,8 +83,8 @@ class Change:
 
     def __str__(self) -> str:
         made = {
-            "scale": f"{self.where} x {self.number:g}",
-            "add": f"{self.where} + {self.number:g} * {self.sha256[:12]}",
+            "scale": f"{self.where} x {_number(self.number)}",
+            "add": f"{self.where} + {_number(self.number)} * {self.sha256[:12]}",
             "patch": f"{self.where} = {self.sha256[:12]}",
             "blind": f"blind {spans_text(self.positions or ())}",
         }[self.kind]
@@ -175,6 +175,11 @@ def check_place(where: Any) -> tuple[int, str]:
     if found is None:
         raise InputError(f"change: a place is L9, L9.attn, L9.mlp or L9.H3, not {shown(where)}")
     return int(found[1]), found[2] or ""
+
+
+def _number(value: float) -> str:
+    """With all its digits, and no more."""
+    return repr(value).removesuffix(".0")
 
 
 def _finite(value: Any) -> float:

@@ -25,11 +25,16 @@ topics, asked if none is named:
   softmax, entropy, greedy, sampling, top-k, top-p, temperature, thousand
 topics on what happened before the logits, for which the model runs:
   mask         a later word changes: which numbers move?
+  attention    who looked at whom, and who mattered?
+  lens         after how many layers is the answer there?
+  induction    a made-up name comes again: which token does a head look at?
+  cut          the head that pushed most is cut: how much is lost?
+  experts      of a mixture: which compute a token, with which shares?
 
 examples:
   cutaway practice
   cutaway practice top-k top-p --seed 7
-  cutaway practice mask
+  cutaway practice mask attention lens
   cutaway practice mask --from run.trace --step 12 -m model.gguf
   cutaway practice --from run.trace --step 12     a step of your own run
   cutaway practice --answers                      print the worked solution

@@ -16,15 +16,22 @@ SINK = 0.3
 """A head with so much of its weight at position 0 looks at nothing in particular."""
 
 
-def weights(query: NDArray[Any], keys: NDArray[Any], attrs: Mapping[str, Any]) -> Floats:
+def weights(
+    query: NDArray[Any],
+    keys: NDArray[Any],
+    attrs: Mapping[str, Any],
+    unseen: NDArray[np.bool_] | None = None,
+) -> Floats:
     """Of each head over the positions whose keys are given: (heads, n), each row adds up to 1.
 
-    query (heads · head_dim,), keys (kv_heads, n, head_dim)
+    query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): what the row is blind to
     """
     q = query.astype(np.float64).reshape(attrs["kv_heads"], -1, attrs["head_dim"])
     scores = attrs["scale"] * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
     if cap := attrs["softcap"]:
         scores = cap * np.tanh(scores / cap)
+    if unseen is not None:
+        scores[..., unseen] = -np.inf
     each = np.exp(scores - scores.max(axis=-1, keepdims=True))
     each /= each.sum(axis=-1, keepdims=True)
     flat: Floats = each.reshape(attrs["heads"], -1)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
+from cutaway.changes import Affine, find
 from cutaway.checks import check_int
 from cutaway.engine import Row
 from cutaway.errors import CutawayError, InputError
@@ -20,7 +21,7 @@ from cutaway.inside.lens import Lens, lens
 from cutaway.inside.pushes import Pushes, Seen, pushes
 from cutaway.model.anatomy import Anatomy
 from cutaway.rerun.branch import token_of
-from cutaway.rerun.request import check_room, check_vocabulary
+from cutaway.rerun.request import bound, check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 
@@ -47,6 +48,7 @@ class Look:
     def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
         """Of the row that gave the logits of a step; ``inside`` makes it."""
         self._llm, self._trace, self._row, self._anatomy = llm, trace, row, anatomy
+        self._bound = bound(llm, trace.head)
         self.step = trace.steps[step]
         self.token_ids = ids_before(trace, step)
         self.row_hash = row_hash(row.logits)
@@ -55,6 +57,11 @@ class Look:
         self.first_seen = tuple(
             total - row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends
         )
+
+    @property
+    def position(self) -> int:
+        """Of the row: that of the last token that it read."""
+        return len(self.token_ids) - 1
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -99,20 +106,33 @@ class Look:
 
     @cached_property
     def _seen(self) -> Seen:
-        row, weights = self._row, {}
+        row, weights, total = self._row, {}, len(self.token_ids)
+        changes, unseen = self._changes, None
+        if self._bound and self._bound.blind:
+            unseen = self._bound.blind_from(total) <= self.position
         for op in self._anatomy.attends:
             query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
-            weight = attention.weights(query, row.keys[layer], op.attrs)
-            given = row.tensors[op.out.name].reshape(len(weight), -1)
-            missed = np.abs(attention.mixed(weight, row.values[layer]) - given).max()
+            seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
+            weight = attention.weights(query, row.keys[layer], op.attrs, seen)
+            mixed = attention.mixed(weight, row.values[layer]).ravel()
+            if made := changes.get(op.out.name):
+                mixed = made.factor * mixed + made.added
+            missed = np.abs(mixed - row.tensors[op.out.name]).max()
             if not missed <= _NEAR * max(float(np.abs(row.values[layer]).max()), _TINY):
                 raise CutawayError(
                     f"the weights of layer {layer} do not give what its heads gave: this is a "
                     "mistake of cutaway's"
                 )
             weights[layer] = weight
-        total = len(self.token_ids)
-        return Seen(self._llm.backend, self._anatomy, row.tensors, weights, row.values, total)
+        return Seen(
+            self._llm.backend, self._anatomy, row.tensors, weights, row.values, total, changes
+        )
+
+    @property
+    def _changes(self) -> dict[str, Affine]:
+        """What the run made of the row's tensors."""
+        widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
+        return self._bound.affine(self.position, widths) if self._bound else {}
 
     # -- said, and pushed ----------------------------------------------------------------------
 
@@ -169,6 +189,11 @@ class Look:
             raise InputError(f"tensor: there is no {name!r:.60}; some are {', '.join(near)}")
         return self._row.tensors[name]
 
+    def part(self, where: str) -> NDArray[np.float32]:
+        """What was at a place, "L9", "L9.attn", "L9.mlp" or "L9.H3": for a patch elsewhere."""
+        name, first, last = find(self._anatomy, where)
+        return self._row.tensors[name][first:last]
+
     @cached_property
     def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
         """By layer that has some: those that computed the row, in order, and their shares."""
@@ -199,7 +224,7 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
     windows = {op.attrs["layer"]: op.attrs["window"] for op in anatomy.attends}
     firsts = {layer: max(len(ids) - (w or len(ids)), 0) for layer, w in windows.items()}
-    row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts)
+    row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head))
     look = Look(llm, trace, step, row, anatomy)
     if not look.is_as_run:
         if llm.backend.name != "reference":

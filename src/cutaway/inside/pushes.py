@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.backends import Backend
+from cutaway.changes import Affine
 from cutaway.errors import CutawayError
 from cutaway.inside import attention, mixture
 from cutaway.model import Op
@@ -28,7 +29,8 @@ _NEAR_POSITIONS = 4e-5  # of those: weights are computed again, and their expone
 class Pushes:
     """Of one step, toward ``token`` and away from ``rival``. All in logits, before scale and cap.
 
-    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …
+    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.change", what a
+               change put into the stream after a layer
     heads      (layers, heads), of each layer's attention; ``rounded`` and a bias are the rest of it
     positions  (layers, heads, positions), of each head
     experts    by layer that has some: of each that computed the row, by its number
@@ -72,7 +74,8 @@ class OfLayer(NamedTuple):
 class Seen:
     """One row's tensors by name, with the attention weights and values of each layer it read.
 
-    length  of the text; a layer with a window has weights and values of fewer positions
+    length   of the text; a layer with a window has weights and values of fewer positions
+    changes  by tensor: what the run made of it before anything read it
     """
 
     backend: Backend
@@ -81,6 +84,7 @@ class Seen:
     weights: Mapping[int, Floats]
     values: Mapping[int, NDArray[Any]]
     length: int
+    changes: Mapping[str, Affine]
 
     def __getitem__(self, name: str) -> Floats:
         return self.tensors[name].astype(np.float64)
@@ -93,13 +97,55 @@ class Seen:
 
     def add_up(self) -> None:
         """CutawayError unless the parts are all that the stream is made of, number by number."""
-        parts = self.anatomy.parts
-        each = [part.factor * self[part.op.out.name] for part in parts]
-        bound = 2 * len(parts) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
+        each = [self.reach(part) * self.given(part) for part in self.anatomy.parts]
+        each += self.put_in.values()
+        bound = 2 * len(each) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
         if not (np.abs(np.sum(each, axis=0) - self[self.anatomy.chosen.out.name]) <= bound).all():
             raise CutawayError(
                 "the parts do not add up to the stream: this is a mistake of cutaway's"
             )
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def given(self, part: Part) -> Floats:
+        """What was added to the stream."""
+        name = self.anatomy.added[part.name]
+        if name in self.changes:
+            return self[name]
+        return self.anatomy.factor_within(part) * self[part.op.out.name]
+
+    def reach(self, part: Part) -> Floats | float:
+        """What of it is in the last stream: changes of the stream behind it are of it, too."""
+        found: Floats | float = part.factor / self.anatomy.factor_within(part)
+        begun = 0 if part.layer is None else part.layer + 1
+        for name in self.anatomy.stream[begun:]:
+            if name in self.changes:
+                found = found * self.changes[name].factor
+        return found
+
+    @property
+    def put_in(self) -> dict[str, Floats]:
+        """By place: what changes added to the stream, as it is in the last."""
+        found: dict[str, Floats] = {}
+        for i, name in enumerate(self.anatomy.stream):
+            if name in self.changes:
+                made = self.changes[name]
+                found = {place: made.factor * x for place, x in found.items()}
+                found[f"L{i - 1}.change"] = made.added
+        return found
+
+    def _unchanged(self, name: str, behind: Direction) -> Direction:
+        """The same function of what a tensor was before it was changed."""
+        if name not in self.changes:
+            return behind
+        made = self.changes[name]
+        constant = behind.constant + float(behind.along @ made.added)
+        return behind._replace(along=behind.along * made.factor, constant=constant)
+
+    def _of_op(self, here: Direction, part: Part) -> Direction:
+        """From what is added to the stream to what the part's op gave."""
+        before = self._unchanged(self.anatomy.added[part.name], here)
+        return before._replace(along=before.along * self.anatomy.factor_within(part))
 
     # -- from the stream to logits ---------------------------------------------------------------
 
@@ -118,31 +164,38 @@ class Seen:
 
     def attention(self, here: Direction, part: Part) -> OfLayer:
         """What a layer's heads pushed; CutawayError where they are not the part."""
-        attend, given = part.path[-1], self[part.op.out.name]
+        attend, given = part.path[-1], self.given(part)
         layer, heads = attend.attrs["layer"], attend.attrs["heads"]
-        behind = self._behind_attention(here, part)
+        behind = self._behind_attention(self._of_op(here, part), part)
+        mixed = self._unchanged(attend.out.name, behind._replace(constant=0.0))
         along = behind.along.reshape(heads, -1)
         terms = along * self[attend.out.name].reshape(heads, -1)
         by_head = terms.sum(axis=-1)
-        positions = attention.along(self.weights[layer], self.values[layer], along)
+        directions = mixed.along.reshape(heads, -1)
+        positions = attention.along(self.weights[layer], self.values[layer], directions)
         size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
         whole = float(by_head.sum()) + behind.constant + behind.rounding
         near(whole, float(here.along @ given), _NEAR * size, f"the heads of {part.name}")
-        sums = float(positions.sum()), float(by_head.sum())
+        sums = float(positions.sum()) + mixed.constant, float(by_head.sum())
         near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
         return OfLayer(by_head, positions, behind.rounding)
 
     def experts(self, here: Direction, part: Part) -> dict[int, float]:
         """What each expert pushed; CutawayError where they are not the part."""
         x, scores = (self.tensors[name] for name in part.op.inputs)
-        found, size, slack = {}, 0.0, 0.0
+        found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
         for expert, share in zip(*mixture.chosen(scores, part.op), strict=True):
             one = mixture.given(self.backend, part.op, x, int(expert), float(share))
-            found[int(expert)] = float(here.along @ one.added)
-            size += float(np.abs(here.along * one.added).sum())
-            slack += float(np.abs(here.along @ one.through) @ one.unsure)
-        push = float(here.along @ self[part.op.out.name])
-        near(sum(found.values()), push, 10 * _NEAR * size + slack, f"the experts of {part.name}")
+            found[int(expert)] = float(op.along @ one.added)
+            size += float(np.abs(op.along * one.added).sum())
+            slack += float(np.abs(op.along @ one.through) @ one.unsure)
+        push = float(here.along @ self.given(part))
+        near(
+            sum(found.values()) + op.constant,
+            push,
+            10 * _NEAR * size + slack,
+            f"the experts of {part.name}",
+        )
         return found
 
     def _behind_attention(self, here: Direction, part: Part) -> Direction:
@@ -172,11 +225,15 @@ class Seen:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
         linear = next(op for op in part.path if op.kind == "linear")
         matrix = part.factor * self._matrix(linear)
+        if part.path[-1].out.name in self.changes:
+            matrix = matrix * self.changes[part.path[-1].out.name].factor
         for op in part.path[:-1]:
             if op.kind == "scale":
                 matrix = op.attrs["factor"] * matrix
             elif op.kind != "linear":
                 matrix = self._over_size(op)[:, None] * matrix
+        if self.anatomy.added[part.name] in self.changes:
+            matrix = self.changes[self.anatomy.added[part.name]].factor[:, None] * matrix
         return matrix
 
     # -- weights ---------------------------------------------------------------------------------
@@ -217,13 +274,16 @@ def pushes(seen: Seen, pair: tuple[int, int]) -> Pushes:
     layers: dict[int, OfLayer] = {}
     experts: dict[int, Mapping[int, float]] = {}
     for part in seen.anatomy.parts:
-        here, given = Direction(stream.along * part.factor), seen[part.op.out.name]
+        here, given = Direction(stream.along * seen.reach(part)), seen.given(part)
         parts[part.name] += float(here.along @ given)
         size += float(np.abs(here.along * given).sum())
         if part.path:
             layers[part.path[-1].attrs["layer"]] = seen.attention(here, part)
         if part.op.kind == "experts" and part.layer is not None:
             experts[part.layer] = seen.experts(here, part)
+    for place, vector in seen.put_in.items():
+        parts[place] = float(stream.along @ vector)
+        size += float(np.abs(stream.along * vector).sum())
     raw = seen[seen.anatomy.head.out.name]
     total = float(raw[pair[0]] - raw[pair[1]])
     found = sum(parts.values()) + stream.constant + stream.rounding

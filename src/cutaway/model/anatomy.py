@@ -98,6 +98,14 @@ class Anatomy:
             found[part.name] = name
         return found
 
+    def factor_within(self, part: Part) -> float:
+        """By which the op's result is multiplied before it is added; the rest comes later."""
+        factor, name = 1.0, self.added[part.name]
+        while name != part.op.out.name:
+            op = self.maker[name]
+            factor, name = factor * op.attrs["factor"], op.inputs[0]
+        return factor
+
     @cached_property
     def stream(self) -> tuple[str, ...]:
         """The tensors that are the stream before the first layer and after each."""

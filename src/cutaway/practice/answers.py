@@ -93,8 +93,9 @@ class Token:
 
     @property
     def solution(self) -> str:
-        """The token's name."""
-        return self.names[self.row]
+        """The token's name; its number where that stands there twice."""
+        name = self.names[self.row]
+        return name if self.names.count(name) == 1 else f"#{self.row + 1}"
 
     def judge(self, text: str) -> Verdict:
         """InputError where it is none of the tokens."""

@@ -71,6 +71,14 @@ def table(
     return Table(("#", "token", *columns), tuple(lines), lengths)
 
 
+def numbered(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Table:
+    """A row for each name, and its cell of each column."""
+    rows = zip(names, *columns.values(), strict=True)
+    return Table(
+        ("#", "token", *columns), tuple((str(n), *cells) for n, cells in enumerate(rows, 1))
+    )
+
+
 def given(start: Start, *, luck: bool = False) -> Table:
     """What there is before anything is done: logits, and luck where it matters."""
     columns = {"z": column(start, dict(enumerate(start.logits)))}

@@ -73,7 +73,7 @@ def _service(llm: AsyncLLM, settings: Settings, app: FastAPI) -> Service:
     metrics = Metrics(llm.engine.engine, version=__version__, model=names[0], paths=paths)
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
-        log_prompts=settings.log_prompts,
+        log_prompts=settings.log_prompts, allow_changes=settings.allow_changes,
     )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ class Service:
     created: int
     keep_alive: float
     log_prompts: bool = False
+    allow_changes: bool = False
     draining: bool = False
     jobs: "WeakSet[Job]" = field(default_factory=WeakSet)
     looking: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "looks"))
@@ -131,6 +132,11 @@ class Service:
         """
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
+        if options.get("changes") and not self.allow_changes:
+            raise ApiError(
+                400, "changes: this server takes none; start it with --allow-changes",
+                param="changes", code="unsupported_parameter",
+            )  # fmt: skip
         if options.get("speculate") == "draft":
             options["speculate"] = self._draft
         if fill and "max_tokens" not in self.llm.options:

@@ -54,7 +54,9 @@ def run(args: Namespace) -> int:
 
     trace, options = Trace.read(args.file), arguments.request_options(args)
     if args.token is None and args.id is None and "changes" not in options:
-        raise InputError("give what is other at this step: --token, --id or --change")
+        raise InputError(
+            "give what is other at this step: --token, --id, --change or --control-vector"
+        )
     llm = console.load(args)
     from cutaway.rerun import open_branch
 

@@ -8,13 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cutaway.errors import InputError
 from cutaway.practice.exercises import Exercise
-from cutaway.practice.lessons import mask
+from cutaway.practice.lessons import attention, cut, experts, induction, lens, mask
 from cutaway.practice.lessons.scene import Scene, scene
 
 __all__ = ["LESSONS", "Scene", "lessons", "scene"]
 
 LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
     "mask": mask.lesson,
+    "attention": attention.lesson,
+    "lens": lens.lesson,
+    "induction": induction.lesson,
+    "cut": cut.lesson,
+    "experts": experts.lesson,
 }
 """The name of each topic -> its questions on a scene; InputError where it has none to ask."""
 

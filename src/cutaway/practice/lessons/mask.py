@@ -1,15 +1,12 @@
 """The causal mask: a later token changes, and no earlier row does, proven by their bits."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import InputError
 from cutaway.practice.answers import COUNT, Numbers
 from cutaway.practice.exercises import Exercise
 from cutaway.practice.lessons.scene import Scene
-from cutaway.practice.tables import Table
+from cutaway.practice.tables import numbered
 from cutaway.sampling.row_hash import row_hash
 
 _ROWS = 10  # of a table
@@ -19,12 +16,8 @@ _DIGITS = 8  # of a hash
 
 def lesson(scene: Scene) -> list[Exercise]:
     """How many rows change?"""
+    scene.need("mask", _LEAST)
     ids = scene.ids
-    if len(ids) < _LEAST:
-        raise InputError(
-            f"topic mask: the text before this step has {len(ids)} tokens and needs {_LEAST}: take "
-            "a later step"
-        )
     first = max(len(ids) - _ROWS, 0)
     names, place = [scene.name(token) for token in ids[first:]], (len(ids) - first) // 2
     before = scene.llm.logits(ids, first)
@@ -42,13 +35,13 @@ def lesson(scene: Scene) -> list[Exercise]:
             "Each token has a row of numbers: how likely each token of the vocabulary is to "
             f"follow. Here are the last {len(names)} tokens of the text; one of them is replaced. "
             "How many of their rows change?",
-            Table(("#", "token", ""), _numbered(names, becomes)),
+            numbered(names, {"": becomes}),
             Numbers((changed,), ("rows",), COUNT),
             "whose row can see the token that is replaced?",
             (
-                Table(
-                    ("#", "token", "row", "row after", ""),
-                    _numbered(names, *zip(*pairs, strict=True), fates),
+                numbered(
+                    names,
+                    {"row": [a for a, _ in pairs], "row after": [b for _, b in pairs], "": fates},
                 ),
                 "These are hashes of whole rows: where they are the same, no bit differs. A token "
                 "sees itself and what stands before it, and never what follows. That is the "
@@ -68,7 +61,3 @@ def _likeliest_but(row: NDArray[np.float32], token: int) -> int:
 
 def _shown(row: NDArray[np.float32]) -> str:
     return f"{row_hash(row):016x}"[:_DIGITS]
-
-
-def _numbered(*columns: Any) -> tuple[tuple[str, ...], ...]:
-    return tuple((str(n), *cells) for n, cells in enumerate(zip(*columns, strict=True), 1))

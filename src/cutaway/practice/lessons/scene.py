@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from cutaway.errors import InputError
 from cutaway.practice.start import shortened, step_of, visible
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.inside import Lens, Look, Pushes
+    from cutaway.inside import Lens, Look, Pushes, Without
     from cutaway.trace import Trace
 
 TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
 _SEED = 7
+_PATIENCE_S = 20  # of a person who wants to be asked something
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class Scene:
     def pushes(self) -> "Pushes":
         """Toward the token that came, away from the likeliest other."""
         return self.look.pushes()
+
+    @cached_property
+    def without(self) -> "Without":
+        """Each token left out, or as many as there is time for."""
+        from cutaway.inside import without
+
+        return without(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
 
     @cached_property
     def lens(self) -> "Lens":
@@ -66,9 +75,17 @@ class Scene:
             return "in another arithmetic than what ran"
         return f"and its row has the hash that it had then, {self.look.row_hash:016x}"
 
+    def need(self, topic: str, tokens: int) -> None:
+        """InputError where the text is too short for a topic."""
+        if len(self.ids) < tokens:
+            raise InputError(
+                f"topic {topic}: the text before this step has {len(self.ids)} tokens and needs "
+                f"{tokens}: take a later step"
+            )
+
     def name(self, token_id: int) -> str:
-        """A token as one can see it."""
-        return visible(self.llm.tokenizer.token_name(token_id))
+        """A token as one can see it; nothing where there is none, which is -1."""
+        return "" if token_id < 0 else visible(self.llm.tokenizer.token_name(token_id))
 
 
 def scene(

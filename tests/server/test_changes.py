@@ -1,0 +1,80 @@
+"""Changes over HTTP: for a request's own texts, where the server was started so."""
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.changes import add
+from cutaway.server.http.settings import Settings
+from cutaway.trace import Trace
+from support.served import serve
+
+HOW = {"max_tokens": 8, "seed": 5, "ignore_eos": True}
+ASK = {"prompt": "ab ba"} | HOW
+CHANGES = ["L0.H1 x 0", "blind 1", add("L0", np.ones(32), 0.1).to_json()]
+
+
+def post(served, path="/v1/completions", **fields):
+    body = fields if path != "/v1/completions" else ASK | fields
+    return httpx.post(served.url + path, json=body, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def allowed(tiny_path):
+    with serve(LLM(tiny_path, threads=1), Settings(allow_changes=True)) as served:
+        yield served
+
+
+def test_a_server_takes_none_unless_it_was_started_so(tiny):
+    answer = post(tiny, changes=CHANGES)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == (
+        "changes: this server takes none; start it with --allow-changes"
+    )
+    assert answer.json()["error"]["param"] == "changes"
+    for none in ([], None):
+        assert post(tiny, changes=none).status_code == 200
+
+
+def test_they_are_those_of_the_engine_and_in_the_trace(allowed, tiny_alone, tmp_path):
+    answer = post(allowed, changes=CHANGES, trace=True).json()
+    done = tiny_alone.generate(ASK["prompt"], changes=CHANGES, **HOW)
+    plain = post(allowed).json()
+    [choice] = answer["choices"]
+    assert choice["cutaway"]["fingerprint"] == done.fingerprint
+    assert plain["choices"][0]["cutaway"]["fingerprint"] != done.fingerprint
+    lines = "".join(f"{json.dumps(line)}\n" for line in choice["cutaway"]["trace"])
+    trace = Trace.parse(lines.encode())
+    assert [str(one) for one in trace.head.changes] == [*CHANGES[:2], CHANGES[2]["text"]]
+    again = post(allowed, changes=answer["cutaway"]["params"]["changes"])
+    assert again.json()["choices"][0]["cutaway"]["fingerprint"] == done.fingerprint
+
+
+def test_in_a_chat_and_in_a_response(allowed):
+    messages = [{"role": "user", "content": "ab"}]
+    for path, body in (
+        ("/v1/chat/completions", {"messages": messages, "max_tokens": 4}),
+        ("/v1/responses", {"input": "ab", "max_output_tokens": 4}),
+    ):
+        both = (body, body | {"changes": CHANGES})
+        found = [post(allowed, path, seed=3, **one).json() for one in both]
+        ours = [
+            one["cutaway"] if path == "/v1/responses" else one["choices"][0]["cutaway"]
+            for one in found
+        ]
+        assert ours[0]["fingerprint"] != ours[1]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [("L0 x 0", "changes"), ([5], "changes"), (["L0"], "change: write"), (["L9 x 0"], "no L9"),
+     ([{"kind": "add"}], "a place is"), (["L0 x 0"] * 1025, "more than 1024"),
+     ([{"kind": "scale", "where": "L0", "more": 1}], "object with kind")],
+)  # fmt: skip
+def test_what_is_refused(allowed, changes, sentence):
+    answer = post(allowed, changes=changes)
+    assert answer.status_code == 400
+    assert sentence in answer.json()["error"]["message"]
