@@ -193,6 +193,27 @@ def test_blind_is_the_change_of_that_name(opened, traces, name):
         assert part.instead == part.token_ids
 
 
+@pytest.mark.parametrize("change", ["L0.mlp x 0", "L1.H2 x 0.5 at 3-60 from 2", "blind 5-9"])
+@pytest.mark.parametrize("how", ["delete", "blind", "other"])
+def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
+    llm = opened("Q8_0")
+    llm.generate(PROMPT, **OPTIONS, **PURE, changes=[change], trace=tmp_path / "run.jsonl")
+    trace = Trace.read(tmp_path / "run.jsonl")
+    if how == "delete" and change != "L0.mlp x 0":
+        with pytest.raises(InputError, match="which delete would move"):
+            without(llm, trace, STEP, how=how)
+        return
+    done = without(llm, trace, STEP, by="word", how=how)
+    alone = opened("Q8_0", prefix_cache=False)
+    for part in done.parts:
+        hidden = [f"blind {part.start}-{part.stop - 1}"] if how == "blind" else []
+        made = bind(map(parse_change, [change, *hidden]), llm.graph, len(PROMPT))
+        text = text_of(done, part)
+        row = alone.logits(text, len(text) - 1, made)[0]
+        assert part.logprob == logprob(row, done.token)
+        assert part.drawn is not None
+
+
 def test_nobody_sees_the_last_token_but_itself(opened, traces):
     done = without(opened("Q8_0"), traces["Q8_0"], STEP, how="blind")
     assert {part.start for part in done.parts} == set(range(len(done.token_ids) - 1))
@@ -251,9 +272,6 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
             without(llm, trace, step)
     with pytest.raises(InputError, match="no steps"):
         without(llm, replace(trace, steps=(), end=None), 0)
-    llm.generate(PROMPT, **OPTIONS, changes=["L0.mlp x 0"], trace=tmp_path / "changed.jsonl")
-    with pytest.raises(InputError, match="this run had changes"):
-        without(llm, Trace.read(tmp_path / "changed.jsonl"), 0)
     llm.generate([7], trace=tmp_path / "run.jsonl", max_tokens=1, ignore_eos=True)
     short = Trace.read(tmp_path / "run.jsonl")
     with pytest.raises(InputError, match="without it nothing is left"):

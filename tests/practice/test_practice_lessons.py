@@ -214,6 +214,22 @@ def test_a_push_beside_what_a_cut_loses(here, llm):
     assert exercise.answer.names[exercise.answer.row] == CHOICES[judged(push, lost)]
 
 
+def test_lessons_on_a_changed_run(llm, tmp_path):
+    """It stays changed: the row before any change of a lesson's is the one on record."""
+    options = {"seed": 3, "max_tokens": 4, "ignore_eos": True, "changes": ["L1.H1 x 0"]}
+    llm.generate(PROMPT, trace=tmp_path / "run.jsonl", **options)
+    there = scene(llm, Trace.read(tmp_path / "run.jsonl"), 3)
+    [exercise] = asked(there, "mask")
+    assert exercise.arithmetic[0].rows[-1][2] == f"{there.look.row_hash:016x}"[:8]
+    [exercise] = asked(there, "cut")
+    assert "L1.H1" not in [row[0] for row in exercise.arithmetic[0].rows if row[1] != "+0.00"]
+    [row, *_] = exercise.arithmetic[0].rows
+    changes = ["L1.H1 x 0", f"{row[0]} x 0"]
+    done = llm.generate(there.ids, changes=changes, max_tokens=1, logprobs=300)
+    a, b = (dict(done.logprobs[0].model)[i] for i in (there.pushes.token, there.pushes.rival))
+    assert row[3] == number(there.pushes.total - (a - b), sign=True)
+
+
 @pytest.mark.parametrize(
     ("lost", "choice"),
     [(2, 0), (1.26, 0), (1.2, 1), (0.8, 1), (0.7, 2), (0.06, 2), (0.04, 3), (0, 3), (-1, 3)],

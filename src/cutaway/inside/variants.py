@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cutaway.api.llm import LLM
-from cutaway.changes import Bound, bind, blind
+from cutaway.changes import Change, blind
 from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.rerun.branch import token_of
@@ -26,7 +26,7 @@ class Variant(NamedTuple):
     start: int
     stop: int
     instead: Ids
-    changes: Bound | None = None
+    changes: tuple[Change, ...] = ()
 
     def of(self, ids: Ids) -> Ids:
         """The whole of it."""
@@ -50,7 +50,7 @@ def variants(
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
     if how == "blind":
-        return _blind(llm, ids, parts)
+        return _blind(ids, parts)
     others = _others(llm, ids, other)
     places = [range(max(part.start, 1), part.stop) for part in parts]
     found = [
@@ -65,18 +65,18 @@ def variants(
     return found
 
 
-def _blind(llm: LLM, ids: Ids, parts: Sequence[range]) -> list[Variant]:
+def _blind(ids: Ids, parts: Sequence[range]) -> list[Variant]:
     """The last token is seen by none but itself."""
     seen = [part for part in parts if part.start < len(ids) - 1]
     if not seen:
         raise InputError("how: nothing else sees the last token, and it is all: take a later step")
-    changes = [blind(f"{part.start}-{part.stop - 1}") for part in seen]
     return [
         Variant(
-            part.start, part.stop, ids[part.start : part.stop], bind([one], llm.graph, len(ids))
+            part.start, part.stop, ids[part.start : part.stop],
+            (blind(f"{part.start}-{part.stop - 1}"),),
         )
-        for part, one in zip(seen, changes, strict=True)
-    ]
+        for part in seen
+    ]  # fmt: skip
 
 
 def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:

@@ -21,7 +21,7 @@ from cutaway.inside.look import Look, inside
 from cutaway.inside.pushes import Pushes
 from cutaway.inside.units import BY, units
 from cutaway.inside.variants import HOW, Variant, variants
-from cutaway.rerun.request import Progress, silent
+from cutaway.rerun.request import Progress, bound, silent
 from cutaway.sampling import ReadRow, read_rows
 from cutaway.trace import Trace
 
@@ -111,8 +111,8 @@ def without(
     by        what a part is: "token", "word", "line" or "sentence"
     how       "delete": the text less the part, so that what follows moves up; "blind": nothing
               behind the part sees it, and all stays where it is; "other": other tokens in its place
-    other     the token that takes each place, by its text or its id; None: the model's own
-              likeliest other there. The first token stays: nothing says what else it could be
+    other     the token that takes each place, by its text or its id; None: the likeliest other
+              there, by the plain model. The first token stays: nothing says what else it could be
     rival     the token that the one that came is held against; None: the likeliest other
     budget_s  seconds after which what has not ended is left out; None: all parts are tried
     progress  called with ("without", parts done, of how many)
@@ -123,8 +123,10 @@ def without(
     """
     ends = monotonic() + _seconds(budget_s)
     by, how = check_choice("by", by, BY), check_choice("how", how, HOW)
-    if trace.head.changes:
-        raise InputError("this run had changes: only a plain one can be run without a part")
+    if how == "delete" and any(one.positions or one.from_step for one in trace.head.changes):
+        raise InputError(
+            "how: this run had changes at some positions, which delete would move: take blind"
+        )
     look = inside(llm, trace, step)
     ids = tuple(look.token_ids)
     places = units([llm.tokenizer.token_bytes(token) for token in ids], by)
@@ -136,7 +138,7 @@ def without(
 
     parts: dict[int, Part] = {}
     progress("without", 0, len(ordered))
-    texts = ((each.of(ids), each.changes) for each in ordered)
+    texts = ((each.of(ids), bound(llm, trace.head, each.changes)) for each in ordered)
     for index, row in llm.last_rows(ids, texts, is_over):
         parts[index] = whole.less(ordered[index], row)
         progress("without", len(parts), len(ordered))

@@ -18,7 +18,7 @@ from cutaway.trace.figures import chain_label
 from cutaway.trace.record import GrammarRecord
 
 if TYPE_CHECKING:
-    from cutaway.changes import Bound
+    from cutaway.changes import Bound, Change
 
 _SETTINGS = tuple(
     f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
@@ -65,13 +65,14 @@ def settings_of(head: Head) -> dict[str, Any]:
     return settings | {"seed": head.seed, "forced": forced, "changes": head.changes}
 
 
-def bound(llm: LLM, head: Head) -> "Bound | None":
-    """The changes of a run, for rows of its text that are computed again."""
-    if not head.changes:
+def bound(llm: LLM, head: Head, more: "Iterable[Change]" = ()) -> "Bound | None":
+    """The changes of a run, and more, for rows of its text that are computed again."""
+    changes = (*head.changes, *more)
+    if not changes:
         return None
     from cutaway.changes import bind
 
-    return bind(head.changes, llm.graph, len(head.prompt_token_ids))
+    return bind(changes, llm.graph, len(head.prompt_token_ids))
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:

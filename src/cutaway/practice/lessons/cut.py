@@ -72,12 +72,13 @@ def judged(push: float, lost: float) -> int:
 
 def _cut(scene: Scene, head: "Head", redraw: "Redraw | None") -> tuple[float, float, str]:
     """What is lost of the lead where the head is cut at this step and everywhere; what is drawn."""
-    from cutaway.changes import bind, scale
+    from cutaway.changes import scale
+    from cutaway.rerun.request import bound
 
     ids, llm, found = tuple(scene.ids), scene.llm, scene.pushes
     place, last = _called(head), len(ids) - 1
     cuts = scale(place, 0, positions=str(last)), scale(place, 0)
-    texts = [(ids, bind([cut], llm.graph, len(ids))) for cut in cuts]
+    texts = [(ids, bound(llm, scene.trace.head, [cut])) for cut in cuts]
     rows = dict(llm.last_rows(ids, texts))
     lead, here, all_ = (
         float(row[found.token]) - float(row[found.rival])

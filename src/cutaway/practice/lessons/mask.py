@@ -20,9 +20,9 @@ def lesson(scene: Scene) -> list[Exercise]:
     ids = scene.ids
     first = max(len(ids) - _ROWS, 0)
     names, place = [scene.name(token) for token in ids[first:]], (len(ids) - first) // 2
-    before = scene.llm.logits(ids, first)
+    before = scene.logits(ids, first)
     other = _likeliest_but(before[place - 1], ids[first + place])
-    after = scene.llm.logits([*ids[: first + place], other, *ids[first + place + 1 :]], first)
+    after = scene.logits([*ids[: first + place], other, *ids[first + place + 1 :]], first)
     pairs = [(_shown(a), _shown(b)) for a, b in zip(before, after, strict=True)]
     changed = sum(a != b for a, b in pairs)
     becomes = [f"becomes {scene.name(other)}" if i == place else "" for i in range(len(names))]

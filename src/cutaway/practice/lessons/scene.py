@@ -13,6 +13,7 @@ from cutaway.practice.start import shortened, step_of, visible
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
+    from cutaway.backends import Logits
     from cutaway.inside import Lens, Look, Pushes, Without
     from cutaway.trace import Trace
 
@@ -74,6 +75,12 @@ class Scene:
         if not self.look.is_as_run:
             return "in another arithmetic than what ran"
         return f"and its row has the hash that it had then, {self.look.row_hash:016x}"
+
+    def logits(self, ids: Sequence[int], start: int) -> "Logits":
+        """The rows of a text from a position on, with the changes of the run."""
+        from cutaway.rerun.request import bound
+
+        return self.llm.logits(ids, start, bound(self.llm, self.trace.head))
 
     def need(self, topic: str, tokens: int) -> None:
         """InputError where the text is too short for a topic."""
