@@ -151,13 +151,15 @@ def test_bad_steps(capsys, run, tmp_path):
     assert "no step on record" in refused(capsys, "play", run, "--step", 0)
 
 
-def test_play_writes_a_page(capsys, run, tmp_path):
+def test_a_page(capsys, run, tmp_path):
     out = tmp_path / "run.html"
-    assert printed(capsys, "play", run, "--html", out) == ""
+    assert printed(capsys, "export", run, "--html", out) == ""
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert "is the trace itself" in refused(capsys, "play", run, "--html", run)
-    assert "cannot be written" in refused(capsys, "play", run, "--html", tmp_path / "no" / "x")
-    assert "the page has all" in refused(capsys, "play", run, "--html", out, "--step", 1)
+    assert "is the trace itself" in refused(capsys, "export", run, "--html", run)
+    assert "cannot be written" in refused(capsys, "export", run, "--html", tmp_path / "no" / "x")
+    for steps, why in (("4", "not within 0 to 3"), ("2-1", "not within"), ("a", "is no step")):
+        assert why in refused(capsys, "export", run, "--html", out, "--inside", steps)
+    assert "is for --html" in refused(capsys, "export", run, "--format", "csv", "--inside", "1")
     assert Trace.read(run).steps  # untouched
 
 

@@ -143,7 +143,7 @@ def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
     LLM(tiny_path, threads=1).generate(
         HOSTILE, trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2
     )
-    assert main(["trace", "play", str(run), "--html", str(out)]) == 0
+    assert main(["trace", "export", str(run), "--html", str(out)]) == 0
     page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
     assert len(page.tokens) == 8
     page.press("Home", "ArrowRight", "ArrowRight")
@@ -156,3 +156,35 @@ def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
     assert page.tab.locator("img").count() == 0
     assert page.requests == [page.requests[0]] * len(page.requests)
     assert json.loads(run.read_text().splitlines()[0])["prompt"] == HOSTILE
+
+
+def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path, capsys):
+    from cutaway.cli.main import main
+    from cutaway.inside import inside
+    from cutaway.trace import Trace
+
+    run, out = tmp_path / "run.jsonl", tmp_path / "run.html"
+    llm = LLM(tiny_path, threads=1)
+    llm.generate("ab", trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2)
+    asked = ["trace", "export", str(run), "--html", str(out), "--inside", "1-3,5"]
+    assert main([*asked, "-m", str(tiny_path), "-q"]) == 0
+    page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
+    page.tab.get_by_role("tab", name="Inside").click()
+    panel = page.tab.locator("inside-panel")
+    panel.get_by_text("holds the inside of steps 1 to 3, 5. For other steps, cutaway").wait_for()
+    assert panel.locator("canvas").first.is_hidden()
+    page.tab.locator("token-strip .tokens").focus()
+    page.press("ArrowRight", "ArrowRight")
+    look = inside(llm, Trace.read(run), 2)
+    panel.get_by_text(f"row {look.row_hash:016x} as on record").wait_for()
+    page.settle()
+    total = f"in logits: {look.pushes().total:+.3f}".replace("-", "−")
+    assert total in panel.inner_text()
+    assert page.tab.locator("token-strip .place[data-tint]").count() > 0
+    page.press("ArrowDown", "ArrowDown")
+    panel.get_by_text("Against another candidate the model is needed").wait_for()
+    assert total in panel.inner_text()
+    assert page.requests == [page.requests[0]] * len(page.requests)
+    assert main(["trace", "export", str(run), "--html", str(out)]) == 0
+    page.tab.reload()
+    panel.get_by_text("The inside of a step needs the model").wait_for()

@@ -16,6 +16,7 @@ from cutaway.inside.lens import Lens
 from cutaway.inside.look import Look
 from cutaway.inside.pushes import Pushes
 from cutaway.inside.summary import Head, Name, described, heads
+from cutaway.weights.safetensors_writer import parts
 
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
@@ -31,6 +32,13 @@ def maps(look: Look) -> NDArray[np.uint8]:
     """Every weight (layers, heads, positions), in a byte."""
     bytes_: NDArray[np.uint8] = np.rint(np.sqrt(look.weights) * SCALE).astype(np.uint8)
     return bytes_
+
+
+def to_bytes(
+    look: Look, found: Pushes, lens: Lens | None, told: Mapping[str, str], *, with_maps: bool = True
+) -> bytes:
+    """The whole file. told: what ``about`` says, and more."""
+    return b"".join(parts(packed(look, found, lens, with_maps=with_maps), told))
 
 
 def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = True) -> Arrays:

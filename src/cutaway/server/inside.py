@@ -23,7 +23,6 @@ from cutaway.server.openai.document import FIELDS, replies
 from cutaway.server.openai.inside_schemas import Looked
 from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone
-from cutaway.weights.safetensors_writer import parts
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
 
@@ -116,8 +115,7 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
     if binary:
         told = packed.about(*found, name, trace="", model=llm.name)
         told |= {"as_run": dumps(_as_run(found.look, body)).decode()}
-        arrays = packed.packed(*found, with_maps=with_maps)
-        return b"".join(parts(arrays, told))
+        return packed.to_bytes(*found, told, with_maps=with_maps)
     data = summary.to_dict(*found, name) | {"as_run": _as_run(found.look, body)}
     if with_maps:
         weights = packed.maps(found.look)

@@ -6,6 +6,7 @@ Knows the few forms in which our modules import and export, and how a document i
 policy names the hashes of what it holds. Refuses to know what is in a trace.
 """
 
+import gzip
 import json
 import re
 from base64 import b64encode
@@ -32,10 +33,10 @@ def index(catalogue: Mapping[str, Any]) -> str:
     return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
 
 
-def viewer(trace: str, title: str, catalogue: Mapping[str, Any]) -> str:
+def viewer(trace: str, title: str, catalogue: Mapping[str, Any], looks: Mapping[int, bytes]) -> str:
     """A document that shows a trace and opens from disk.
 
-    trace: the lines of its file
+    trace: the lines of its file; looks: by step, files of its inside
     """
     style, script = _style(), _script()
     parts = {
@@ -45,9 +46,14 @@ def viewer(trace: str, title: str, catalogue: Mapping[str, Any]) -> str:
         "GLASS": _glass().rstrip(),
         "CATALOGUE": _data(json.dumps(catalogue)),
         "TRACE": _data(trace),
+        "LOOKS": json.dumps({step: _packed(look) for step, look in looks.items()}),
         "SCRIPT": script,
     }
     return re.sub("|".join(parts), lambda found: parts[found[0]], _read("viewer.html"))
+
+
+def _packed(data: bytes) -> str:
+    return b64encode(gzip.compress(data, mtime=0)).decode()
 
 
 def _data(lines: str) -> str:

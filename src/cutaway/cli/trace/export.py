@@ -1,39 +1,100 @@
-"""``cutaway trace export``: a recorded run in formats that other programs read."""
+"""``cutaway trace export``: a recorded run in formats that other programs read, or as one page."""
 
+import re
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
 
-from cutaway.cli.terminal.streams import print_json, print_utf_8
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal.streams import check_output, print_json, print_utf_8
 from cutaway.errors import InputError
-from cutaway.trace import Trace, to_csv, to_openai
+from cutaway.trace import Trace, to_csv, to_html, to_openai
 
 _EPILOG = """
 examples:
   cutaway trace export run.jsonl --format openai > logprobs.json
   cutaway trace export run.jsonl --format openai --when after
   cutaway trace export run.jsonl --format csv > run.csv
+  cutaway trace export run.jsonl --html run.html
+  cutaway trace export run.jsonl --html run.html --inside 0-20 -m smollm2
 
 openai is the "logprobs" object of a chat completion: with --when before, of the model's own logits,
-with --when after, among the survivors of the sampling chain. csv has both, in UTF-8.
+with --when after, among the survivors of the sampling chain. csv has both, in UTF-8. html is one
+file that opens from disk and fetches nothing; with --inside it holds the inside of these steps,
+which the model computes again: about 150 kB a step at 512 tokens of SmolLM2.
 """
+_STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace export``."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
-    parser.add_argument("--format", choices=("openai", "csv"), required=True)
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--format", choices=("openai", "csv"))
+    form.add_argument("--html", metavar="OUT", help="write the run as one HTML page")
     parser.add_argument(
         "--when", choices=("before", "after"), help="before (default) or after the sampling chain"
     )
+    parser.add_argument(
+        "--inside", metavar="STEPS", help="with --html: the inside of these steps, as in 0-20,40"
+    )
+    arguments.add_model_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
 def run(args: Namespace) -> int:
-    """Print the whole run."""
-    if args.format == "csv" and args.when:
+    """Print or write the whole run."""
+    if args.format != "openai" and args.when:
         raise InputError("--when is for --format openai; csv has both")
+    if args.inside and not args.html:
+        raise InputError("--inside is for --html; 'cutaway trace inside' prints a step")
     trace = Trace.read(args.file)
-    if args.format == "csv":
+    if args.html:
+        _write_page(args, Path(args.html), trace)
+    elif args.format == "csv":
         print_utf_8(to_csv(trace))
     else:
         print_json(to_openai(trace, args.when or "before"))
     return 0
+
+
+def _write_page(args: Namespace, out: Path, trace: Trace) -> None:
+    steps = _steps(args.inside, len(trace.steps)) if args.inside else []
+    try:
+        if out.exists() and trace.path and out.samefile(trace.path):
+            raise InputError(f"--html: {out} is the trace itself; name another file")
+        check_output("--html", args.html)  # before all is computed
+        page = to_html(trace, dict(_looks(args, trace, steps)) if steps else None)
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--html: {out} cannot be written: {error.strerror}") from error
+
+
+def _steps(text: str, count: int) -> list[int]:
+    """Steps and ranges of steps; InputError where they are none of the trace."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _STEPS.fullmatch(part.strip())
+        if not match:
+            raise InputError(f"--inside: {part!r:.40} is no step, and no range such as 0-20")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < count:
+            raise InputError(f"--inside: {part.strip()} is not within 0 to {count - 1}")
+        found |= {*range(first, last + 1)}
+    return sorted(found)
+
+
+def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
+    from cutaway.inside import inside, packed
+
+    llm = console.load(args)
+    with llm, console.progress(show=not args.quiet) as report:
+        for done, step in enumerate(steps):
+            look = inside(llm, trace, step)
+            found = look, look.pushes(), look.lens(1)
+            told = packed.about(
+                *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
+            )
+            yield step, packed.to_bytes(*found, told)
+            report("looking inside", done + 1, len(steps))

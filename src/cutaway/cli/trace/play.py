@@ -7,13 +7,12 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
-from pathlib import Path
 
 from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
 from cutaway.cli.trace import play_lines
 from cutaway.errors import InputError
-from cutaway.trace import Trace, step_view, to_html
+from cutaway.trace import Trace, step_view
 
 _EPILOG = """
 examples:
@@ -21,7 +20,6 @@ examples:
   cutaway trace play run.jsonl --static      a line per step
   cutaway trace play run.jsonl --step 12 --static
   cutaway trace play run.jsonl --json        one JSON document per step
-  cutaway trace play run.jsonl --html run.html
 
 A trace that was cut short is shown as far as it goes.
 """
@@ -35,16 +33,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--static", action="store_true", help="print lines, even on a terminal")
     how.add_argument("--json", action="store_true", help="print a JSON document per step")
-    how.add_argument("--html", metavar="OUT", help="write the run as one HTML page")
 
 
 def run(args: Namespace) -> int:
     """Show the trace."""
     trace = Trace.read(args.file)
     _check_step(args, len(trace.steps))
-    if args.html is not None:
-        _write_page(Path(args.html), trace)
-    elif args.json or args.static or not _on_terminal():
+    if args.json or args.static or not _on_terminal():
         _print(args, trace)
     else:
         _play(args, trace)
@@ -54,21 +49,10 @@ def run(args: Namespace) -> int:
 def _check_step(args: Namespace, count: int) -> None:
     if args.step is None:
         return
-    if args.html is not None:
-        raise InputError("--step is not for --html; the page has all steps")
     if not count:
         raise InputError("--step: the trace has no step on record")
     if not 0 <= args.step < count:
         raise InputError(f"--step must be 0 to {count - 1}, not {args.step}")
-
-
-def _write_page(out: Path, trace: Trace) -> None:
-    try:
-        if out.exists() and trace.path and out.samefile(trace.path):
-            raise InputError(f"--html: {out} is the trace itself; name another file")
-        out.write_text(to_html(trace), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--html: {out} cannot be written: {error.strerror}") from error
 
 
 def _on_terminal() -> bool:

@@ -52,6 +52,7 @@ export class Looks {
       if (!found.error) this.ahead(run, step, rival);
       return found;
     }
+    if (run.trace.head.changes?.length) return { error: "This run had changes inside the model: only a plain one can be looked into." };
     if (!this.store.state.about) return this.fromDocument(run, step, rival);
     this.start(key, run, step, rival);
     return {};

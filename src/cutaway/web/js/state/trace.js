@@ -13,7 +13,7 @@
  * @typedef {{kind: "head", model: string, weights: string, tokenizer: string, backend: string,
  *   tier: string, threads: number, vocab_size: number, prompt: string | null,
  *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
- *   seed: string, candidates: number, watch: number[], end_ids: number[], kv_bytes: number,
+ *   seed: string, changes?: string[], candidates: number, watch: number[], end_ids: number[], kv_bytes: number,
  *   parent: {trace: string, step: number, token_id: number} | null,
  *   grammar?: {kind: string, text: string, sha256: string, engine: string, compact: boolean}}} Head
  * @typedef {{index: number, position: number, token_id: number, own: number, source: string,
