@@ -9,7 +9,6 @@
 namespace cutaway {
 namespace {
 
-constexpr int kMostRows = 8;   // query rows of a tile on any tier
 constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers suit 32 registers
 constexpr int kMostDim = 1024;
 
@@ -66,7 +65,7 @@ void Attend::prepare(Step& step) {
   const int items = (int)tiles_.size() * shape_.kv_heads;
   split_ = chunks_ > 1 && items < 4 * step.pool.size();
   queue_.deal(split_ ? items * chunks_ : items, step.pool.size());
-  if (split_) partials_.resize((size_t)items * chunks_ * kMostRows * partial());
+  if (split_) partials_.resize((size_t)items * chunks_ * partial());
 }
 
 // Everything of one row that belongs to one KV head: its query heads, its key, its value.
@@ -108,25 +107,24 @@ void Attend::run(Step& step, int thread) {
     store_row(step, i / heads, i % heads);
   step.pool.barrier();
   const int chunks = split_ ? chunks_ : 1;
-  std::vector<float> local(kMostRows * partial());
+  std::vector<float> local(partial());
   for (int item, end; queue_.take(thread, 1, &item, &end);) {
     const int chunk = item % chunks, head = item / chunks % heads;
     const Tile& tile = tiles_[item / chunks / heads];
-    float* to = split_ ? partials_.data() + (size_t)item * kMostRows * partial() : local.data();
+    float* to = split_ ? partials_.data() + (size_t)item * partial() : local.data();
     attend_tile(step, tile, head, split_ ? chunk : 0, split_ ? chunk + 1 : chunks_, to);
-    for (int r = 0; !split_ && r < tile.rows; r++) finish_row(step, tile, head, r, to + r * partial(), 0);
+    for (int r = 0; !split_ && r < tile.rows; r++) finish_row(step, tile, head, r, to, 1);
   }
   if (!split_) return;
   step.pool.barrier();
   for (int i = thread; i < tiles * heads * kMostRows; i += threads) {
     const int r = i % kMostRows, head = i / kMostRows % heads, t = i / kMostRows / heads;
     if (r >= tiles_[t].rows) continue;
-    float* first = partials_.data() + ((size_t)(t * heads + head) * chunks * kMostRows + r) * partial();
-    finish_row(step, tiles_[t], head, r, first, kMostRows * partial());
+    finish_row(step, tiles_[t], head, r, partials_.data() + (size_t)(t * heads + head) * chunks * partial(), chunks);
   }
 }
 
-// Chunks [first, last) folded into `run`: a partial result (peak, total, out) for each query row.
+// Chunks [first, last) folded into `run`, a partial result: peaks of the query rows, totals, outputs.
 void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, int last, float* run) const {
   const auto& segment = step.segments[tile.segment];
   const Batch& b = step.batch;
@@ -137,42 +135,49 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     const float* from = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
     for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = from[d];
     position[r] = b.positions[row], limit[r] = b.limits[row];
-    float* mine = run + r * partial();
-    std::fill(mine, mine + partial(), 0.0f);
-    mine[0] = -INFINITY;
   }
-  float peak[kMostRows], total[kMostRows], out[kMostRows * kMostDim];
+  const int seen = shape_.window ? std::max(0, position[0] - shape_.window + 1) / kKvBlock * kKvBlock : 0;
+  first = std::max(first, seen / kKvChunk), last = std::min(last, tile.last / kKvChunk + 1);
+  if (first >= last) {
+    std::fill(run, run + kMostRows, -INFINITY);
+    std::fill(run + kMostRows, run + partial(), 0.0f);
+  }
+  float next[kMostRows * (kMostDim + 2)];
   const auto* kv = (const uint8_t*)kv_.at(0);
   AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence), codes_,
                 kv + keys_ + kv_head * key_bytes(1, shape_.head_dim, codes_),
                 kv + values_ + kv_head * value_bytes(1, shape_.head_dim, codes_), kv_.bytes(),
-                shape_.scale, shape_.softcap, shape_.window, peak, total, out};
+                shape_.scale, shape_.softcap, shape_.window, nullptr, nullptr, nullptr};
   if (b.blind) c.blind = b.blind + (size_t)segment.sequence * b.table_cols * kKvBlock;
-  const int seen = shape_.window ? std::max(0, position[0] - shape_.window + 1) / kKvBlock * kKvBlock : 0;
-  for (int chunk = std::max(first, seen / kKvChunk); chunk < last && chunk * kKvChunk <= tile.last; chunk++) {
+  for (int chunk = first; chunk < last; chunk++) {
+    float* to = chunk == first ? run : next;
     c.start = chunk * kKvChunk;
     c.first = std::max(c.start, seen);
     c.end = std::min(c.start + kKvChunk, tile.last + 1);
+    c.peak = to, c.total = to + kMostRows, c.out = to + 2 * kMostRows;
     step.k.attend(c);
-    for (int r = 0; r < tile.rows; r++) {
-      float* mine = run + r * partial();
-      step.k.merge(mine, mine + 1, mine + 2, peak + r, total + r, out + r * stride_, stride_);
-    }
+    for (int r = 0; chunk > first && r < tile.rows; r++)
+      merge(step.k, run + r, run + kMostRows + r, run + 2 * kMostRows + r * stride_, to, r);
   }
 }
 
-// Fold a row's partial results (stride floats apart; 0: there is one) in order, and divide.
-void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int stride) const {
+// Fold a row's partial results in order, and divide.
+void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks) const {
   const auto& segment = step.segments[tile.segment];
   const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
   float* out = step.at(out_, row) + (kv_head * group_ + g) * shape_.head_dim;
-  std::vector<float> run(partials, partials + partial());
-  for (int chunk = 1; stride && chunk < chunks_; chunk++) {
-    const float* p = partials + (size_t)chunk * stride;
-    step.k.merge(run.data(), run.data() + 1, run.data() + 2, p, p + 1, p + 2, stride_);
-  }
-  step.k.divide(run.data() + 2, run[1], shape_.head_dim, out);
+  const float* sums = partials + 2 * kMostRows + r * stride_;
+  std::vector<float> run(sums, sums + stride_);
+  float peak = partials[r], total = partials[kMostRows + r];
+  for (int chunk = 1; chunk < chunks; chunk++)
+    merge(step.k, &peak, &total, run.data(), partials + (size_t)chunk * partial(), r);
+  step.k.divide(run.data(), total, shape_.head_dim, out);
+}
+
+// Fold row r of a partial result into another's.
+void Attend::merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const {
+  k.merge(peak, total, out, next + r, next + kMostRows + r, next + 2 * kMostRows + r * stride_, stride_);
 }
 
 }  // namespace cutaway

@@ -157,8 +157,10 @@ class Attend : public Op {
   void store_key(const Kernels& k, const float* key, uint8_t* head, int token) const;
   void store_value(const Kernels& k, const float* value, uint8_t* head, int token) const;
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
-  void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* peak, int stride) const;
-  int partial() const { return stride_ + 2; }  // floats of one query row's partial result
+  void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks) const;
+  void merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const;
+  static constexpr int kMostRows = 8;                       // query rows of a tile on any tier
+  int partial() const { return kMostRows * (stride_ + 2); }  // floats of a tile's partial result
 
   const View q_, k_, v_, out_;
   const AttendShape shape_;
