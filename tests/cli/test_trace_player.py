@@ -10,14 +10,20 @@ import struct
 import subprocess
 import sys
 import termios
+from argparse import ArgumentParser
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutaway import LLM, CutawayError
 from cutaway.cli.terminal.drawing import Style, fit, width
 from cutaway.cli.terminal.screen import Screen, keys_of
+from cutaway.cli.trace.play import _Looking, add_arguments
 from cutaway.cli.trace.play_screen import Player, frame
+from cutaway.inside import inside
+from cutaway.trace import Trace
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 
 ALIVE = (1.8, 2.0, 1.5, 1.0, 0.0, -1.0)
@@ -26,7 +32,7 @@ NAMES = {1: " 猫猫", 2: b"\xe4\xbd", 3: "\x1b[2J\n", 4: "e\u0301" * 9, 5: ""}
 
 keys = st.lists(
     st.sampled_from(["left", "right", "shift-left", "shift-right", "home", "end", "up", "down",
-                     "e", "E", "r", "R", "x", "X", "?", "escape", "page-down", "z"]),
+                     "e", "E", "r", "R", "x", "X", "?", "escape", "page-down", "i", "z"]),
 )  # fmt: skip
 
 
@@ -73,6 +79,59 @@ def test_every_frame_fits(pressed, columns, rows, unicode, empty):
         assert 0 <= player.at <= max(player.last, 0)
     player.press("q")
     assert player.done
+
+
+def test_the_inside_of_a_step_is_looked_for_once():
+    asked = []
+
+    def look(step):
+        asked.append(step)
+        if step == 3:
+            raise CutawayError("this step is not of that model")
+        return [f"line {i} of {step}" for i in range(30)]
+
+    player, style = Player(mixed(), look=look), Style(ansi=False, colour=False, unicode=True)
+    for key, step in (("i", 0), ("right", 1), ("left", 0)):
+        player.press(key)
+        if player.waits:
+            assert frame(player, 80, 24, style)[2].startswith(" the model computes this step")
+            player.find()
+        assert frame(player, 80, 24, style)[2] == f" line 0 of {step}"
+    assert asked == [0, 1]
+    player.press("down")
+    assert frame(player, 80, 24, style)[2] == " line 1 of 0"
+    for _ in range(40):
+        player.press("down")
+    assert frame(player, 80, 24, style)[22] == " line 29 of 0"
+    player.press("i")
+    assert not player.inside and any("rank" in line for line in frame(player, 80, 24, style))
+    for key in ("end", "left", "i"):
+        player.press(key)
+    player.find()
+    assert (player.inside, player.message) == (False, "this step is not of that model")
+
+
+def test_the_inside_shows_heads_beside_the_lens(tiny_path, tmp_path):
+    path = tmp_path / "run.jsonl"
+    LLM(tiny_path, threads=1).generate("ab", trace=path, max_tokens=4, ignore_eos=True, seed=1)
+    args = build_args(path, tiny_path)
+    trace = Trace.read(path)
+    for unicode in (True, False):
+        style = Style(ansi=False, colour=False, unicode=unicode)
+        lines = _Looking(args, trace, style)(2)
+        assert lines[-1] == f"row {trace.steps[2].logits_hash:016x} as on record"
+        heads = [line for line in lines if line.startswith("    ")]
+        assert len(heads) == len(inside(LLM(tiny_path, threads=1), trace, 2).lens(1).rank) - 1
+        assert set("".join(heads)) & set("▁▂▃▄▅▆▇█" if unicode else "_.-:=+*#")
+    other = replace(trace, head=replace(trace.head, vocab_size=7))
+    with pytest.raises(CutawayError, match="vocabulary"):
+        _Looking(args, other, style)(2)
+
+
+def build_args(path, model):
+    parser = ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args([str(path), "-m", str(model)])
 
 
 def test_the_chosen_candidate_is_in_sight():

@@ -40,6 +40,14 @@ def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> 
         *_experts(look, found),
         phrase("not pushed"),
         "",
+        *of_lens(found, lens, name, spark),
+    ]
+
+
+def of_lens(found: Pushes, lens: Lens, name: Name, spark: Spark) -> list[str]:
+    """What the head would say after each layer, and beside it how far each of its heads pushed."""
+    token = repr(name(found.token))
+    return [
         f"what the head would say after each layer, and how far its heads pushed {token}",
         *_lens(lens, found, name, spark),
         _settled(lens, token),

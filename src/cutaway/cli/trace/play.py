@@ -1,4 +1,4 @@
-"""``cutaway trace play``: a recorded run, step by step. Reads the file and no model.
+"""``cutaway trace play``: a recorded run, step by step. Reads a file, and a model where asked to.
 
 Knows when to use the terminal and when to print lines or JSON. Refuses to know how a step is drawn.
 """
@@ -7,12 +7,18 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+from cutaway.cli import arguments
 from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
 from cutaway.cli.trace import play_lines
 from cutaway.errors import InputError
 from cutaway.trace import Trace, step_view
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
 
 _EPILOG = """
 examples:
@@ -21,7 +27,8 @@ examples:
   cutaway trace play run.jsonl --step 12 --static
   cutaway trace play run.jsonl --json        one JSON document per step
 
-A trace that was cut short is shown as far as it goes.
+A trace that was cut short is shown as far as it goes. The key i shows the inside of a step, which
+the model (-m) computes again.
 """
 
 
@@ -33,6 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--static", action="store_true", help="print lines, even on a terminal")
     how.add_argument("--json", action="store_true", help="print a JSON document per step")
+    arguments.add_loading_arguments(parser)
 
 
 def run(args: Namespace) -> int:
@@ -82,9 +90,37 @@ def _play(args: Namespace, trace: Trace) -> None:
     from cutaway.cli.terminal.screen import screen
     from cutaway.cli.trace.play_screen import Player, frame
 
-    style, player = Style.of(sys.stdout), Player(trace, args.step or 0)
+    style = Style.of(sys.stdout)
+    player = Player(trace, args.step or 0, look=_Looking(args, trace, style))
     with suppress(EOFError), screen() as terminal:
         while not player.done:
             terminal.draw(frame(player, *terminal.size, style))
+            if player.waits:
+                player.find()
+                continue
             for key in terminal.pressed():
                 player.press(key)
+
+
+class _Looking:
+    """Lines on the inside of steps; the model is loaded when the first is asked for."""
+
+    def __init__(self, args: Namespace, trace: Trace, style: Style) -> None:
+        self._args, self._trace, self._style = args, trace, style
+
+    @cached_property
+    def _llm(self) -> "LLM":
+        from cutaway.cli import console
+
+        self._args.quiet = True  # the screen is ours
+        return console.load(self._args)
+
+    def __call__(self, step: int) -> list[str]:
+        from cutaway.cli.trace.inside_tables import of_lens
+        from cutaway.inside import inside
+        from cutaway.inside.summary import proof
+
+        look = inside(self._llm, self._trace, step)
+        name = self._llm.tokenizer.token_name
+        lines = of_lens(look.pushes(), look.lens(1), name, self._style.spark)
+        return [*lines, "", proof(look)]

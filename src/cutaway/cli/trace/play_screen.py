@@ -11,6 +11,7 @@ from textwrap import wrap
 from cutaway.cli.terminal.drawing import DIM, PLAIN, REVERSE, Line, Style, clip, width, window
 from cutaway.cli.trace import play_lines
 from cutaway.engine.events import Step
+from cutaway.errors import CutawayError, InputError
 from cutaway.trace import Trace
 from cutaway.trace.endings import EndTokenStatus, end_token_status
 from cutaway.trace.figures import bits, height, percent
@@ -21,16 +22,19 @@ _LABEL = 17  # cells before a sparkline
 _MOVES = {
     "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,
 }  # fmt: skip
-_KEYS = ("q quit", "? help", "←/→ step", "↑/↓ scroll", "e uncertain", "r rank≠1", "x end")
+_KEYS = (
+    "q quit", "? help", "←/→ step", "↑/↓ scroll", "e uncertain", "r rank≠1", "x end", "i inside",
+)  # fmt: skip
 _HELP = (
     ("←  →", "one step back, one on"),
     ("PgUp PgDn", "ten steps; or shift + arrow"),
     ("Home  End", "the first, the last step"),
     ("↑  ↓", "scroll the candidates"),
-    ("e", "next step where no token has a probability of 0.5"),
+    ("e", "next where no token has 0.5"),
     ("r", "next step with rank above 1"),
     ("x", "next step where the end token survived the chain"),
     ("E  R  X", "the same, backwards"),
+    ("i", "its inside, by the model"),
     ("?", "show or leave this help"),
     ("q  Ctrl-C", "quit"),
     ("●", "the token of the step"),
@@ -49,6 +53,8 @@ class Player:
     """Where a reader is in a trace.
 
     scroll   candidates above the first that is shown; None: as many as it takes to show the chosen
+    look     lines on the inside of a step; raises CutawayError where there is no model for it
+    inside   whether those are shown; found: by step, those that there are
     """
 
     trace: Trace
@@ -57,6 +63,9 @@ class Player:
     helping: bool = False
     done: bool = False
     message: str = ""
+    look: Callable[[int], list[str]] | None = None
+    inside: bool = False
+    found: dict[int, list[str]] = field(default_factory=dict)
     finders: dict[str, tuple[str, Callable[[Step], bool]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +90,8 @@ class Player:
         self.message = ""
         if key == "q":
             self.done = True
+        elif key == "i" and self.last >= 0:
+            self.inside, self.scroll = not self.inside, None
         elif key == "?" or (self.helping and key == "escape"):
             self.helping = not self.helping
         elif key in ("up", "down"):
@@ -91,6 +102,20 @@ class Player:
             self._go(0 if key == "home" else self.last)
         elif key.lower() in self.finders:
             self._find(key)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the inside of this step is to be looked for."""
+        return self.inside and not self.helping and not self.done and self.at not in self.found
+
+    def find(self) -> None:
+        """Look for it; where there is none, say why and leave."""
+        try:
+            if self.look is None:
+                raise InputError("the inside of a step needs the model")
+            self.found[self.at] = self.look(self.at)
+        except CutawayError as error:
+            self.inside, self.message = False, str(error)
 
     def _go(self, index: int) -> None:
         self.at, self.scroll = max(min(index, self.last), 0), None
@@ -115,6 +140,8 @@ def frame(player: Player, columns: int, rows: int, style: Style) -> list[str]:
         lines: list[Line] = [[(" no step on record yet", PLAIN)]]
     elif player.helping:
         lines = [[(f" {line}", PLAIN)] for line in _help(columns, style)]
+    elif player.inside:
+        lines = _inside(player, rows - 1, style)
     else:
         lines = _step(player, columns, rows - 1, style)
     lines = lines[: rows - 1] + [[]] * (rows - 1 - len(lines))
@@ -138,6 +165,16 @@ def _keys(columns: int, style: Style) -> str:
             break
         shown = longer
     return shown
+
+
+def _inside(player: Player, rows: int, style: Style) -> list[Line]:
+    view = step_view(player.trace, player.trace.steps[player.at])
+    lines = player.found.get(player.at, ["the model computes this step again …"])
+    room = max(rows - 2, 1)
+    player.scroll = min(player.scroll or 0, max(len(lines) - room, 0))
+    seen = lines[player.scroll : player.scroll + room]
+    shown: list[Line] = [[(f" {style.text(line)}", PLAIN)] for line in seen]
+    return [play_lines.header(view, player.last), [], *shown]
 
 
 def _step(player: Player, columns: int, rows: int, style: Style) -> list[Line]:

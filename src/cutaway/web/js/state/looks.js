@@ -9,6 +9,8 @@ import { ask } from "./api.js";
 import { Look } from "./look.js";
 /** @import { Store, Run } from "./store.js" */
 
+const CHANGED = "This run had changes inside the model: 'cutaway trace inside' looks into it, and 'cutaway trace "
+  + "export --html OUT --inside STEPS' writes a page that shows it.";
 const ROOM = 64e6; // bytes
 
 /**
@@ -52,8 +54,8 @@ export class Looks {
       if (!found.error) this.ahead(run, step, rival);
       return found;
     }
-    if (run.trace.head.changes?.length) return { error: "This run had changes inside the model: only a plain one can be looked into." };
     if (!this.store.state.about) return this.fromDocument(run, step, rival);
+    if (run.trace.head.changes?.length) return { error: CHANGED };
     this.start(key, run, step, rival);
     return {};
   }
