@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from cutaway import CutawayError, InputError
-from cutaway.changes import add, blind, scale
-from cutaway.rerun import branch, logits, open_branch, replay, rescore
+from cutaway.changes import add, bind, blind, scale
+from cutaway.rerun import (
+    branch,
+    diff_models,
+    logits,
+    open_branch,
+    replay,
+    rescore,
+    snowball,
+)
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace, diff_texts
 
@@ -92,3 +100,22 @@ def test_a_fork_by_nothing_is_the_run(tiny, recorded):
 def test_what_cannot_be_is_refused(tiny, recorded, more, sentence):
     with pytest.raises(InputError, match=sentence):
         open_branch(tiny, recorded([]), 2, **more)
+
+
+def test_a_snowball_measures_with_the_changes_that_it_writes_with(tiny):
+    made = snowball(tiny, [1, 5, 9], at=[2], max_tokens=8, changes=["L0 x 2"], seed=3)
+    plain = snowball(tiny, [1, 5, 9], at=[2], max_tokens=8, seed=3)
+    [fork] = made.forks
+    ids = [1, 5, 9, *made.original.token_ids]
+    row = tiny.logits(ids, 4, bind([scale("L0", 2)], tiny.graph, 3))[0].astype(float)
+    logprob = row[made.original.token_ids[2]] - np.log(np.exp(row - row.max()).sum()) - row.max()
+    assert fork.instead_bits == pytest.approx(-logprob / np.log(2), rel=1e-6)
+    assert fork.instead_bits != plain.forks[0].instead_bits
+
+
+def test_curves_of_a_changed_run_and_its_fork(tiny, recorded, tmp_path):
+    trace = recorded(CHANGES[0])
+    branch(tiny, trace, 3, 261, trace=tmp_path / "fork.jsonl")
+    found = diff_models(tiny, trace, Trace.read(tmp_path / "fork.jsonl"))
+    bits = -trace.steps[3].logprob / np.log(2)
+    assert found.at == 3 and found.instead_bits == pytest.approx(bits, rel=1e-6)

@@ -6,17 +6,20 @@ the texts came about.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import InputError
-from cutaway.rerun.request import check_vocabulary
+from cutaway.rerun.request import bound, check_vocabulary
 from cutaway.rerun.statistics import Curve, divergence, surprise
 from cutaway.trace import Trace
 from cutaway.trace.differences import SHORTEST_RUN
+
+if TYPE_CHECKING:
+    from cutaway.changes import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,21 @@ class Fork:
 
 
 class Original:
-    """A text that forks are compared with. logits: of each of its steps, (steps, vocab)."""
+    """A text that forks are compared with. logits: of each of its steps, (steps, vocab).
 
-    def __init__(self, llm: LLM, prompt: Sequence[int], token_ids: Sequence[int]) -> None:
+    changes  with which the model reads it, and the forks
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        prompt: Sequence[int],
+        token_ids: Sequence[int],
+        changes: "Bound | None" = None,
+    ) -> None:
         self._llm, self.prompt, self.token_ids = llm, list(prompt), tuple(token_ids)
-        self.logits = llm.logits([*self.prompt, *self.token_ids[:-1]], len(self.prompt) - 1)
+        self._changes = changes
+        self.logits = self._after(self.prompt, self.token_ids)
 
     def fork(self, at: int, token_ids: Sequence[int], horizon: int | None = None) -> Fork:
         """The curves after a mistake at step ``at`` of ``token_ids``, the fork's whole answer.
@@ -98,13 +111,14 @@ class Original:
 
     def _after(self, begun: list[int], following: Sequence[int]) -> Logits:
         """Logits of each of the tokens that follow, (len(following), vocab)."""
-        rows = self._llm.logits([*begun, *following[:-1]], len(begun) - 1)
+        rows = self._llm.logits([*begun, *following[:-1]], len(begun) - 1, self._changes)
         return rows[: len(following)]
 
 
 def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     """Trace ``b`` as a fork of ``a``, measured by a model: where they differ first, what ``a``'s
-    tokens cost after ``b``'s mistake, and the divergence at every step after it.
+    tokens cost after ``b``'s mistake, and the divergence at every step after it; with ``a``'s
+    changes, if it had some.
 
     None where one text is the beginning of the other. Raises InputError where the prompts differ,
     or the model has another vocabulary.
@@ -116,7 +130,9 @@ def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     original, fork = a.output_token_ids, b.output_token_ids
     pairs = enumerate(zip(original, fork, strict=False))
     at = next((i for i, (one, other) in pairs if one != other), None)
-    return None if at is None else Original(llm, a.head.prompt_token_ids, original).fork(at, fork)
+    if at is None:
+        return None
+    return Original(llm, a.head.prompt_token_ids, original, bound(llm, a.head)).fork(at, fork)
 
 
 def reconvergence(fork: Sequence[int], original: Sequence[int]) -> Reconvergence | None:

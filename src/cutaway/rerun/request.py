@@ -1,7 +1,7 @@
 """From a trace's head back to a request, and which fields of the head differ in this run."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -67,12 +67,16 @@ def settings_of(head: Head) -> dict[str, Any]:
 
 def bound(llm: LLM, head: Head, more: "Iterable[Change]" = ()) -> "Bound | None":
     """The changes of a run, and more, for rows of its text that are computed again."""
-    changes = (*head.changes, *more)
+    return bound_to(llm, (*head.changes, *more), len(head.prompt_token_ids))
+
+
+def bound_to(llm: LLM, changes: "Sequence[Change]", prompt_tokens: int) -> "Bound | None":
+    """Changes for rows of any text with such a prompt; None where there are none."""
     if not changes:
         return None
     from cutaway.changes import bind
 
-    return bind(changes, llm.graph, len(head.prompt_token_ids))
+    return bind(changes, llm.graph, prompt_tokens)
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:

@@ -15,7 +15,7 @@ from cutaway.backends import Logits
 from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.rerun.forks import Fork, Original
-from cutaway.rerun.request import UNSTOPPED, Progress, run_together, silent
+from cutaway.rerun.request import UNSTOPPED, Progress, bound_to, run_together, silent
 from cutaway.rerun.statistics import Curve, Estimate, bands, estimate
 
 CURVES = ("forced", "cost", "free")
@@ -95,7 +95,8 @@ def snowball(
     (text,) = run_together(llm, [(ids, options)], lambda done: progress("writing", done, total))
     if len(text.token_ids) < max_tokens:
         raise InputError(f"max_tokens: the context has room for {len(text.token_ids)} only")
-    original, avoid = Original(llm, ids, text.token_ids), [*llm.tokenizer.end_ids]
+    changes = bound_to(llm, llm.parse_options(options).changes, len(ids))
+    original, avoid = Original(llm, ids, text.token_ids, changes), [*llm.tokenizer.end_ids]
     begun = [_with_mistake(original, place, rank, avoid) for place in places]
     requests = [(ids, options | _fork(text.seed, given, horizon)) for given in begun]
     written = run_together(
