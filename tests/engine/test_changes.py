@@ -37,7 +37,7 @@ REQUESTS = st.builds(
     TEXTS,
     stops=st.builds(StopParams, max_tokens=st.integers(1, 9)),
     run=st.builds(
-        RunParams, kv_cache=st.booleans(), speculate=st.sampled_from(["off", "ngram"]),
+        RunParams, kv_cache=st.booleans(), speculate=st.sampled_from(["off", "ngram", "draft"]),
         priority=st.integers(0, 1),
     ),
     changes=BOUND,
@@ -73,7 +73,7 @@ def by_definition(request: Request) -> list[int]:
 def test_each_text_is_its_own(requests, rows, kv_blocks, cache, window, before):
     engine = make_engine(
         narrow, block=BLOCK, kv_blocks=kv_blocks, rows=rows, prefix_cache=cache, window=window,
-        max_num_seqs=5,
+        max_num_seqs=5, draft=narrow,
     )  # fmt: skip
     sequences, events = [], []
     for request in requests:

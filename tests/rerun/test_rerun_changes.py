@@ -51,6 +51,16 @@ def test_a_changed_run_is_replayed_to_the_bit(tiny, recorded, changes, speculate
     assert [r.bits for r in again.old] == [r.bits for r in again.new]
 
 
+@pytest.mark.parametrize(
+    "how", [{"heal": True}, {"n": 2}, {"regex": "[ab ]{9}", "ignore_eos": False}, {"min_tokens": 9}]
+)
+def test_with_other_settings(tiny, recorded, how):
+    trace = recorded([scale("L0.H1", 0.5, from_step=2), "blind 1 from 1"], **how)
+    assert replay(tiny, trace).same
+    rows = logits(tiny, trace)
+    assert [row_hash(row) for row in rows] == [step.logits_hash for step in trace.steps]
+
+
 def test_without_its_changes_it_is_another_run(tiny, recorded):
     trace = recorded(CHANGES[0])
     plain = replace(trace, head=replace(trace.head, changes=()))

@@ -83,3 +83,12 @@ test("stretches are both texts, whole and in order", () => {
     assert.deepEqual(first.outputIds.slice(...a), six.outputIds.slice(...b), mark);
   }
 });
+
+test("changes inside the model are a setting, told in words", () => {
+  const made = [{ text: "L0.H1 x 0", kind: "scale" }, { text: "blind 1", kind: "blind" }];
+  const [head, ...rest] = read("first.jsonl").trim().split("\n");
+  const changed = head.replace('"version":1', '"version":2')  // JSON.parse would round the seed
+    .replace(/}$/, `,"changes":${JSON.stringify(made)}}`);
+  const other = Trace.parse([changed, ...rest, ""].join("\n"));
+  assert.deepEqual(diff(first, other).changes, [{ name: "changes", a: null, b: "L0.H1 x 0; blind 1" }]);
+});

@@ -35,6 +35,8 @@ def summary(style: Style, trace: Trace) -> str:
         token = head.parent.token_id
         given = "changes" if token is None else shown(style, trace.name_of(token))
         parts.append(f"fork at step {head.parent.step} with {given}")
+    if head.changes:
+        parts.append(f"changed: {'; '.join(map(str, head.changes))}")
     parts.append(f"{len(trace.steps)} steps")
     return style.text(" · ".join(parts))
 
