@@ -23,6 +23,7 @@ TEXTS = [
     "déjà vu, naïve café: über 日本語 日本 and ½ of  the rest...",
     "def f(x):\n    return x ** 2  # the square of x",
 ]
+SENTENCES = ["paris is the capital of france.", "the cat drinks a cup of tea and a glass of milk."]
 SPECIALS = ["<unk>", "<s>", "</s>", "<|turn|>"]
 
 
@@ -77,6 +78,35 @@ def _bytes_are_ordinary(made: Tokenizer) -> Tokenizer:
     written = json.loads(made.to_str())
     written["added_tokens"] = [t for t in written["added_tokens"] if t["content"] in SPECIALS]
     return Tokenizer.from_str(json.dumps(written))
+
+
+def wordpiece(size: int = 384, **normalizer: bool) -> Tokenizer:
+    """BERT's. normalizer: what its normalizer does otherwise than by default."""
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(**normalizer)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=specials, show_progress=False
+    )
+    made.train_from_iterator([*TEXTS, *SENTENCES], trainer)
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )  # fmt: skip
+    return made
+
+
+def roberta(size: int = 384) -> Tokenizer:
+    """RoBERTa's: GPT-2's words between <s> and </s>, a mask that eats the space before it."""
+    made = gpt2_words(size)
+    end, begin = (made.token_to_id(name) or 0 for name in ("</s>", "<s>"))
+    made.post_processor = processors.RobertaProcessing(
+        ("</s>", end), ("<s>", begin), add_prefix_space=False
+    )
+    mask = AddedToken("<mask>", lstrip=True, rstrip=False, normalized=False, special=True)
+    made.add_special_tokens([mask])
+    return made
 
 
 def with_begin(made: Tokenizer) -> Tokenizer:

@@ -40,7 +40,8 @@ class HuggingFaceFolder(ModelFile):
         self._sources = tensor_sources(config, shards)
         rows = self._sources["token_embd.weight"].shape[0]
         self.metadata = MappingProxyType(
-            config.metadata | tokenizer_metadata(self.path, config.settings, rows)
+            config.metadata
+            | tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
         )
         self.tensors = MappingProxyType(self._sources)
         self._shards: Shards | None = shards

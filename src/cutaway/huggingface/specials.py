@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from cutaway.errors import FormatError
-from cutaway.text.vocabulary import BEGIN_ORIGIN, END_IDS, END_ORIGINS, RSTRIP_TOKEN_IDS
+from cutaway.text.vocabulary import (
+    BEGIN_ORIGIN,
+    END_IDS,
+    END_ORIGINS,
+    LSTRIP_TOKEN_IDS,
+    RSTRIP_TOKEN_IDS,
+)
 
 from .settings import Settings
 
@@ -56,18 +62,23 @@ def added_tokens(tokenizer: Settings) -> Iterator[Settings]:
         tokenizer.fail("added_tokens", "a list of objects")
     for one in added:
         token = Settings(one, f"{tokenizer.file}: added_tokens")
-        for flag in ("single_word", "lstrip"):
-            if token.flag(flag):
-                token.refuse(flag, f"the token {token.text('content')!r:.40} must do without")
+        if token.flag("single_word"):
+            token.refuse("single_word", f"the token {token.text('content')!r:.40} must do without")
         yield token
 
 
-def special_metadata(where: Sources) -> dict[str, Any]:
+def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any]:
     """The ids of special tokens, whether texts begin with one, and where ends are said.
 
+    sees_all: whether texts may end with one, too, since nothing is written behind them
     The first end is the tokenizer's own: chat templates mean that one by `eos_token`.
     """
-    first = _first_of_template(where)
+    first, last = _frame(where)
+    if last is not None and not sees_all:
+        raise FormatError(
+            f"{where.tokenizer.file}: post_processor puts a token behind a text, so that a prompt "
+            "would be ended before it is answered; this is not supported"
+        )
     begins = _begins(where, first)
     begin = next(iter(begins), None)
     ends = _ends(where)
@@ -76,6 +87,8 @@ def special_metadata(where: Sources) -> dict[str, Any]:
         "eos": next(iter(ends), None),
         "unknown": where.named("unk_token"),
         "padding": where.named("pad_token"),
+        "seperator": last,
+        "mask": _mask(where),
     }
     metadata: dict[str, Any] = {
         f"{_PREFIX}{name}_token_id": token_id for name, token_id in ids.items()
@@ -84,13 +97,23 @@ def special_metadata(where: Sources) -> dict[str, Any]:
     explicit = where.own.get("add_bos_token") is not None
     adds = where.own.flag("add_bos_token") if explicit else first is not None
     metadata[f"{_PREFIX}add_bos_token"] = adds and begin is not None
+    metadata[f"{_PREFIX}add_sep_token"] = last is not None
     if begin is not None:
         metadata[BEGIN_ORIGIN] = begins[begin]
     metadata[END_IDS] = np.array(list(ends), np.int64)
     metadata[END_ORIGINS] = list(ends.values())
-    stripping = [one.id("id") for one in added_tokens(where.tokenizer) if one.flag("rstrip")]
-    metadata[RSTRIP_TOKEN_IDS] = np.array(stripping, np.int64)
+    for name, key in (("rstrip", RSTRIP_TOKEN_IDS), ("lstrip", LSTRIP_TOKEN_IDS)):
+        stripping = [one.id("id") for one in added_tokens(where.tokenizer) if one.flag(name)]
+        metadata[key] = np.array(stripping, np.int64)
     return metadata
+
+
+def _mask(where: Sources) -> int | None:
+    """The token that stands for one to be filled in; files that do not say have it by its name."""
+    if where.own.get("mask_token") is not None:
+        return where.named("mask_token")
+    special = {one.text("content") for one in added_tokens(where.tokenizer) if one.flag("special")}
+    return next((where.id_of(name) for name in ("[MASK]", "<mask>") if name in special), None)
 
 
 def _begins(where: Sources, first: int | None) -> dict[int, str]:
@@ -115,34 +138,52 @@ def _ends(where: Sources) -> dict[int, str]:
     return ends
 
 
-def _first_of_template(where: Sources) -> int | None:
-    """The token that the post-processor puts in front of every text, None if there is none."""
-    found = None
+def _frame(where: Sources) -> tuple[int | None, int | None]:
+    """The tokens that the post-processor puts before and behind every text, None for none."""
+    found: tuple[int | None, int | None] = None, None
     if where.own.flag("add_eos_token"):
         where.own.refuse("add_eos_token", "a prompt would be ended before it is answered")
     for step in _steps(where.tokenizer.get("post_processor")):
         kind = step.get("type")
         if kind == "TemplateProcessing":
-            found = _begins_with(where, step)
+            found = _of_template(where, step)
+        elif kind in ("BertProcessing", "RobertaProcessing"):
+            found = _of_pair(where, step, "cls"), _of_pair(where, step, "sep")
         elif kind != "ByteLevel":  # which moves offsets alone
             where.tokenizer.refuse("post_processor", "only TemplateProcessing and ByteLevel are")
     return found
 
 
-def _begins_with(where: Sources, step: dict[str, Any]) -> int | None:
-    """The token in front of the text in a template, which may hold nothing else."""
+def _of_pair(where: Sources, step: dict[str, Any], key: str) -> int:
+    """A token that is given as [text, id]."""
+    pair = step.get(key)
+    return _id_of(where, pair[0] if isinstance(pair, list) and pair else pair)
+
+
+def _of_template(where: Sources, step: dict[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens around the text in a template, which may hold nothing else."""
     found = step.get("single")
     single = found if isinstance(found, list) and all(isinstance(o, dict) for o in found) else []
     names = [name for one in single for name in one]
-    if names == ["Sequence"]:
-        return None
-    special = single[0].get("SpecialToken") if names == ["SpecialToken", "Sequence"] else None
-    if not isinstance(special, dict):
+    around = {
+        ("Sequence",): (None, None), ("SpecialToken", "Sequence"): (0, None),
+        ("SpecialToken", "Sequence", "SpecialToken"): (0, 2),
+    }.get(tuple(names))  # fmt: skip
+    if around is None:
         raise FormatError(
-            f"{where.tokenizer.file}: post_processor puts more than one token in front of a text, "
-            "or some behind it, which is not supported"
+            f"{where.tokenizer.file}: post_processor puts more than one token in front of a text "
+            "or behind it, which is not supported"
         )
-    text = special.get("id")
+    first, last = (None if at is None else _named_in(where, single[at]) for at in around)
+    return first, last
+
+
+def _named_in(where: Sources, part: dict[str, Any]) -> int:
+    token = part["SpecialToken"]
+    return _id_of(where, token.get("id") if isinstance(token, dict) else token)
+
+
+def _id_of(where: Sources, text: object) -> int:
     token_id = where.id_of(text)
     if token_id is None:
         raise FormatError(f"{where.tokenizer.file}: post_processor names {text!r:.40}, no token")

@@ -9,6 +9,7 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.text.pretokenizers import GPT2_WORDS, PRETOKENIZERS
+from cutaway.text.wordpiece import FIELD, GOES_ON, LONGEST_WORD, SETTINGS
 
 from .settings import Settings
 
@@ -37,6 +38,26 @@ def is_byte_level(tokenizer: Settings) -> bool:
     """Whether bytes become characters before anything is merged."""
     steps = _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
     return any(step.get("type") == "ByteLevel" for step in steps)
+
+
+def wordpiece(tokenizer: Settings, model: Settings) -> dict[str, Any]:
+    """BERT's own way, as metadata; `FormatError` for any other."""
+    model.must_be("continuing_subword_prefix", GOES_ON)
+    model.must_be("max_input_chars_per_word", LONGEST_WORD)
+    normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
+    steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    kinds = [step.get("type") for step in (*normalizers, *steps)]
+    if kinds != ["BertNormalizer", "BertPreTokenizer"]:
+        raise FormatError(
+            f"{tokenizer.file}: normalizer and pre_tokenizer prepare a text in a way that is not "
+            f"supported for WordPiece ({kinds!r:.200})"
+        )
+    how = Settings(normalizers[0], f"{tokenizer.file}: normalizer")
+    done = {name: how.flag(name, True) for name in SETTINGS}
+    done["strip_accents"] = how.flag("strip_accents", done["lowercase"])
+    metadata = {"tokenizer.ggml.model": "bert"} | {FIELD.format(k): v for k, v in done.items()}
+    unknown = (model.get("vocab") or {}).get(model.text("unk_token"))
+    return metadata if unknown is None else metadata | {"tokenizer.ggml.unknown_token_id": unknown}
 
 
 def space_prefix(tokenizer: Settings) -> str | None:

@@ -1,7 +1,7 @@
 """tokenizer.json and its companions as GGUF's tokenizer.ggml.* metadata.
 
-Knows the two kinds of BPE that `text/` knows, what each token is for, and where the ids of special
-tokens are said. Refuses to know how text becomes tokens.
+Knows the kinds of tokenizers that `text/` knows, what each token is for, and where the ids of
+special tokens are said. Refuses to know how text becomes tokens.
 """
 
 from pathlib import Path
@@ -14,10 +14,11 @@ from cutaway.errors import FormatError
 from cutaway.text import chat
 from cutaway.text.pretokenizers import FIELD
 from cutaway.text.vocabulary import SPACE_PREFIX, Kind
+from cutaway.text.wordpiece import as_stored
 
 from .settings import Settings
 from .specials import Sources, added_tokens, special_metadata
-from .splitting import byte_level_family, is_byte_level, space_prefix
+from .splitting import byte_level_family, is_byte_level, space_prefix, wordpiece
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG, SPECIALS, GENERATION = (
@@ -29,8 +30,13 @@ _PREFIX = "tokenizer.ggml."
 _MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
 
 
-def tokenizer_metadata(folder: Path, config: Settings, rows: int) -> dict[str, Any]:
-    """All tokenizer.* keys; rows: of the embedding. `FormatError` for what is not supported."""
+def tokenizer_metadata(
+    folder: Path, config: Settings, rows: int, *, sees_all: bool = False
+) -> dict[str, Any]:
+    """All tokenizer.* keys. `FormatError` for what is not supported.
+
+    rows: of the embedding; sees_all: whether a text may be ended before it is read
+    """
     if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
         raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
     tokenizer = Settings.read(folder / TOKENIZER)
@@ -40,15 +46,23 @@ def tokenizer_metadata(folder: Path, config: Settings, rows: int) -> dict[str, A
             "save it again, which writes one"
         )
     model = tokenizer.part("model")
-    merges = _merges(model)
-    pieces = not is_byte_level(tokenizer)
+    words = model.text("type") == "WordPiece"
+    merges = [] if words else _merges(model)
+    pieces = not words and not is_byte_level(tokenizer)
     tokens, kinds = _vocabulary(tokenizer, model, rows, pieces=pieces)
-    metadata = _sentencepiece(tokenizer, model) if pieces else _byte_level(tokenizer)
-    metadata[f"{_PREFIX}tokens"], metadata[f"{_PREFIX}merges"] = tokens, merges
+    if words:
+        metadata = wordpiece(tokenizer, model)
+    else:
+        metadata = _sentencepiece(tokenizer, model) if pieces else _byte_level(tokenizer)
+        metadata[f"{_PREFIX}merges"] = merges
+    metadata[f"{_PREFIX}tokens"] = [
+        as_stored(text) if words and kind == Kind.NORMAL else text
+        for text, kind in zip(tokens, kinds, strict=True)
+    ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
     own = Settings.read(folder / TOKENIZER_CONFIG).over(Settings.read(folder / SPECIALS))
     where = Sources(tokenizer, own, config, Settings.read(folder / GENERATION), tokens)
-    return metadata | special_metadata(where) | _template(folder, own)
+    return metadata | special_metadata(where, sees_all=sees_all) | _template(folder, own)
 
 
 def _byte_level(tokenizer: Settings) -> dict[str, Any]:
@@ -132,7 +146,8 @@ def _vocabulary(
         if token_id < rows:  # Gemma 3 names a token for pictures that its text models have not
             tokens[token_id] = text
             kinds[token_id] = Kind.CONTROL if one.flag("special") else Kind.USER_DEFINED
-    if pieces and (unknown := known.get(model.text("unk_token"))) is not None:
+    unknown = known.get(model.text("unk_token"))
+    if unknown is not None and (pieces or model.text("type") == "WordPiece"):
         kinds[unknown] = Kind.UNKNOWN
     _check(tokenizer, tokens, kinds, pieces)
     return tokens, kinds

@@ -28,7 +28,7 @@ def byte_alphabet() -> list[str]:
 class ByteLevelBPE:
     """Ordinary text <-> tokens, by ranked merges over bytes."""
 
-    space_prefix = prefix_once = False
+    space_prefix = prefix_once = drops_text = False
 
     def __init__(self, vocabulary: Vocabulary, merges: list[str], pre: PreTokenizer) -> None:
         # Control tokens stay out, so no merge and no whole word can ever produce one.

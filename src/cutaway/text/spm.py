@@ -30,6 +30,8 @@ _WORD = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
 class SentencePieceBPE:
     """Ordinary text <-> tokens, by scored merges over characters."""
 
+    drops_text = False
+
     def __init__(
         self,
         vocabulary: Vocabulary,

@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from cutaway.checks import shown
 from cutaway.errors import FormatError, InputError
-from cutaway.text import pretokenizers
+from cutaway.text.pieces import KINDS, Pieces
 from cutaway.text.printable import printable_bytes
 from cutaway.text.specials import Specials
 from cutaway.text.vocabulary import (
-    MERGES,
+    LSTRIP_TOKEN_IDS,
     RSTRIP_TOKEN_IDS,
-    SPACE_PREFIX,
     Kind,
     Vocabulary,
     flag,
-    numbers,
     special_id,
     stored_bytes,
-    strings,
 )
 from cutaway.text.vocabulary import ids as token_ids
 
@@ -37,25 +34,7 @@ _SPACES = " \u2581"  # both read as a space
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-_TEXT_KINDS = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
-
-
-class Pieces(Protocol):
-    """Ordinary text <-> tokens: what byte-level and SentencePiece BPE have in common."""
-
-    @property
-    def space_prefix(self) -> bool:
-        """Whether a text, and what follows a special token, gets a space in front."""
-
-    @property
-    def prefix_once(self) -> bool:
-        """Whether that is only at the very beginning, where there is no space yet."""
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text without special tokens."""
-
-    def to_bytes(self, token_id: int) -> bytes:
-        """What a token that is not special adds to the text."""
+_TEXTKINDS = (Kind.NORMAL, Kind.USER_DEFINED, Kind.BYTE)  # the kinds that add to the text
 
 
 class Tokenizer:
@@ -64,8 +43,11 @@ class Tokenizer:
     vocab_size: number of tokens, ids are 0..vocab_size-1
     bos_id:     the begin-of-sequence token, or None
     add_bos:    whether the model wants BOS in front of every text
+    sep_id:     the token that the model wants behind every text (BERT's [SEP]), or None
+    mask_id:    the token in the place of one that is to be filled in, or None
     end_ids:    id -> origin, for every id that ends a generation
     rstrip_token_ids: tokens that take the white space behind them (Phi-3's)
+    lstrip_token_ids: and before them (RoBERTa's mask)
     """
 
     def __init__(
@@ -76,7 +58,10 @@ class Tokenizer:
         bos_id: int | None,
         add_bos: bool,
         end_ids: Mapping[int, str],
+        sep_id: int | None = None,
+        mask_id: int | None = None,
         rstrip_token_ids: Iterable[int] = (),
+        lstrip_token_ids: Iterable[int] = (),
     ) -> None:
         self._vocabulary = vocabulary
         self._pieces = pieces
@@ -84,26 +69,37 @@ class Tokenizer:
         self.bos_id = bos_id
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
+        self.sep_id, self.mask_id = sep_id, mask_id
         self._rstrip_token_ids = frozenset(rstrip_token_ids)
+        self._lstrip_token_ids = frozenset(lstrip_token_ids)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
         """From GGUF ``tokenizer.ggml.*``; FormatError for a kind that is not supported."""
         kind = metadata.get(_PREFIX + "model")
         vocabulary = Vocabulary.from_gguf(metadata)
-        if not isinstance(kind, str) or kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             said = "is missing" if kind is None else f"{kind!r:.40} is not supported"
             raise FormatError(
-                f"{_PREFIX}model {said}: use a model whose tokenizer is {' or '.join(_KINDS)}"
+                f"{_PREFIX}model {said}: use a model whose tokenizer is {' or '.join(KINDS)}"
             )
-        pieces, add_bos = _KINDS[kind](vocabulary, metadata)
+        pieces, framed = KINDS[kind](vocabulary, metadata)
+        size = len(vocabulary.tokens)
+        bos, sep, mask = (
+            special_id(metadata, f"{_PREFIX}{name}_token_id", size)
+            for name in ("bos", "seperator", "mask")  # as GGUF spells it
+        )
+        adds_sep = flag(metadata, _PREFIX + "add_sep_token", framed.sep)
         return cls(
             vocabulary,
             pieces,
-            bos_id=special_id(metadata, _PREFIX + "bos_token_id", len(vocabulary.tokens)),
-            add_bos=flag(metadata, _PREFIX + "add_bos_token", add_bos),
+            bos_id=bos,
+            add_bos=flag(metadata, _PREFIX + "add_bos_token", framed.bos),
             end_ids=vocabulary.end_ids(metadata),
-            rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, len(vocabulary.tokens)),
+            sep_id=sep if adds_sep else None,
+            mask_id=mask,
+            rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, size),
+            lstrip_token_ids=token_ids(metadata, LSTRIP_TOKEN_IDS, size),
         )
 
     def has_tokens_of(self, other: Tokenizer) -> bool:
@@ -122,7 +118,8 @@ class Tokenizer:
         """Token ids of ``text``.
 
         special: whether "<|im_start|>" and its like are tokens; otherwise ordinary text
-        add_bos: put BOS in front; None does what the model wants; never a second one
+        add_bos: put BOS in front, and the token behind a text where the model wants one; None does
+                 what the model wants; never a second one
         mark:    the character that ``escape_special_tokens`` was given, which is taken out again
         goes_on: other text stands before it, so that no space and no BOS is put in front
         InputError: a lone surrogate, a byte without a token, BOS asked of a model without one.
@@ -131,7 +128,10 @@ class Tokenizer:
         parts = (self._all_specials if special else self._user_defined).split(text)
         ids: list[int] = []
         fresh, eaten = self._pieces.space_prefix and not goes_on, False
-        for part in self._unmarked(parts, mark) if mark else parts:
+        found = [*(self._unmarked(parts, mark) if mark else parts)]
+        for part, following in zip(found, [*found[1:], None], strict=False):
+            if isinstance(part, str) and following in self._lstrip_token_ids:
+                part = part.rstrip(_WHITE)  # noqa: PLW2901
             if isinstance(part, int):
                 ids.append(part)
             elif rest := part.lstrip(_WHITE) if eaten else part:
@@ -139,7 +139,7 @@ class Tokenizer:
             fresh = self._begins_again and isinstance(part, int)
             eaten = part in self._rstrip_token_ids
         wanted = self.add_bos and not goes_on if add_bos is None else add_bos
-        return self._bos(ids, wanted)
+        return self._framed(ids, wanted)
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
         """Warnings about how a prompt begins, for its author; mostly none.
@@ -159,6 +159,8 @@ class Tokenizer:
 
     def min_tokens(self, text: str) -> int:
         """How many tokens ``text`` has at least, known without reading it."""
+        if self._pieces.drops_text:
+            return 0
         return -(-len(text) // self._longest)
 
     def escape_special_tokens(self, text: str, mark: str) -> str:
@@ -185,7 +187,7 @@ class Tokenizer:
         fresh = self._pieces.space_prefix
         for token_id in ids:
             kind = self._kind(token_id)
-            if kind in _TEXT_KINDS:
+            if kind in _TEXTKINDS:
                 data = self._pieces.to_bytes(token_id)
             else:
                 data = stored_bytes(self._vocabulary.tokens[token_id]) if special else b""
@@ -196,7 +198,7 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """What the token adds to the text: b"" for control, unknown and unused tokens."""
-        return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXT_KINDS else b""
+        return self._pieces.to_bytes(token_id) if self._kind(token_id) in _TEXTKINDS else b""
 
     def token_name(self, token_id: int) -> str:
         """A printable name, never empty: "<|im_end|>", " the", "<0x0A>" for what cannot print."""
@@ -241,12 +243,13 @@ class Tokenizer:
             else:
                 yield from self._user_defined.split(part.replace(mark, ""))
 
-    def _bos(self, ids: list[int], wanted: bool) -> list[int]:
+    def _framed(self, ids: list[int], wanted: bool) -> list[int]:
         if not wanted:
             return ids
         if self.bos_id is None:
             raise InputError("add_bos asks for a BOS token, but this model has none: leave it out")
-        return ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
+        begun = ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
+        return begun if self.sep_id in (None, begun[-1]) else [*begun, self.sep_id]
 
     def _kind(self, token_id: int) -> int:
         if not 0 <= token_id < self.vocab_size:
@@ -254,35 +257,6 @@ class Tokenizer:
                 f"token id {token_id} is outside the vocabulary: use 0 to {self.vocab_size - 1}"
             )
         return int(self._vocabulary.kinds[token_id])
-
-
-def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple[Pieces, bool]:
-    """(pieces, whether such models want BOS where the metadata does not say)."""
-    from cutaway.text.bpe import ByteLevelBPE  # imports the tokenizers library
-
-    pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
-    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), pre.add_bos
-
-
-def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> tuple[Pieces, bool]:
-    from cutaway.text.spm import SentencePieceBPE
-
-    size = len(vocabulary.tokens)
-    scores = numbers(metadata, _PREFIX + "scores", size)
-    if scores is None and MERGES not in metadata:
-        raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
-    pieces = SentencePieceBPE(
-        vocabulary,
-        [] if scores is None else scores.tolist(),
-        strings(metadata, MERGES) if scores is None else None,
-        space_prefix=flag(metadata, _PREFIX + "add_space_prefix", True),
-        prefix_once=metadata.get(SPACE_PREFIX) == "first",
-        unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
-    )
-    return pieces, True
-
-
-_KINDS = {"gpt2": _byte_level, "llama": _sentencepiece}
 
 
 def _check_text(text: str) -> None:

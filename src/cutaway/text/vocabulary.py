@@ -22,10 +22,12 @@ KINDS = "tokenizer.ggml.token_type"
 MERGES = "tokenizer.ggml.merges"
 END_FIELDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 # What GGUF has no words for, and files of other kinds say: every end with its origin, where a
-# space is put in front ("first": of the text alone), tokens that take the white space behind them.
+# space is put in front ("first": of the text alone), tokens that take the white space behind
+# them, or before them.
 END_IDS, END_ORIGINS = "cutaway.end_token_ids", "cutaway.end_token_origins"
 BEGIN_ORIGIN = "cutaway.begin_token_origin"
 SPACE_PREFIX, RSTRIP_TOKEN_IDS = "cutaway.space_prefix", "cutaway.space_eating_token_ids"
+LSTRIP_TOKEN_IDS = "cutaway.space_before_eating_token_ids"
 
 # Control tokens that end a turn in the models that have them, whether or not the
 # file's metadata says so (the list that llama.cpp keeps, without its heuristics).

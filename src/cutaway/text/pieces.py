@@ -1,0 +1,94 @@
+"""The kinds of tokenizers: how each makes tokens of ordinary text, read from a model's file.
+
+Knows which fields of the file a kind needs. Refuses to know special tokens. Each kind, and the
+library that it uses, is imported when the first of it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from cutaway.errors import FormatError
+from cutaway.text import pretokenizers
+from cutaway.text.vocabulary import (
+    MERGES,
+    SPACE_PREFIX,
+    Vocabulary,
+    flag,
+    numbers,
+    special_id,
+    strings,
+)
+
+_PREFIX = "tokenizer.ggml."
+
+
+class Pieces(Protocol):
+    """Ordinary text <-> tokens: what the kinds of tokenizers have in common."""
+
+    @property
+    def space_prefix(self) -> bool:
+        """Whether a text, and what follows a special token, gets a space in front."""
+
+    @property
+    def prefix_once(self) -> bool:
+        """Whether that is only at the very beginning, where there is no space yet."""
+
+    @property
+    def drops_text(self) -> bool:
+        """Whether characters of a text may be in no token."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text without special tokens."""
+
+    def to_bytes(self, token_id: int) -> bytes:
+        """What a token that is not special adds to the text."""
+
+
+class Framed(NamedTuple):
+    """Whether such models want BOS before a text and a token behind it, if a file says nothing."""
+
+    bos: bool = False
+    sep: bool = False
+
+
+Made = tuple[Pieces, Framed]
+
+
+def _byte_level(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.bpe import ByteLevelBPE  # imports the tokenizers library
+
+    pre = pretokenizers.lookup(metadata.get(pretokenizers.FIELD))
+    return ByteLevelBPE(vocabulary, strings(metadata, MERGES), pre), Framed(pre.add_bos)
+
+
+def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.spm import SentencePieceBPE
+
+    size = len(vocabulary.tokens)
+    scores = numbers(metadata, _PREFIX + "scores", size)
+    if scores is None and MERGES not in metadata:
+        raise FormatError(f"{_PREFIX}scores is missing: convert the model again")
+    pieces = SentencePieceBPE(
+        vocabulary,
+        [] if scores is None else scores.tolist(),
+        strings(metadata, MERGES) if scores is None else None,
+        space_prefix=flag(metadata, _PREFIX + "add_space_prefix", True),
+        prefix_once=metadata.get(SPACE_PREFIX) == "first",
+        unknown_id=special_id(metadata, _PREFIX + "unknown_token_id", size),
+    )
+    return pieces, Framed(bos=True)
+
+
+def _wordpiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Made:
+    from cutaway.text.wordpiece import WordPiece
+
+    unknown = special_id(metadata, _PREFIX + "unknown_token_id", len(vocabulary.tokens))
+    return WordPiece(vocabulary, metadata, unknown), Framed(bos=True, sep=True)
+
+
+KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], Made]] = {
+    "gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece,
+}  # fmt: skip
+"""By ``tokenizer.ggml.model``."""
