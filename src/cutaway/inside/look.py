@@ -18,12 +18,14 @@ from cutaway.inside import attention, mixture
 from cutaway.inside.draw import draws
 from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens, lens
+from cutaway.inside.picture import Picture
 from cutaway.inside.pushes import Pushes, Seen, pushes
 from cutaway.model.anatomy import Anatomy
 from cutaway.rerun.branch import token_of
 from cutaway.rerun.request import bound, check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
+from cutaway.trace.phrases import phrase
 
 Floats = NDArray[np.float64]
 _NEAR = 2e-5  # of the largest value: exponentials are computed otherwise than where it ran
@@ -168,6 +170,28 @@ class Look:
         if rival == chosen:
             raise InputError("rival: this is the token that came; name another")
         return pushes(self._seen, (chosen, rival))
+
+    def proof(self) -> str:
+        """That the row is the one on record, or that another arithmetic computed it."""
+        row, recorded = f"{self.row_hash:016x}", f"{self.step.logits_hash:016x}"
+        if self.is_as_run:
+            return phrase("as on record", row=row)
+        return phrase("not as on record", row=row, recorded=recorded)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: pictures and a table, without scripts."""
+        found, said, name = self.pushes(), self.lens(1), self._llm.tokenizer.token_name
+        ids = {*said.ids[:, 0].tolist(), *(() if said.drawn is None else said.drawn.tolist())}
+        title = (
+            f"step {self.step.index}: {name(found.token)!r} pushed {found.total:+.3f} above "
+            f"{name(found.rival)!r}"
+        )
+        return Picture(
+            title, self.proof(), [name(i) for i in self.token_ids],
+            self.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1)), found.heads,
+            {**found.parts, "biases": found.bias, "rounding": found.rounding},
+            said, {i: name(i) for i in ids if i >= 0},
+        ).html()  # fmt: skip
 
     def _token(self, text: str) -> int:
         try:

@@ -14,7 +14,6 @@ from cutaway._version import __version__
 from cutaway.inside.lens import Lens
 from cutaway.inside.look import Look
 from cutaway.inside.pushes import Pushes
-from cutaway.trace.phrases import phrase
 
 Name = Callable[[int], str]
 
@@ -130,14 +129,6 @@ def near_to(look: Look, name: Name) -> list[Near]:
     found = look.nearest()
     pairs = zip(found.ids.tolist(), found.cosine.tolist(), strict=True)
     return [Near(i, name(i), cosine) for i, cosine in pairs]
-
-
-def proof(look: Look) -> str:
-    """That the row is the one on record, or that another arithmetic computed it."""
-    row, recorded = f"{look.row_hash:016x}", f"{look.step.logits_hash:016x}"
-    if look.is_as_run:
-        return phrase("as on record", row=row)
-    return phrase("not as on record", row=row, recorded=recorded)
 
 
 def to_dict(look: Look, found: Pushes, lens: Lens | None, name: Name) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
     streams.check_output("--out", args.out)
     llm = console.load(args)
     from cutaway.inside import inside
-    from cutaway.inside.summary import arrays, described, near_to, proof, to_dict
+    from cutaway.inside.summary import arrays, described, near_to, to_dict
     from cutaway.weights.safetensors_writer import write_safetensors
 
     look = inside(llm, trace, args.step)
@@ -89,10 +89,10 @@ def run(args: Namespace) -> int:
         about = described(look, found, trace.sha256, llm.name)
         write_safetensors(out, arrays(look, found, look.lens()) | extra, about)
         if not args.quiet:
-            say(f"[{out}: step {args.step}, {proof(look)}]")
+            say(f"[{out}: step {args.step}, {look.proof()}]")
         return 0
     style = drawing.Style.of(sys.stdout)
-    lines = [*_lines(args, look, found, name, style.spark), "", proof(look)]
+    lines = [*_lines(args, look, found, name, style.spark), "", look.proof()]
     print("\n".join(style.text(line) for line in lines))
     return 0
 

@@ -118,9 +118,8 @@ class _Looking:
     def __call__(self, step: int) -> list[str]:
         from cutaway.cli.trace.inside_tables import of_lens
         from cutaway.inside import inside
-        from cutaway.inside.summary import proof
 
         look = inside(self._llm, self._trace, step)
         name = self._llm.tokenizer.token_name
         lines = of_lens(look.pushes(), look.lens(1), name, self._style.spark)
-        return [*lines, "", proof(look)]
+        return [*lines, "", look.proof()]
