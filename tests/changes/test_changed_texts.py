@@ -4,7 +4,7 @@ import gguf
 import numpy as np
 import pytest
 
-from cutaway import LLM, InputError
+from cutaway import LLM, CutawayError, InputError
 from cutaway.backends import Batch
 from cutaway.changes import add, patch, scale
 from cutaway.engine.scheduled import lay_rows
@@ -156,3 +156,29 @@ def test_what_the_model_does_not_have(llm):
     ):
         with pytest.raises(InputError, match=message):
             written(llm, changes)
+
+
+def test_numbers_beyond_float32_end_their_own_text(llm, recwarn):
+    huge = [scale("L0", 1e38), add("L0", np.full(32, 3e38))]
+    with llm.stream(PROMPT, changes=huge, **HOW) as broken:
+        beside = llm.stream([1, 9, 9], changes=["L0.H1 x 0"], **HOW).finish()
+        with pytest.raises(CutawayError, match="finite"):
+            broken.finish()
+    assert beside.finish_reason == "max_tokens"
+    if llm.backend.name == "cpu":  # the reference warns, and its bits depend on a step's rows
+        assert written(llm, ["L0.H1 x 0"], [1, 9, 9]).fingerprint == beside.fingerprint
+        assert not recwarn.list
+
+
+def test_a_saved_prefix_is_of_the_plain_text(tmp_path):
+    with LLM(write_tiny_llama(tmp_path / "tiny.gguf")) as llm:
+        written(llm, ["L0 x 0.5"])
+        none = llm.save_prefix(tmp_path / "a.prefix", PROMPT, compute=False)
+        plain = written(llm)
+        all_of_it = llm.save_prefix(tmp_path / "b.prefix", PROMPT, compute=False)
+        assert (len(none.token_ids), len(all_of_it.token_ids)) == (0, 64)
+    with LLM(tmp_path / "tiny.gguf") as again:
+        again.restore_prefix(tmp_path / "b.prefix")
+        changed = written(again, ["L0 x 0.5"])
+        assert changed.usage.cached_tokens == 0
+        assert written(again).fingerprint == plain.fingerprint != changed.fingerprint

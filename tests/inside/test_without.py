@@ -193,7 +193,9 @@ def test_blind_is_the_change_of_that_name(opened, traces, name):
         assert part.instead == part.token_ids
 
 
-@pytest.mark.parametrize("change", ["L0.mlp x 0", "L1.H2 x 0.5 at 3-60 from 2", "blind 5-9"])
+@pytest.mark.parametrize(
+    "change", ["L0.mlp x 0", "L1.H2 x 0.5 at 3-60 from 2", "L1 x 2 from 0", "blind 5-9"]
+)
 @pytest.mark.parametrize("how", ["delete", "blind", "other"])
 def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
     llm = opened("Q8_0")

@@ -46,10 +46,11 @@ class Placed:
     def made(self, x: Floats) -> Floats:
         """What is read instead of x, (rows, columns)."""
         number = np.float32(self.change.number)
-        if self.change.kind == "scale":
-            return x * number
-        if self.change.kind == "add":
-            return x + number * self.change.numbers
+        with np.errstate(all="ignore"):  # a text that is not finite any more ends with that error
+            if self.change.kind == "scale":
+                return x * number
+            if self.change.kind == "add":
+                return x + number * self.change.numbers
         return np.broadcast_to(self.change.numbers, x.shape)
 
     def rows(self, start: int, count: int) -> NDArray[np.int32]:

@@ -123,7 +123,9 @@ def without(
     """
     ends = monotonic() + _seconds(budget_s)
     by, how = check_choice("by", by, BY), check_choice("how", how, HOW)
-    if how == "delete" and any(one.positions or one.from_step for one in trace.head.changes):
+    if how == "delete" and any(
+        one.positions or one.from_step is not None for one in trace.head.changes
+    ):
         raise InputError(
             "how: this run had changes at some positions, which delete would move: take blind"
         )
