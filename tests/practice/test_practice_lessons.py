@@ -55,7 +55,7 @@ def asked(here, topic):
 def test_a_step_of_ones_own_run(here, trace, llm):
     assert here.ids == [*PROMPT, *trace.output_token_ids[:STEP]]
     assert here.look.row_hash == trace.steps[STEP].logits_hash
-    assert f"{here.look.row_hash:016x}" in here.proof
+    assert f"{here.look.row_hash:016x}" in here.introduction
     entropies = [step.observed.entropy for step in trace.steps]
     assert scene(llm, trace).index == np.argmax(entropies)
     with pytest.raises(InputError, match="0 to 7"):

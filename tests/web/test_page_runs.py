@@ -229,6 +229,26 @@ def test_the_lesson_is_practised(page):
     assert "Right" in remark.inner_text() or "Right" in lesson.inner_text()
 
 
+def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):
+    page.write(PROMPT, **GREEDY)
+    page.press("End")
+    page.settle()
+    page.tab.get_by_role("tab", name="Lesson").click()
+    lesson = page.tab.locator("practice-lesson")
+    lesson.get_by_role("button", name=f"The inside of step {page.step}").click()
+    page.tab.wait_for_function(
+        "() => /and its row has the hash/.test(document.querySelector('practice-lesson').innerText)"
+    )
+    assert lesson.locator("h2").inner_text().endswith("mask")
+    lesson.get_by_role("textbox").fill("5")
+    lesson.get_by_role("button", name="Check").click()
+    lesson.get_by_role("button", name="Next").wait_for()
+    assert "Right." in lesson.inner_text()
+    assert lesson.inner_text().count("the same bits") == 5
+    lesson.get_by_role("button", name="The sample").click()
+    lesson.get_by_text("Which token comes next?").wait_for()
+
+
 def test_a_trace_file_is_opened_and_kept_apart(page, alone, tmp_path):
     path = tmp_path / "run.jsonl.gz"
     alone.generate(PROMPT, trace=path, **GREEDY)

@@ -121,11 +121,7 @@ def _inside(
     asked = lessons(here, topics)
     page.say(f"{here.text} …", bold=True)
     print()
-    where = "" if trace is None else f" at step {here.index} of your run"
-    page.show(
-        f"Then came {here.token}{where}. What happened in the model before that is computed "
-        f"again, {here.proof}."
-    )
+    page.show(here.introduction)
     return asked
 
 

@@ -4,6 +4,7 @@ Knows how the parts fit together. Refuses to know sockets and signals: http/proc
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import time
@@ -51,6 +52,7 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     app.mount("/static", page.Static())
     app.state.service = service = _service(llm, settings, app)
+    app.state.lessons = OrderedDict()  # by step
     refusals.install(app, retry_after=lambda: service.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,

@@ -7,8 +7,9 @@ know how any figure is computed: ``cutaway.inside`` does.
 import asyncio
 import gzip
 from base64 import b64encode
+from collections.abc import Callable
 from threading import Event
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -23,8 +24,11 @@ from cutaway.server.openai.document import FIELDS, replies
 from cutaway.server.openai.inside_schemas import Looked
 from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone
+from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
+
+T = TypeVar("T")
 
 _BYTES = "application/octet-stream"
 _FAST = 1  # of gzip's levels: half the bytes in a hundredth of the time that a look takes
@@ -79,27 +83,47 @@ class Found(NamedTuple):
 @router.post("/v1/inside", responses=replies(Looked, *FIELDS, 409, 503, binary=_BYTES))
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: who looked at whom, what pushed, what each layer would say."""
+    binary = _is_binary(body, request)
+    data = await beside(request, body, lambda llm: _answer(llm, body, binary))
+    headers = {"vary": "accept, accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        data = await asyncio.to_thread(gzip.compress, data, _FAST)
+        headers["content-encoding"] = "gzip"
+    return Response(data, media_type=_BYTES if binary else "application/json", headers=headers)
+
+
+async def beside(request: Request, body: InsideRequest, work: Callable[[LLM], T]) -> T:
+    """What is made of the model on the thread for looks, while somebody waits for it."""
     service: Service = request.app.state.service
     service.named(body.model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)
-    binary = _is_binary(body, request)
     unwanted = Event()
     guest = service.llm.guest(unwanted)
     try:
-        looking = asyncio.get_running_loop().run_in_executor(
-            service.looking, _answer, guest, body, binary
-        )
-        data = await unless_gone(request.receive, looking)
+        doing = asyncio.get_running_loop().run_in_executor(service.looking, work, guest)
+        return await unless_gone(request.receive, doing)
     finally:
         unwanted.set()
-    headers = {"vary": "accept, accept-encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        data = await asyncio.to_thread(gzip.compress, data, _FAST)
-        headers["content-encoding"] = "gzip"
-    return Response(data, media_type=_BYTES if binary else "application/json", headers=headers)
+
+
+def traced(llm: LLM, body: InsideRequest) -> Trace:
+    """The text and the step, as a trace has them."""
+    prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
+    return written(
+        llm, prompt, body.generated, body.step,
+        settings=body.settings, drawn=body.drawn, row=body.row,
+    )  # fmt: skip
+
+
+def other_row(body: InsideRequest) -> ApiError:
+    """The row is not the one that was named."""
+    return ApiError(
+        409, f"row: this model gives other logits than {body.row} at step {body.step}; they are of "
+        "another model, or the tokens are others", param="row", code="other_row",
+    )  # fmt: skip
 
 
 def _is_binary(body: InsideRequest, request: Request) -> bool:
@@ -130,18 +154,10 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
 
 
 def _found(llm: LLM, body: InsideRequest) -> Found:
-    prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
-    trace = written(
-        llm, prompt, body.generated, body.step,
-        settings=body.settings, drawn=body.drawn, row=body.row,
-    )  # fmt: skip
     try:
-        look = inside(llm, trace, body.step)
+        look = inside(llm, traced(llm, body), body.step)
     except OtherRowError:
-        raise ApiError(
-            409, f"row: this model gives other logits than {body.row} at step {body.step}; they "
-            "are of another model, or the tokens are others", param="row", code="other_row",
-        ) from None  # fmt: skip
+        raise other_row(body) from None
     lens = look.lens(1) if "lens" in _wanted(body) else None
     return Found(look, look.pushes(body.rival), lens)
 

@@ -5,12 +5,12 @@ answered what before: each request carries its own start.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -29,6 +29,8 @@ from cutaway.practice import (
 )
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.inside import InsideRequest
+from cutaway.server.lessons import Lessons, lessons
 from cutaway.server.openai.request_models import Body
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
@@ -59,9 +61,11 @@ class StartFields(Body):
 
 
 class PracticeRequest(Body):
-    """The start of the exercises; left out: the built-in sample."""
+    """The start of the exercises, or the step of a run whose inside they are on; left out: the
+    built-in sample."""
 
     start: StartFields | None = None
+    inside: InsideRequest | None = None
 
     def made(self) -> Start:
         """The start. InputError where its values are out of range."""
@@ -82,15 +86,20 @@ class AnswerRequest(PracticeRequest):
 
 
 @router.post("/page/practice")
-async def practice(body: PracticeRequest) -> Response:
+async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
+    if body.inside is not None:
+        return _sent(_told(await lessons(body.inside, request)))
     return await _answer(lambda: _asked(body.made()))
 
 
 @router.post("/page/practice/answer")
-async def answer(body: AnswerRequest) -> Response:
+async def answer(body: AnswerRequest, request: Request) -> Response:
     """Whether an answer is right; null where there is none or it cannot be parsed."""
-    return await _answer(lambda: _judged(body))
+    if body.inside is not None:
+        found = await lessons(body.inside, request)
+        return _sent(_judged(found.exercises, body))
+    return await _answer(lambda: _judged(_exercises(body.made()), body))
 
 
 @router.post("/page/practice/comparison")
@@ -101,7 +110,11 @@ async def compared(body: PracticeRequest) -> Response:
 
 async def _answer(make: Callable[[], Any]) -> Response:
     """Made in a thread: a thousand draws take a moment, while other requests go on."""
-    return Response(dumps(await asyncio.to_thread(make)), media_type="application/json")
+    return _sent(await asyncio.to_thread(make))
+
+
+def _sent(document: Any) -> Response:
+    return Response(dumps(document), media_type="application/json")
 
 
 @lru_cache(16)
@@ -121,6 +134,10 @@ def _asked(start: Start) -> dict[str, Any]:
     }
 
 
+def _told(found: Lessons) -> dict[str, Any]:
+    return found._asdict() | {"exercises": [*map(_question, found.exercises)]}
+
+
 def _question(exercise: Exercise) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "topic": exercise.topic,
@@ -134,8 +151,7 @@ def _question(exercise: Exercise) -> dict[str, Any]:
     return fields | {"kind": "token", "names": asked.names}
 
 
-def _judged(body: AnswerRequest) -> dict[str, Any]:
-    every = _exercises(body.made())
+def _judged(every: Sequence[Exercise], body: AnswerRequest) -> dict[str, Any]:
     exercise = every[check_int("index", body.index, 0, len(every) - 1)]
     right, remark = _verdict(exercise, body.answer)
     if not (right or body.reveal):

@@ -5,13 +5,14 @@ model's own, and those of ``cutaway.inside``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from cutaway.errors import InputError
 from cutaway.practice.exercises import Exercise
 from cutaway.practice.lessons import attention, cut, experts, induction, lens, mask
 from cutaway.practice.lessons.scene import Scene, scene
 
-__all__ = ["LESSONS", "Scene", "lessons", "scene"]
+__all__ = ["LESSONS", "Scene", "lessons", "possible", "scene"]
 
 LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
     "mask": mask.lesson,
@@ -22,6 +23,15 @@ LESSONS: Mapping[str, Callable[[Scene], list[Exercise]]] = {
     "experts": experts.lesson,
 }
 """The name of each topic -> its questions on a scene; InputError where it has none to ask."""
+
+
+def possible(here: Scene) -> tuple[Exercise, ...]:
+    """All that there is to ask of this model and run."""
+    found: list[Exercise] = []
+    for lesson in LESSONS.values():
+        with suppress(InputError):
+            found += lesson(here)
+    return tuple(found)
 
 
 def lessons(here: Scene, topics: Sequence[str]) -> tuple[Exercise, ...]:

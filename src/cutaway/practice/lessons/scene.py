@@ -24,11 +24,15 @@ _PATIENCE_S = 20  # of a person who wants to be asked something
 
 @dataclass(frozen=True)
 class Scene:
-    """A step of a run on record; what is looked at is computed once, when it is first wanted."""
+    """A step of a run on record; what is looked at is computed once, when it is first wanted.
+
+    own  whether the run is the person's own
+    """
 
     llm: "LLM"
     trace: "Trace"
     index: int
+    own: bool = True
 
     @cached_property
     def look(self) -> "Look":
@@ -70,11 +74,16 @@ class Scene:
         return shortened(self.llm.detokenize(self.ids, special=True))
 
     @property
-    def proof(self) -> str:
-        """That what is looked at is what ran, or what else it is."""
+    def introduction(self) -> str:
+        """Which step it is, and that what is looked at is what ran."""
+        where = f" at step {self.index} of your run" if self.own else ""
+        proof = f"and its row has the hash that it had then, {self.look.row_hash:016x}"
         if not self.look.is_as_run:
-            return "in another arithmetic than what ran"
-        return f"and its row has the hash that it had then, {self.look.row_hash:016x}"
+            proof = "in another arithmetic than what ran"
+        return (
+            f"Then came {self.token}{where}. What happened in the model before that is computed "
+            f"again, {proof}."
+        )
 
     def logits(self, ids: Sequence[int], start: int) -> "Logits":
         """The rows of a text from a position on, with the changes of the run."""
@@ -109,4 +118,4 @@ def scene(
     ids, seed = llm.tokenize(TEXT), _SEED if seed is None else seed
     settings: dict[str, Any] = {"seed": seed, "max_tokens": 1, "ignore_eos": True}
     done = llm.generate(ids, **settings)
-    return Scene(llm, written(llm, ids, done.token_ids, 0, settings=settings), 0)
+    return Scene(llm, written(llm, ids, done.token_ids, 0, settings=settings), 0, own=False)

@@ -1,7 +1,8 @@
 /**
- * Practice: twelve exercises on one step, each asked, tried, judged and explained.
+ * Practice: exercises on one step, of sampling it or of its inside; each asked, tried, judged and
+ * explained.
  *
- * Knows the dialogue. Refuses to know what is right: the server's own sampler does, and it keeps
+ * Knows the dialogue. Refuses to know what is right: the server's sampler and model do, and it keeps
  * the solution until an answer is right or given up.
  */
 
@@ -10,6 +11,7 @@ import { blockOf, tableOf } from "./blocks.js";
 import { el, replace } from "../parts/dom.js";
 import { sign, startOf, summary } from "./practice-start.js";
 import { sentence } from "../state/session.js";
+import { stepOf } from "../state/looks.js";
 import { View } from "../parts/view.js";
 /** @import { Start, Mark } from "./practice-start.js" */
 /** @import { Block, Table } from "./blocks.js" */
@@ -18,13 +20,16 @@ import { View } from "../parts/view.js";
  * @typedef {{topic: string, question: string, given: Table, hint: string, kind: "numbers" | "token",
  *   labels?: string[], example?: string, names?: string[]}} Exercise
  * @typedef {{text: string, names: string[], seed: string, position: number, exercises: Exercise[],
- *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Asked
+ *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Sampling
+ * @typedef {{text: string, introduction: string, exercises: Exercise[]}} Inside
+ * @typedef {Sampling | Inside} Asked
+ * @typedef {{start?: Start | null, inside?: Record<string, any>}} Where
  * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
  */
 
 export class PracticeLesson extends View {
-  /** @type {Start | null} where the exercises begin; null: at the sample */
-  start = null;
+  /** @type {Where} what the exercises are on; nothing: the sample */
+  where = {};
   /** @type {Asked | null} */
   asked = null;
   /** @type {{mark: Mark, reply: Reply}[]} by exercise; those that are done */
@@ -33,8 +38,9 @@ export class PracticeLesson extends View {
   tries = 0;
   begun = false;
 
-  sample = el("button", { type: "button", onclick: () => this.begin(null) }, "The sample");
+  sample = el("button", { type: "button", onclick: () => this.begin({}) }, "The sample");
   own = el("button", { type: "button", onclick: () => this.beginHere() });
+  inside = el("button", { type: "button", onclick: () => this.beginInside() });
   intro = el("div", { class: "intro" });
   progress = el("ol", { class: "progress row", "aria-label": "The exercises" });
   exercise = el("div", { class: "exercise" });
@@ -43,7 +49,7 @@ export class PracticeLesson extends View {
 
   build() {
     const choice = el("div", { class: "row", role: "group", "aria-label": "Where to practise" },
-      el("span", { class: "faint" }, "on"), this.sample, this.own);
+      el("span", { class: "faint" }, "on"), this.sample, this.own, this.inside);
     replace(this, choice, this.intro, this.progress, this.exercise, this.remark, this.worked);
   }
 
@@ -54,25 +60,40 @@ export class PracticeLesson extends View {
     this.own.disabled = !can || !state.about;
     const label = can ? `Step ${state.step} of your run` : "A step of your own run";
     if (this.own.textContent !== label) replace(this.own, label);
-    if (state.about && !this.begun) this.begin(null);
+    const canLook = Boolean(run?.trace.steps[state.step] && state.about);
+    this.inside.disabled = !canLook;
+    const within = canLook ? `The inside of step ${state.step}` : "The inside of a step";
+    if (this.inside.textContent !== within) replace(this.inside, within);
+    if (state.about && !this.begun) this.begin({});
     if (!state.about && !this.begun) replace(this.intro, "The exercises are the server’s own, and no server answers.");
   }
 
   beginHere() {
     const { run, state } = this.here;
-    if (run) this.begin(startOf(run.trace, state.step));
+    if (run) this.begin({ start: startOf(run.trace, state.step) });
   }
 
-  /** @param {Start | null} start */
-  async begin(start) {
+  beginInside() {
+    const { run, state } = this.here;
+    if (!run) return;
+    this.say("The model computes the step again, and what is asked about it …");
+    this.begin({ inside: stepOf(run.trace, state.step) });
+  }
+
+  /** @param {Where} where */
+  async begin(where) {
+    const before = this.where;
     this.begun = true;
-    this.start = start;
+    this.where = where;
     const asked = await this.fetched("", {});
-    if (!asked || this.start !== start) return; // or another start was chosen meanwhile
+    if (this.where !== where) return; // another step was chosen meanwhile
+    if (!asked) this.where = before;
+    if (!asked) return;
     this.asked = asked;
     this.done = [];
-    this.sample.setAttribute("aria-pressed", String(start === null));
-    this.own.setAttribute("aria-pressed", String(start !== null));
+    for (const [button, pressed] of /** @type {[HTMLElement, boolean][]} */ ([
+      [this.sample, !where.start && !where.inside], [this.own, where.start], [this.inside, where.inside],
+    ])) button.setAttribute("aria-pressed", String(Boolean(pressed)));
     replace(this.intro, ...introduction(asked));
     this.goTo(0);
   }
@@ -83,7 +104,7 @@ export class PracticeLesson extends View {
    */
   async fetched(path, more) {
     try {
-      return await (await ask(`/page/practice${path}`, { start: this.start, ...more })).json();
+      return await (await ask(`/page/practice${path}`, { ...this.where, ...more })).json();
     } catch (error) {
       this.say(sentence(error));
       return null;
@@ -190,13 +211,14 @@ export class PracticeLesson extends View {
   }
 
   async finish() {
-    const table = /** @type {Table | null} */ (await this.fetched("/comparison", {}));
-    if (!table || !this.asked) return;
+    if (!this.asked) return;
+    const table = this.where.inside ? null : /** @type {Table | null} */ (await this.fetched("/comparison", {}));
+    if (!table && !this.where.inside) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.here.run;
     const again = run && el("button", { type: "button", class: "primary", onclick: () => this.beginHere() },
       `The same on step ${this.here.state.step} of your run`);
-    replace(this.exercise, el("h2", { tabindex: -1 }, "What each way makes of it"), tableOf(table));
+    replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "What each way makes of it"), tableOf(table)] : []));
     replace(this.worked, el("p", {}, again));
     this.say(summary(marks));
   }
@@ -209,6 +231,9 @@ export class PracticeLesson extends View {
 
 /** @param {Asked} asked @returns {HTMLElement[]} what is given, before anything is asked */
 function introduction(asked) {
+  if ("introduction" in asked) {
+    return [el("p", { class: "token text" }, `${asked.text} …`), el("p", { class: "faint" }, asked.introduction)];
+  }
   const { run } = asked;
   const where = run ? ` at step ${run.step} of your run` : "";
   const others = run ? ` All other tokens, with a probability of ${run.left_out.toFixed(3)}, are left out.` : "";

@@ -8,6 +8,7 @@
 import { ask } from "./api.js";
 import { Look } from "./look.js";
 /** @import { Store, Run } from "./store.js" */
+/** @import { Trace } from "./trace.js" */
 
 const CHANGED = "This run had changes inside the model: 'cutaway trace inside' looks into it, and 'cutaway trace "
   + "export --html OUT --inside STEPS' writes a page that shows it.";
@@ -76,7 +77,7 @@ export class Looks {
     /** @type {Found} */
     let found;
     try {
-      const answer = await ask("/v1/inside", body(run, step, rival), signal);
+      const answer = await ask("/v1/inside", { ...stepOf(run.trace, step), rival, format: "safetensors" }, signal);
       found = { look: new Look(await answer.arrayBuffer()) };
     } catch (error) {
       if (signal.aborted) return;
@@ -138,14 +139,13 @@ function ranges(steps) {
   return found.map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`)).join(", ");
 }
 
-/** @param {Run} run @param {number} at @param {number | null} rival @returns {Record<string, any>} */
-function body({ trace }, at, rival) {
+/** @param {Trace} trace @param {number} at @returns {Record<string, any>} a step, as the server is told of it */
+export function stepOf(trace, at) {
   const { head } = trace;
   const step = trace.steps[at];
   return {
-    prompt: head.prompt_token_ids, generated: trace.outputIds.slice(0, at + 1), step: at, rival,
+    prompt: head.prompt_token_ids, generated: trace.outputIds.slice(0, at + 1), step: at,
     row: step?.row, drawn: step?.own, settings: { ...head.params, seed: head.seed },
-    format: "safetensors",
   };
 }
 

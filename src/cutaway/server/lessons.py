@@ -1,0 +1,45 @@
+"""The lessons of ``cutaway practice`` on the inside of a step, for the page.
+
+Knows which step is asked about, and keeps its lessons, since answers to them will follow. Refuses
+to know what is asked, and which answer is right.
+"""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from fastapi import Request
+
+from cutaway.api.llm import LLM
+from cutaway.inside import OtherRowError
+from cutaway.practice import Exercise
+from cutaway.practice.lessons import Scene, possible
+from cutaway.server.inside import InsideRequest, beside, other_row, traced
+
+_KEPT = 16  # steps
+
+
+class Lessons(NamedTuple):
+    """What is said of a step, and asked."""
+
+    text: str
+    introduction: str
+    exercises: tuple[Exercise, ...]
+
+
+async def lessons(body: InsideRequest, request: Request) -> Lessons:
+    """Of a step of a text whose tokens are known."""
+    known: OrderedDict[str, Lessons] = request.app.state.lessons
+    key = body.model_dump_json()
+    if key not in known:
+        known[key] = await beside(request, body, lambda llm: _made(llm, body))
+        while len(known) > _KEPT:
+            known.popitem(last=False)
+    return known[key]
+
+
+def _made(llm: LLM, body: InsideRequest) -> Lessons:
+    scene = Scene(llm, traced(llm, body), body.step)
+    try:
+        return Lessons(scene.text, scene.introduction, possible(scene))
+    except OtherRowError:
+        raise other_row(body) from None
