@@ -4,6 +4,7 @@ Knows what follows from a row's tensors. Refuses to know terminals and how an op
 """
 
 from cutaway.inside.embedding import Nearest, nearest
+from cutaway.inside.ending import EndPushes, end_pushes
 from cutaway.inside.lens import Lens
 from cutaway.inside.look import Look, OtherRowError, inside
 from cutaway.inside.pushes import Pushes
@@ -11,6 +12,6 @@ from cutaway.inside.without import Without, without
 from cutaway.inside.written import written
 
 __all__ = [
-    "Lens", "Look", "Nearest", "OtherRowError", "Pushes", "Without", "inside", "nearest", "without",
-    "written",
+    "EndPushes", "Lens", "Look", "Nearest", "OtherRowError", "Pushes", "Without", "end_pushes",
+    "inside", "nearest", "without", "written",
 ]  # fmt: skip

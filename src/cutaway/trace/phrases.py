@@ -48,6 +48,14 @@ _PHRASES = {
     # The inside of a step: how it is proven, and what each figure is not.
     "as on record": "row {row} as on record",
     "not as on record": "row {row}, and {recorded} on record: another arithmetic than what ran",
+    "pushed above": (
+        "At step {step} {token} was pushed {total} logits above {other}: {parts}; {count} others "
+        "{rest}. {proof}."
+    ),
+    "pushed below": (
+        "At step {step} {token} was pushed {total} logits below {other}: {parts}; {count} others "
+        "{rest}. {proof}."
+    ),
     "not looked": (
         "Looked at is not why: what much was looked at may change nothing, and what little was, "
         "all."

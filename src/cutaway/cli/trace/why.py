@@ -2,19 +2,27 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import Any
 
+from cutaway.cli import arguments
 from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
 from cutaway.trace import Trace, why
 from cutaway.trace.constraint import constraint_sentences
 from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
+from cutaway.trace.phrases import phrase
 
 _EPILOG = """
 examples:
   cutaway trace why run.jsonl
   cutaway trace why run.jsonl --closest 20
   cutaway trace why run.jsonl --json          every step
+  cutaway trace why run.jsonl -m smollm2      and what pushed the end token, by the model
+
+The record alone answers; what pushed the end token is not in it, and is computed where a model is
+named: at the step that drew it, or at the one where the text came closest to ending.
 """
 
 
@@ -27,20 +35,37 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"list the N steps at which an end was likeliest; default {CLOSEST}",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    arguments.add_loading_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
 def run(args: Namespace) -> int:
-    """Answer from the record alone."""
+    """Answer from the record, and from a model where one is named."""
     if args.closest < 0:
         raise InputError(f"--closest must be 0 or more, not {args.closest}")
     trace = Trace.read(args.file)
     answer = why(trace, args.closest)
+    pushed = _pushed(args, trace) if hasattr(args, "model") else None
     if args.json:
-        print_json(answer.to_dict())
+        more = {} if pushed is None else {"pushed": pushed[0]}
+        print_json(answer.to_dict() | more)
     else:
         style = Style.of(sys.stdout)
-        print("\n".join(style.text(line) for line in _lines(trace, answer)))
+        lines = [*_lines(trace, answer), *([] if pushed is None else ["", *pushed[1]])]
+        print("\n".join(style.text(line) for line in lines))
     return 0
+
+
+def _pushed(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
+    """What pushed the end token, as data and as lines."""
+    from cutaway.cli import console
+    from cutaway.inside import end_pushes
+
+    with console.load(args) as llm:
+        found = end_pushes(llm, trace)
+        if found is None:
+            return None, ["No end token is on record, so nothing says what pushed one."]
+        return asdict(found), [found.sentence(llm.tokenizer.token_name), phrase("not pushed")]
 
 
 def _lines(trace: Trace, answer: Why) -> list[str]:
