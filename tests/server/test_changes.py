@@ -78,3 +78,23 @@ def test_what_is_refused(allowed, changes, sentence):
     answer = post(allowed, changes=changes)
     assert answer.status_code == 400
     assert sentence in answer.json()["error"]["message"]
+
+
+def test_a_look_has_the_changes_of_its_text(allowed, tiny):
+    answer = post(allowed, changes=CHANGES, trace=True).json()
+    head, *lines = answer["choices"][0]["cutaway"]["trace"]
+    steps = [line for line in lines if line["kind"] == "step"]
+    ask = {
+        "prompt": head["prompt_token_ids"], "generated": [s["token_id"] for s in steps], "step": 4,
+        "row": steps[4]["row"], "drawn": steps[4]["own"],
+        "settings": head["params"] | {"seed": head["seed"]}, "format": "json",
+    }  # fmt: skip
+    found = post(allowed, "/v1/inside", **ask, changes=head["changes"])
+    assert (found.status_code, found.json()["as_run"]) == (200, True)
+    assert "L0.change" in found.json()["pushes"]["parts"]
+    assert found.json()["lens"][-1]["drawn"] == steps[4]["own"]
+    free = post(allowed, "/v1/inside", **ask | {"row": None}, changes=head["changes"]).json()
+    assert (free["row"], free["as_run"]) == (steps[4]["row"], None)
+    assert post(allowed, "/v1/inside", **ask).status_code == 409
+    refused = post(tiny, "/v1/inside", **ask, changes=head["changes"])
+    assert refused.json()["error"]["param"] == "changes"

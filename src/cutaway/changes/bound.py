@@ -4,7 +4,7 @@ This is the definition of every change, for every backend: NumPy, float32, numbe
 a row's result depends on that row alone. Refuses to know who computes the tensor.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -116,12 +116,19 @@ class Bound:
         """
         firsts = [one.spans[0][0] for one in self.placed if one.spans]
         firsts += [max(first + 1, start) for first, _, start in self.blind]
-        told = repr((
-            [(one.tensor, one.first, one.spans, str(one.change)) for one in self.placed],
-            [(one.change.number, one.change.sha256) for one in self.placed],
-            self.blind,
-        ))  # fmt: skip
-        return min(firsts, default=LAST), sha256(told.encode()).hexdigest()
+        told = [
+            (
+                one.tensor,
+                one.first,
+                one.spans,
+                one.change.kind,
+                one.change.number,
+                one.change.sha256,
+            )
+            for one in self.placed
+        ]
+        name = sha256(repr((told, self.blind)).encode()).hexdigest()
+        return min(firsts, default=LAST), name
 
 
 def bind(changes: Iterable[Change], graph: Graph, prompt_tokens: int) -> Bound:
@@ -145,9 +152,8 @@ def find(anatomy: Anatomy, where: str) -> tuple[str, int, int]:
     """The tensor of a place, and its columns there; InputError where the model has none."""
     layer, part = check_place(where)
     if layer >= len(anatomy.attends):
-        raise InputError(
-            f"change: there is no {where}: the layers are 0 to {_last(anatomy.attends)}"
-        )
+        last = len(anatomy.attends) - 1
+        raise InputError(f"change: there is no {where}: the layers are 0 to {last}")
     if not part:
         name = anatomy.stream[layer + 1]
     elif part[0] == "H":
@@ -166,7 +172,3 @@ def _check_width(change: Change, width: int) -> None:
         raise InputError(
             f"change: a vector for {change.where} has {width} numbers, not {len(change.numbers)}"
         )
-
-
-def _last(items: Sequence[object]) -> int:
-    return len(items) - 1

@@ -4,15 +4,17 @@ Knows what stands in a trace. Refuses to know where the text comes from.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
+from cutaway.changes import check_changes
 from cutaway.checks import check_ids, check_int, shown
 from cutaway.engine import Step
 from cutaway.engine.events import Phases
 from cutaway.errors import InputError
-from cutaway.rerun.request import settings_of
+from cutaway.rerun.request import bound, settings_of
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Head, Trace
 from cutaway.trace.record import settings_from_json
@@ -30,6 +32,7 @@ def written(
     settings: Mapping[str, Any] | None = None,
     drawn: int | None = None,
     row: str | None = None,
+    changes: Sequence[Any] = (),
 ) -> Trace:
     """A trace that ends with this step, of a text whose token ids are given.
 
@@ -37,6 +40,7 @@ def written(
               not repeated
     drawn     what was drawn at this step, where another token was given
     row       the hash of the step's logits, as a trace has it; None: whatever they are
+    changes   what was other inside the model, as for ``generate``
 
     Raises InputError for what cannot be.
     """
@@ -52,8 +56,8 @@ def written(
         )
     own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, _size(llm) - 1)
     before = [*ids[0], *ids[1][:step]]
-    hashed = _hash_of(llm, before) if row is None else _read(row)
-    head = _head(llm, ids[0], _settings(settings))
+    head = replace(_head(llm, ids[0], _settings(settings)), changes=check_changes(changes))
+    hashed = _hash_of(llm, before, head) if row is None else _read(row)
     if settings is not None:
         _check(llm, head)
     steps = [_step(i, len(ids[0]), token) for i, token in enumerate(ids[1][: step + 1])]
@@ -73,8 +77,8 @@ def _size(llm: LLM) -> int:
     return llm.tokenizer.vocab_size
 
 
-def _hash_of(llm: LLM, before: list[int]) -> int:
-    return row_hash(llm.logits(before, start=len(before) - 1)[0])
+def _hash_of(llm: LLM, before: list[int], head: Head) -> int:
+    return row_hash(llm.logits(before, len(before) - 1, bound(llm, head))[0])
 
 
 def _read(row: str) -> int:

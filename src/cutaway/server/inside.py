@@ -64,6 +64,11 @@ class InsideRequest(Body):
     drawn: int | None = Field(
         None, description="what was drawn at this step, where another token was given"
     )
+    changes: list[str | dict[str, Any]] | None = Field(
+        None,
+        fail_fast=True,
+        description="those that the text was written with; where the server allows them",
+    )
     want: list[Want] | None = Field(
         None, fail_fast=True, description="the lens, and every weight; left out: both"
     )
@@ -98,6 +103,7 @@ async def beside(request: Request, body: InsideRequest, work: Callable[[LLM], T]
     service.named(body.model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
+    service.check_changes(body.changes)
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)
     unwanted = Event()
@@ -114,7 +120,7 @@ def traced(llm: LLM, body: InsideRequest) -> Trace:
     prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
     return written(
         llm, prompt, body.generated, body.step,
-        settings=body.settings, drawn=body.drawn, row=body.row,
+        settings=body.settings, drawn=body.drawn, row=body.row, changes=body.changes or (),
     )  # fmt: skip
 
 

@@ -103,6 +103,14 @@ class Service:
         """TooLongError for a text of more tokens than fit, without counting them."""
         self.llm.check_length(text)
 
+    def check_changes(self, changes: Sequence[Any] | None) -> None:
+        """ApiError where a request has some, and may not."""
+        if changes and not self.allow_changes:
+            raise ApiError(
+                400, "changes: this server takes none; start it with --allow-changes",
+                param="changes", code="unsupported_parameter",
+            )  # fmt: skip
+
     def stop(self) -> None:
         """Take no more texts; those there are go on."""
         self.draining = True
@@ -132,11 +140,7 @@ class Service:
         """
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
-        if options.get("changes") and not self.allow_changes:
-            raise ApiError(
-                400, "changes: this server takes none; start it with --allow-changes",
-                param="changes", code="unsupported_parameter",
-            )  # fmt: skip
+        self.check_changes(options.get("changes"))
         if options.get("speculate") == "draft":
             options["speculate"] = self._draft
         if fill and "max_tokens" not in self.llm.options:

@@ -146,6 +146,7 @@ export function stepOf(trace, at) {
   return {
     prompt: head.prompt_token_ids, generated: trace.outputIds.slice(0, at + 1), step: at,
     row: step?.row, drawn: step?.own, settings: { ...head.params, seed: head.seed },
+    changes: /** @type {any} */ (head).changes ?? null,
   };
 }
 
