@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.cli import changes
 from cutaway.errors import InputError
 from cutaway.sampling import PARAMS, PRESETS, STAGES
 
@@ -53,15 +54,6 @@ _CANDIDATES = "how many of the likeliest tokens to record at each step, 1 to 100
 _TRACK = (
     "also record this token at each step, however unlikely it is: an id, or a text; repeat for "
     "more. The end tokens are always recorded"
-)
-_CHANGE = (
-    'change the model inside: "L25.H2 x 0" cuts head 2 of layer 25, "L9.mlp x 0.5 at 3-7 from 2" '
-    'halves what a layer adds at some positions from step 2 on, "blind 3-7" hides positions; '
-    "repeat for more"
-)
-_CONTROL_VECTOR = (
-    "add X (default 1) times the vectors of this GGUF file (repeng, llama.cpp), each after its "
-    "layer; repeat for more"
 )
 _JSON = "print one JSON document instead, or a list of them if --n is above 1"
 _ALIGN = (
@@ -193,16 +185,6 @@ def add_request_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--heal", action="store_true", help=_HEAL)
 
 
-def add_change_arguments(parser: ArgumentParser) -> None:
-    """What is other inside the model."""
-    group = parser.add_argument_group("changes", argument_default=SUPPRESS)
-    group.add_argument("--change", dest="changes", action="append", metavar="C", help=_CHANGE)
-    group.add_argument(
-        "--control-vector", type=_control_vector, action="append", metavar="FILE[:X]",
-        help=_CONTROL_VECTOR,
-    )  # fmt: skip
-
-
 def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:
     """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities."""
     group = parser.add_argument_group("output")
@@ -237,8 +219,7 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options.pop("track", None)  # texts of tokens as yet: see tracked
-    if hasattr(args, "control_vector"):
-        options["changes"] = [*options.get("changes", ()), *_read_vectors(args.control_vector)]
+    options |= changes.from_files(args)
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
@@ -246,12 +227,6 @@ def request_options(args: Namespace) -> dict[str, Any]:
     # Breakers are texts as yet: only the model's tokenizer knows the ids.
     parse_options({name: given for name, given in options.items() if name != "dry_breakers"})
     return options
-
-
-def _read_vectors(files: list[tuple[str, float]]) -> list[dict[str, Any]]:
-    from cutaway.changes import control_vector
-
-    return [one.to_json() for path, strength in files for one in control_vector(path, strength)]
 
 
 def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
@@ -311,15 +286,6 @@ def _price(text: str) -> tuple[float, float]:
     if not (0 <= price_in < float("inf") and 0 <= price_out < float("inf")):
         raise ArgumentTypeError(f"prices must be finite and not negative: {text!r}")
     return price_in, price_out
-
-
-def _control_vector(text: str) -> tuple[str, float]:
-    """FILE, or FILE:X."""
-    path, _, strength = text.rpartition(":")
-    try:
-        return (path, float(strength)) if path else (text, 1.0)
-    except ValueError:
-        return text, 1.0
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, console, figures, tools
+from cutaway.cli import arguments, changes, console, figures, tools
 from cutaway.errors import InputError
 from cutaway.progress import say
 
@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
-    arguments.add_change_arguments(parser)
+    changes.add_arguments(parser)
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser)
 

@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, figures
+from cutaway.cli import arguments, changes, console, figures
 from cutaway.cli.terminal.streams import print_json
 from cutaway.errors import InputError
 from cutaway.progress import say
@@ -71,7 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
-    arguments.add_change_arguments(parser)
+    changes.add_arguments(parser)
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser, samples=True)
 

@@ -2,7 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-from cutaway.cli import arguments, console, figures
+from cutaway.cli import arguments, changes, console, figures
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 from cutaway.progress import say
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="maximum tokens, those before the branch included; default: as recorded",
     )  # fmt: skip
     parser.add_argument("--trace", default=SUPPRESS, metavar="OUT", help="record the branch in OUT")
-    arguments.add_change_arguments(parser)
+    changes.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_output_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
