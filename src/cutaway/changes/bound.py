@@ -8,17 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.backends import Edit
 from cutaway.changes.change import Change, check_place
 from cutaway.changes.spans import LAST, Spans, behind
 from cutaway.errors import InputError
 from cutaway.model.anatomy import Anatomy
 from cutaway.model.graph import Graph
+
+if TYPE_CHECKING:
+    from cutaway.backends import Edit
 
 Floats = NDArray[np.float32]
 _ALL: Spans = ((0, LAST),)
@@ -73,8 +75,10 @@ class Bound:
     placed: tuple[Placed, ...]
     blind: tuple[tuple[int, int, int], ...]
 
-    def edits(self, start: int, count: int, row: int) -> list[Edit]:
+    def edits(self, start: int, count: int, row: int) -> "list[Edit]":
         """Of rows at positions start … start + count - 1, the first of which is ``row``."""
+        from cutaway.backends import Edit  # a trace is read without them
+
         found = ((one, one.rows(start, count)) for one in self.placed)
         return [
             Edit(one.tensor, rows + np.int32(row), slice(one.first, one.last), one.made)
