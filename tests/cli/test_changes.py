@@ -59,7 +59,10 @@ def test_a_branch(said, tmp_path):
     assert [str(one) for one in Trace.read(fork).head.changes] == ["L1 x 3 from 2"]
     assert said("trace", "replay", fork)[0] == 0
     _, shown, _ = said("trace", "diff", run, fork, model=False)
-    assert "L1 x 3 from 2" in shown and "differ from step 2 on" in shown
+    assert (
+        "L1 x 3 from 2" in shown
+        and "differ from step 2 on, where B is changed inside: L1 x 3 from 2" in shown
+    )
     assert "changed: L1 x 3 from 2" in said("trace", "play", fork, model=False)[1]
     code, told, _ = said("trace", "inside", fork, "--step", "3")
     assert code == 0 and "as on record" in told

@@ -5,7 +5,8 @@ ops is one with another. What is changed is changed between two pieces of a run,
 ends with the op that gives it. Refuses to know what is done with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +34,12 @@ class Tap:
     def run(self, batch: Batch, edits: Sequence[Edit] = ()) -> Logits:
         """See ``Backend``; valid until the next run."""
         done = 0
-        for edit in sorted(edits, key=lambda edit: self._emitter.after[edit.tensor]):
-            if (after := self._emitter.after[edit.tensor]) > done:
+        ordered = sorted(edits, key=lambda edit: (self._emitter.after[edit.tensor], edit.tensor))
+        for name, mine in groupby(ordered, lambda edit: edit.tensor):
+            if (after := self._emitter.after[name]) > done:
                 self._piece(batch, done, after)
                 done = after
-            self._make(edit, len(batch.tokens))
+            self._make(name, mine, len(batch.tokens))
         return self._piece(batch, done, None)
 
     def read(self, name: str, batch: Batch) -> Array:
@@ -52,8 +54,9 @@ class Tap:
             first, last,
         )  # fmt: skip
 
-    def _make(self, edit: Edit, rows: int) -> None:
-        view = self._emitter.view(edit.tensor)
-        whole = self._plan.read(view, rows, self._widths[edit.tensor])[edit.rows]
-        whole[:, edit.columns] = edit.change(whole[:, edit.columns])
-        self._plan.write(view, edit.rows, whole)
+    def _make(self, name: str, edits: Iterable[Edit], rows: int) -> None:
+        view = self._emitter.view(name)
+        whole = self._plan.read(view, rows, self._widths[name])
+        for edit in edits:
+            whole[edit.rows, edit.columns] = edit.change(whole[edit.rows, edit.columns])
+        self._plan.write(view, np.arange(rows, dtype=np.int32), whole)

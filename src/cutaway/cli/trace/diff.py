@@ -68,7 +68,7 @@ def _lines(a: Trace, b: Trace, found: TraceDiff) -> Iterator[str]:
     yield f"B  {b.path}: {_cost(found.b)}{', a fork of A' if found.is_fork else ''}"
     yield from ("", "What differs in the settings:" if found.changes else "The settings are equal.")
     yield from (_change(c) for c in found.changes if not (c.name == "parent" and found.is_fork))
-    yield from ("", _common(found))
+    yield from ("", _common(found, _cause(a, b, found)))
     if found.divergence is None:
         return
     yield f"They part at step {found.divergence.index}:"
@@ -88,10 +88,20 @@ def _change(change: Change) -> str:
     return f"  {change.name:<20} {a:<{_VALUE}}  {b}".rstrip()
 
 
-def _common(found: TraceDiff) -> str:
+def _cause(a: Trace, b: Trace, found: TraceDiff) -> str:
+    """Why the logits differ from their step on, where that is where B's changes begin."""
+    new = [one for one in b.head.changes if one not in a.head.changes]
+    if not new or found.logits_differ_at != min(one.from_step or 0 for one in new):
+        return ""
+    return f", where B is changed inside: {'; '.join(map(str, new))}"
+
+
+def _common(found: TraceDiff, cause: str) -> str:
     prompts = "The prompts are equal" if found.same_prompt else "The prompts differ"
     at = found.logits_differ_at
-    logits = "the logits up to there are equal, bit for bit" if at is None else _differing(at)
+    logits = (
+        "the logits up to there are equal, bit for bit" if at is None else _differing(at) + cause
+    )
     return f"{prompts}. {_equal(found)}; {logits}."
 
 
