@@ -18,6 +18,7 @@ from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.openai.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
+from cutaway.server.without import WithoutRequest
 from support.documented import ask_for_everything
 from support.served import serve
 
@@ -208,7 +209,7 @@ def _refs(value):
     "model",
     [
         ChatRequest, CompletionRequest, DetokenizeRequest, InsideRequest, Message, StreamOptions,
-        TextPart, TokenizeRequest,
+        TextPart, TokenizeRequest, WithoutRequest,
     ],
 )  # fmt: skip
 def test_fields_documented_are_fields_accepted(document, model):
@@ -223,6 +224,7 @@ def test_fields_documented_are_fields_accepted(document, model):
         ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
         ("/v1/inside", {"prompt": [79, 110], "generated": [32], "step": 0}),
+        ("/v1/inside/without", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/tokenize", {"prompt": "a"}),
         ("/detokenize", {"tokens": [97]}),
     ],

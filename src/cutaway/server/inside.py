@@ -35,13 +35,9 @@ _FAST = 1  # of gzip's levels: half the bytes in a hundredth of the time that a 
 Want = Literal["lens", "maps"]
 
 
-class InsideRequest(Body):
+class StepOfText(Body):
     """A step of a text whose tokens are known."""
 
-    model_config = examples(
-        {"prompt": "Once upon a", "generated": [32, 116], "step": 1},
-        {"prompt": [79, 110, 99, 101], "generated": [32], "step": 0, "format": "safetensors"},
-    )
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
     prompt: str | list[int] = Field(description="a text or token ids")
     generated: list[int] = Field(
@@ -68,6 +64,15 @@ class InsideRequest(Body):
         None,
         fail_fast=True,
         description="those that the text was written with; where the server allows them",
+    )
+
+
+class InsideRequest(StepOfText):
+    """What is wanted of a step."""
+
+    model_config = examples(
+        {"prompt": "Once upon a", "generated": [32, 116], "step": 1},
+        {"prompt": [79, 110, 99, 101], "generated": [32], "step": 0, "format": "safetensors"},
     )
     want: list[Want] | None = Field(
         None, fail_fast=True, description="the lens, and every weight; left out: both"
@@ -97,7 +102,7 @@ async def look(body: InsideRequest, request: Request) -> Response:
     return Response(data, media_type=_BYTES if binary else "application/json", headers=headers)
 
 
-async def beside(request: Request, body: InsideRequest, work: Callable[[LLM], T]) -> T:
+async def beside(request: Request, body: StepOfText, work: Callable[[LLM], T]) -> T:
     """What is made of the model on the thread for looks, while somebody waits for it."""
     service: Service = request.app.state.service
     service.named(body.model)
@@ -115,7 +120,7 @@ async def beside(request: Request, body: InsideRequest, work: Callable[[LLM], T]
         unwanted.set()
 
 
-def traced(llm: LLM, body: InsideRequest) -> Trace:
+def traced(llm: LLM, body: StepOfText) -> Trace:
     """The text and the step, as a trace has them."""
     prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
     return written(
@@ -124,7 +129,7 @@ def traced(llm: LLM, body: InsideRequest) -> Trace:
     )  # fmt: skip
 
 
-def other_row(body: InsideRequest) -> ApiError:
+def other_row(body: StepOfText) -> ApiError:
     """The row is not the one that was named."""
     return ApiError(
         409, f"row: this model gives other logits than {body.row} at step {body.step}; they are of "

@@ -13,7 +13,7 @@ from cutaway.api.llm import LLM
 from cutaway.inside import OtherRowError
 from cutaway.practice import Exercise
 from cutaway.practice.lessons import Scene, possible
-from cutaway.server.inside import InsideRequest, beside, other_row, traced
+from cutaway.server.inside import StepOfText, beside, other_row, traced
 
 _KEPT = 16  # steps
 
@@ -26,7 +26,7 @@ class Lessons(NamedTuple):
     exercises: tuple[Exercise, ...]
 
 
-async def lessons(body: InsideRequest, request: Request) -> Lessons:
+async def lessons(body: StepOfText, request: Request) -> Lessons:
     """Of a step of a text whose tokens are known."""
     known: OrderedDict[str, Lessons] = request.app.state.lessons
     key = body.model_dump_json()
@@ -37,7 +37,7 @@ async def lessons(body: InsideRequest, request: Request) -> Lessons:
     return known[key]
 
 
-def _made(llm: LLM, body: InsideRequest) -> Lessons:
+def _made(llm: LLM, body: StepOfText) -> Lessons:
     scene = Scene(llm, traced(llm, body), body.step)
     try:
         return Lessons(scene.text, scene.introduction, possible(scene))

@@ -29,7 +29,7 @@ from cutaway.practice import (
 )
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.inside import InsideRequest
+from cutaway.server.inside import StepOfText
 from cutaway.server.lessons import Lessons, lessons
 from cutaway.server.openai.request_models import Body
 
@@ -65,7 +65,7 @@ class PracticeRequest(Body):
     built-in sample."""
 
     start: StartFields | None = None
-    inside: InsideRequest | None = None
+    inside: StepOfText | None = None
 
     def made(self) -> Start:
         """The start. InputError where its values are out of range."""

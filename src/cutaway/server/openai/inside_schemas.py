@@ -90,3 +90,42 @@ class Looked(TypedDict):
     draw_settled: NotRequired[int | None]
     experts: Annotated[dict[str, ExpertsOfStep], Field(description="by layer")]
     maps: NotRequired[dict[str, MapOfStep]]
+
+
+class PartOfText(TypedDict):
+    """A part of the text, and what the step says without it. Differences are in nats."""
+
+    start: int
+    stop: Annotated[int, Field(description="behind its last position")]
+    token_ids: list[int]
+    tokens: list[str]
+    instead: Annotated[list[int], Field(description="token ids in its place")]
+    weight: Annotated[float, Field(description="of its positions, the mean over all heads")]
+    push: float
+    logprob: Annotated[float, Field(description="of the token that came, without the part")]
+    rival_logprob: float
+    effect: Annotated[float, Field(description="the logprob with all of the text, less that")]
+    margin: Annotated[float, Field(description="the same of the lead over the rival")]
+    drawn: Annotated[int | None, Field(description="by the same chain and luck")]
+    drawn_token: str | None
+
+
+class LeftOut(TypedDict):
+    """A step without each part of the text before it; docs/inside.md says what is what."""
+
+    step: int
+    row: Annotated[str, Field(description="hash of its logits, with all of the text")]
+    as_run: Annotated[bool | None, Field(description="as the row that was given; null: none was")]
+    by: str
+    how: str
+    token: int
+    token_name: str
+    rival: int
+    rival_name: str
+    drawn: Annotated[int | None, Field(description="at the step; null: nobody knows")]
+    drawn_name: NotRequired[str]
+    logprob: Annotated[float, Field(description="of the token, with all of the text")]
+    rival_logprob: float
+    token_ids: Annotated[list[int], Field(description="the text")]
+    total: Annotated[int, Field(description="parts of the text that could be left out")]
+    parts: Annotated[list[PartOfText], Field(description="that were, the most pushed first")]

@@ -1,0 +1,66 @@
+"""``/v1/inside/without``: what a step would have said without each part of the text before it.
+
+Knows the request, and how long one may take. Refuses to know how it is found:
+``cutaway.inside.without`` does.
+"""
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.api.llm import LLM
+from cutaway.inside import OtherRowError, without
+from cutaway.server.events import dumps
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.inside import StepOfText, beside, other_row, traced
+from cutaway.server.openai.document import FIELDS, replies
+from cutaway.server.openai.inside_schemas import LeftOut
+from cutaway.server.openai.request_models import examples
+
+router = APIRouter(route_class=StrictRoute, tags=["inside"])
+
+_SECONDS, _MOST_SECONDS = 10.0, 60.0  # in which no other look is begun
+
+
+class WithoutRequest(StepOfText):
+    """What is left out."""
+
+    model_config = examples(
+        {"prompt": "Once upon a", "generated": [32, 116], "step": 1, "by": "word"}
+    )
+    by: str | None = Field(
+        None, description="what a part is: token, word, line or sentence; left out: token"
+    )
+    how: str | None = Field(
+        None, description="how it is taken away: delete, blind or other; left out: delete"
+    )
+    other: int | str | None = Field(
+        None,
+        description="with how other: the token, as id or text, in its place; left out: the "
+        "likeliest other",
+    )
+    budget_s: float | None = Field(
+        None,
+        gt=0,
+        le=_MOST_SECONDS,
+        description=f"seconds after which what is done is sent; left out: {_SECONDS:g}",
+    )
+
+
+@router.post("/v1/inside/without", responses=replies(LeftOut, *FIELDS, 409, 503))
+async def left_out(body: WithoutRequest, request: Request) -> Response:
+    """The step without each part of the text before it, the most pushed first, the same luck."""
+    data = await beside(request, body, lambda llm: _answer(llm, body))
+    return Response(data, media_type="application/json")
+
+
+def _answer(llm: LLM, body: WithoutRequest) -> bytes:
+    try:
+        done = without(
+            llm, traced(llm, body), body.step, by=body.by or "token", how=body.how or "delete",
+            other=body.other, rival=body.rival, budget_s=body.budget_s or _SECONDS,
+        )  # fmt: skip
+    except OtherRowError:
+        raise other_row(body) from None
+    data = done.to_dict(llm.tokenizer.token_name)
+    return dumps(data | {"as_run": None if body.row is None else done.is_as_run})

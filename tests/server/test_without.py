@@ -1,0 +1,65 @@
+"""POST /v1/inside/without: what ``cutaway.inside.without`` finds, over HTTP."""
+
+import json
+
+import httpx
+import pytest
+
+from cutaway import LLM
+from cutaway.inside import without
+from cutaway.trace import Trace
+from support.served import serve
+
+STEP = 6
+
+
+@pytest.fixture(scope="module")
+def trace(tiny_path, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
+    LLM(tiny_path, threads=1).generate("ab a", trace=path, max_tokens=8, seed=3, ignore_eos=True)
+    return Trace.read(path)
+
+
+@pytest.fixture(scope="module")
+def asked(tiny_path, trace):
+    step = trace.steps[STEP]
+    body = {
+        "prompt": list(trace.head.prompt_token_ids), "generated": list(trace.output_token_ids),
+        "step": STEP, "row": f"{step.logits_hash:016x}", "drawn": step.sampled_id,
+        "settings": trace.head.params | {"seed": trace.head.seed},
+    }  # fmt: skip
+    with serve(LLM(tiny_path, threads=1)) as served, httpx.Client(base_url=served.url) as client:
+        yield lambda **more: client.post("/v1/inside/without", json=body | more, timeout=60)
+        assert served.free()
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"by": "word", "how": "blind"}, {"how": "other", "other": 7, "rival": 9}]
+)
+def test_it_is_what_python_finds(asked, tiny_path, trace, how):
+    llm = LLM(tiny_path, threads=1)
+    found = without(llm, trace, STEP, **how).to_dict(llm.tokenizer.token_name)
+    assert asked(**how).json() == json.loads(json.dumps(found))
+
+
+def test_a_budget(asked):
+    some = asked(budget_s=1e-6).json()
+    assert some["parts"] == []
+    assert some["total"] == len(some["token_ids"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "words"),
+    [
+        ({"by": "letter"}, 400, "by must be one of token, word"),
+        ({"how": "hide"}, 400, "how must be one of delete"),
+        ({"budget_s": 61}, 400, "budget_s"),
+        ({"step": 9}, 400, "step"),
+        ({"row": "0" * 16}, 409, "other logits"),
+        ({"want": ["lens"]}, 400, "unknown field 'want'"),
+    ],
+)
+def test_what_is_refused(asked, wrong, status, words):
+    answer = asked(**wrong)
+    assert answer.status_code == status
+    assert words in answer.json()["error"]["message"]
