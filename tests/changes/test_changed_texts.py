@@ -3,10 +3,12 @@
 import gguf
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, InputError
 from cutaway.backends import Batch
-from cutaway.changes import add, patch, scale
+from cutaway.changes import add, blind, patch, scale
 from cutaway.engine.scheduled import lay_rows
 from cutaway.model.anatomy import Anatomy
 from support.native_plans import TIERS
@@ -16,6 +18,7 @@ PROMPT = [1, *np.random.default_rng(0).integers(3, VOCAB, 69).tolist()]
 HOW = {"max_tokens": 20, "seed": 5, "temperature": 0.9, "ignore_eos": True}
 SHAPE = {"heads": 4, "head_dim": 32, "kv_heads": 2}  # a head is a quant block
 VECTOR = np.random.default_rng(1).normal(size=32)
+PLACES = ["L0", "L1", "L0.attn", "L1.mlp", "L0.H0", "L1.H3"]
 CHANGES = {
     "head": ["L1.H2 x 0"],
     "stream": [add("L0", VECTOR, 2.0)],
@@ -46,11 +49,10 @@ def written(llm, changes=(), prompt=PROMPT, **how):
 
 def test_a_change_by_nothing_is_no_change(llm):
     plain = written(llm)
-    places = ["L0", "L1", "L0.attn", "L1.mlp", "L0.H0", "L1.H3"]
     for changes in (
         [],
-        [scale(place, 1) for place in places],
-        [add(place, VECTOR, 0) for place in places],
+        [scale(place, 1) for place in PLACES],
+        [add(place, VECTOR, 0) for place in PLACES],
         [scale("L0", 0, positions=[90, 200])],
         [scale("L0", 0, from_step=20)],
         ["blind 89-120"],
@@ -61,7 +63,7 @@ def test_a_change_by_nothing_is_no_change(llm):
         assert written(llm, changes).fingerprint != plain.fingerprint
 
 
-@pytest.mark.parametrize("place", ["L0", "L1", "L0.attn", "L1.mlp", "L0.H0", "L1.H3"])
+@pytest.mark.parametrize("place", PLACES)
 def test_a_patch_with_its_own_values_is_no_change(llm, place):
     """Also of another run: only this row's are there."""
     from cutaway.changes.bound import find
@@ -133,6 +135,41 @@ def test_the_same_text_whatever_is_shared_and_beside_whom(llm, name):
     assert again.usage.cached_tokens == 64
     first, second = llm.generate([PROMPT], changes=changes, n=2, **HOW)[0]
     assert first.fingerprint == alone != second.fingerprint
+
+
+WHERE = {
+    "positions": st.none() | st.sets(st.integers(0, 40), min_size=1),
+    "from_step": st.none() | st.integers(0, 8),
+}
+FACTORS = st.sampled_from([0, 0.5, -1, 2])
+SOME = st.lists(
+    st.one_of(
+        st.builds(scale, st.sampled_from(PLACES), FACTORS, **WHERE),
+        st.builds(add, st.sampled_from(PLACES), st.just(VECTOR), FACTORS, **WHERE),
+        st.builds(patch, st.sampled_from(PLACES), st.just(VECTOR), **WHERE),
+        st.builds(blind, st.sets(st.integers(0, 40), min_size=1), from_step=WHERE["from_step"]),
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=SOME, beside=SOME, length=st.integers(1, 40), cut=st.integers(1, 39))
+def test_any_changes_alone_and_beside(llm, changes, beside, length, cut):
+    """Computed again from its first token at every step; and beside others, on what they left."""
+    if llm.backend.name == "reference":
+        return
+    prompt, how = PROMPT[:length], {"max_tokens": 8}
+    llm.engine.blocks.clear_cached()
+    alone = written(llm, changes, prompt, kv_cache=False, **how)
+    with llm.stream(PROMPT[:40], changes=changes, **HOW) as first:
+        next(first)  # which leaves keys and values of the same changes, at other steps maybe
+        streams = [
+            llm.stream(ids, changes=made, **HOW | how)
+            for ids, made in ((prompt, changes), (prompt, beside), (PROMPT[:cut], ()))
+        ]
+        found, *_ = [stream.finish() for stream in streams]
+    assert found.fingerprint == alone.fingerprint
 
 
 def test_the_same_text_on_any_tier_with_any_threads(tmp_path, monkeypatch):
