@@ -1,6 +1,6 @@
 """Small tokenizers that the `tokenizers` library trains here, one of each kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokenizers import (
@@ -27,7 +27,9 @@ SENTENCES = ["paris is the capital of france.", "the cat drinks a cup of tea and
 SPECIALS = ["<unk>", "<s>", "</s>", "<|turn|>"]
 
 
-def byte_level(words: str = "smollm", size: int = 384) -> Tokenizer:
+def byte_level(
+    words: str = "smollm", size: int = 384, specials: Sequence[str] = SPECIALS
+) -> Tokenizer:
     """words: a name in `text.pretokenizers`."""
     family = PRETOKENIZERS[words]
     made = Tokenizer(models.BPE(ignore_merges=family.whole_words))
@@ -36,7 +38,7 @@ def byte_level(words: str = "smollm", size: int = 384) -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.Sequence([*cuts, as_bytes])
     made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=SPECIALS, show_progress=False,
+        vocab_size=size, special_tokens=[*specials], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     made.train_from_iterator(TEXTS, trainer)
@@ -44,9 +46,9 @@ def byte_level(words: str = "smollm", size: int = 384) -> Tokenizer:
     return made
 
 
-def gpt2_words(size: int = 384) -> Tokenizer:
+def gpt2_words(size: int = 384, specials: Sequence[str] = SPECIALS) -> Tokenizer:
     """As GPT-2's own file has it: ByteLevel alone, which has the expression inside."""
-    made = byte_level("gpt-2", size)
+    made = byte_level("gpt-2", size, specials)
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     return made
 
@@ -99,7 +101,7 @@ def wordpiece(size: int = 384, **normalizer: bool) -> Tokenizer:
 
 def roberta(size: int = 384) -> Tokenizer:
     """RoBERTa's: GPT-2's words between <s> and </s>, a mask that eats the space before it."""
-    made = gpt2_words(size)
+    made = gpt2_words(size, ["<s>", "<pad>", "</s>", "<unk>"])
     end, begin = (made.token_to_id(name) or 0 for name in ("</s>", "<s>"))
     made.post_processor = processors.RobertaProcessing(
         ("</s>", end), ("<s>", begin), add_prefix_space=False

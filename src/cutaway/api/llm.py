@@ -47,6 +47,7 @@ from cutaway.progress import Bar, texts_done
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from cutaway.api.filling import Filled
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.prefix import Prefix
     from cutaway.api.tools import Tools
@@ -357,6 +358,24 @@ class LLM(ModelUser):
         vocab = self.tokenizer.vocab_size
         each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
         return last_rows(self._runner, check_ids("token_ids", like), each, vocab, stopped)
+
+    def fill(
+        self,
+        text: str,
+        top: int = 5,
+        targets: Iterable[str] | None = None,
+        *,
+        candidates: int = 64,
+    ) -> "Filled":
+        """What may stand where a text has [MASK], or the model's own mask token.
+
+        A model that sees the whole text says it; of one that writes, it follows by Bayes' rule.
+        top: how many for each mask. targets: only these texts, each scored whole. candidates: how
+        many are considered by Bayes' rule, and how many beginnings of several masks together
+        """
+        from cutaway.api.filling import fill
+
+        return fill(self, self._runner, text, top=top, targets=targets, candidates=candidates)
 
     def head(self, hidden: NDArray[np.float32]) -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""

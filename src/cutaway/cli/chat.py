@@ -80,6 +80,7 @@ def _talk(
     args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox, kept: "Kept | None"
 ) -> int:
     llm = console.load(args)
+    llm.engine.limits.check_past()
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
     options |= arguments.tracked(args, llm)

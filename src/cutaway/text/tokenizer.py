@@ -126,9 +126,23 @@ class Tokenizer:
         """
         _check_text(text)
         parts = (self._all_specials if special else self._user_defined).split(text)
+        found = [*(self._unmarked(parts, mark) if mark else parts)]
+        ids = self._ids(found, goes_on=goes_on)
+        return self._framed(ids, self.add_bos and not goes_on if add_bos is None else add_bos)
+
+    def encode_parts(self, parts: Iterable[str | int]) -> list[int]:
+        """Token ids of a text that is given as texts and single tokens in turn."""
+        found: list[str | int] = []
+        for part in parts:
+            if isinstance(part, str):
+                _check_text(part)
+            found += [part] if isinstance(part, int) else self._user_defined.split(part)
+        return self._framed(self._ids(found), self.add_bos)
+
+    def _ids(self, found: Sequence[str | int], *, goes_on: bool = False) -> list[int]:
+        """Of texts, and of tokens that were found in them."""
         ids: list[int] = []
         fresh, eaten = self._pieces.space_prefix and not goes_on, False
-        found = [*(self._unmarked(parts, mark) if mark else parts)]
         for part, following in zip(found, [*found[1:], None], strict=False):
             if isinstance(part, str) and following in self._lstrip_token_ids:
                 part = part.rstrip(_WHITE)  # noqa: PLW2901
@@ -138,8 +152,7 @@ class Tokenizer:
                 ids += self._pieces.encode(self._begun(rest) if fresh else rest)
             fresh = self._begins_again and isinstance(part, int)
             eaten = part in self._rstrip_token_ids
-        wanted = self.add_bos and not goes_on if add_bos is None else add_bos
-        return self._framed(ids, wanted)
+        return ids
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
         """Warnings about how a prompt begins, for its author; mostly none.

@@ -1,0 +1,64 @@
+"""What may stand in the places of a text that are masked.
+
+Knows how a text with masks is read, and which way of filling a model has: one that sees the whole
+text says it (``masked``), of one that sees what is before it follows by Bayes' rule (``bayes``).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cutaway.api.filling.bayes import fill_by_bayes
+from cutaway.api.filling.filled import Candidate, Filled, Joint
+from cutaway.api.filling.masked import fill_masked
+from cutaway.api.runner import Runner
+from cutaway.checks import check_int, shown
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.base import ModelUser
+    from cutaway.text import Tokenizer
+
+__all__ = ["Candidate", "Filled", "Joint", "fill"]
+
+MARK = "[MASK]"
+
+
+def fill(
+    llm: "ModelUser",
+    runner: Runner,
+    text: str,
+    *,
+    top: int,
+    targets: Iterable[str] | None,
+    candidates: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    parts = split_at_masks(text, llm.tokenizer)
+    top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
+    wanted = None if targets is None else _check_targets(targets)
+    way = fill_masked if llm.config.sight == "all" else fill_by_bayes
+    return way(llm, runner, parts, top=top, targets=wanted, width=max(top, width))
+
+
+def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
+    """What stands before, between and behind the masks; InputError where there is none."""
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, not {shown(text)}")
+    marks = [MARK]
+    if tokenizer.mask_id is not None:
+        marks.append(tokenizer.token_name(tokenizer.mask_id))
+    parts = re.split("|".join(map(re.escape, marks)), text)
+    if len(parts) == 1:
+        raise InputError(
+            f"the text has no mask: write {' or '.join(dict.fromkeys(marks))} where something is "
+            "to be filled in"
+        )
+    return parts
+
+
+def _check_targets(targets: Iterable[str]) -> list[str]:
+    found = None if isinstance(targets, str) else [*targets]
+    if not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise InputError(f"targets must be a list of texts, not {shown(targets)}")
+    return [*dict.fromkeys(found)]

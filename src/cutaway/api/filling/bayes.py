@@ -1,0 +1,248 @@
+"""Filling in with a model that sees only what is before a token, by Bayes' rule.
+
+    p(v | rest)  is proportional to  p(v | before) · p(behind | before, v)
+
+Exact over the candidates that are considered: the likeliest after what is before. Of several masks
+the likeliest beginnings are gone on with, and what is said of all together is exact over those.
+Knows that these texts begin alike, so that their keys and values are computed once. Refuses to know
+how texts are computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from heapq import nsmallest
+from math import exp, fsum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.filling.filled import Candidate, Filled, Joint, candidate
+from cutaway.api.reading import each_ended
+from cutaway.api.row import held
+from cutaway.api.runner import Runner
+from cutaway.backends import Logits
+from cutaway.engine import Ended, Event, Request, Score, Scored
+from cutaway.errors import InputError
+from cutaway.sampling import read_rows
+
+if TYPE_CHECKING:
+    from cutaway.api.base import ModelUser
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """A way to begin: what stands in the masks so far.
+
+    text    token ids of all so far
+    values  of each mask
+    prior   log-probability of the first token of each mask, given what is before it
+    rest    log-probability of all other tokens since the first mask
+    """
+
+    text: Ids
+    values: tuple[Ids, ...] = ()
+    prior: float = 0.0
+    rest: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        return self.prior + self.rest
+
+    def __lt__(self, other: "_Beam") -> bool:
+        return (-self.weight, self.values) < (-other.weight, other.values)
+
+
+def fill_by_bayes(
+    llm: "ModelUser",
+    runner: Runner,
+    parts: Sequence[str],
+    *,
+    top: int,
+    targets: Sequence[str] | None,
+    width: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    if targets is not None and len(parts) > 2:
+        raise InputError("targets: with this model only one mask can have them: leave one mask")
+    spaced = [part.endswith(" ") for part in parts[:-1]]  # a word's token has its space
+    texts = [p[:-1] if s else p for p, s in zip(parts, [*spaced, False], strict=True)]
+    encode = llm.tokenizer.encode
+    before = tuple(encode(texts[0]))
+    if not before and llm.tokenizer.bos_id is None:
+        raise InputError(
+            "nothing is before the mask, and this model needs something: begin with it"
+        )
+    behind = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
+    wanted = [
+        tuple(encode(f" {one}" if spaced[0] and one[0] != " " else one, goes_on=True))
+        for one in targets or ()
+    ]
+    run = _Run(llm, runner)
+    beams = [_Beam(before or (llm.tokenizer.bos_id or 0,))]
+    with held(runner, beams[0].text, priority=1):
+        for space, part in zip(spaced, behind, strict=True):
+            beams = run.followed(run.grown(beams, width, wanted, spaced=space), part)
+    return _filled(llm, sorted(beams), top, wanted)
+
+
+def _filled(llm: "ModelUser", beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
+    """beams: best first."""
+    shares = [exp(beam.weight - beams[0].weight) for beam in beams]
+    total = fsum(shares)
+    scores = [share / total for share in shares]
+    masks: list[tuple[Candidate, ...]] = []
+    for i in range(len(beams[0].values)):
+        sums: dict[Ids, list[float]] = {}
+        for beam, score in zip(beams, scores, strict=True):
+            if not wanted or beam.values[i] in wanted:
+                sums.setdefault(beam.values[i], []).append(score)
+        found = [candidate(llm.tokenizer, ids, fsum(each)) for ids, each in sums.items()]
+        masks.append(tuple(sorted(found, key=lambda one: -one.score)[:top]))
+    joint = [
+        Joint(tuple(candidate(llm.tokenizer, ids, score) for ids in beam.values), score)
+        for beam, score in zip(beams[:top], scores, strict=False)
+    ]
+    single = (beam.prior for beam in beams if all(len(ids) == 1 for ids in beam.values))
+    covered = min(fsum(map(exp, single)), 1.0)
+    return Filled("bayes", tuple(masks), tuple(joint) if len(masks) > 1 else (), covered)
+
+
+class _Run:
+    """Asks one model for what follows texts, and how likely it found what does."""
+
+    def __init__(self, llm: "ModelUser", runner: Runner) -> None:
+        self._llm, self._runner = llm, runner
+
+    def grown(
+        self, beams: Sequence[_Beam], width: int, wanted: Sequence[Ids], *, spaced: bool
+    ) -> list[_Beam]:
+        """Each with its likeliest next tokens, the best of all together; and with the targets."""
+        jobs = ((_request(beam.text, len(beam.text) - 1), _LastRow()) for beam in beams)
+        best: list[tuple[float, int, int]] = []  # minus the weight, which beam, and the token
+        asked: list[_Beam] = []
+        logprobs: dict[int, dict[int, float]] = {}
+        for index, reader in each_ended(self._runner, jobs):
+            beam, row = beams[index], reader.row()
+            log_z = float(row[0, 0]) - _first_logprob(row)
+            likeliest = self._likeliest(row[0], width, spaced=spaced)
+            logprobs[index] = {token_id: float(row[0, token_id]) - log_z for token_id in likeliest}
+            best += [(-beam.weight - p, index, v) for v, p in logprobs[index].items()]
+            best = nsmallest(width, best)
+            asked += [_with(beam, ids, float(row[0, ids[0]]) - log_z) for ids in wanted]
+        found = [_with(beams[index], (v,), logprobs[index][v]) for _, index, v in best]
+        known = {beam.values for beam in found}
+        return found + [beam for beam in asked if beam.values not in known]
+
+    def _likeliest(self, row: Logits, count: int, *, spaced: bool) -> list[int]:
+        """Tokens that add to the text; spaced: with a space in front. Ties: the lowest id."""
+        fits = np.where(self._fits(spaced=spaced), row, -np.inf)
+        order = np.argsort(-fits, kind="stable")[:count]
+        return [i for i in order.tolist() if fits[i] > -np.inf]
+
+    @cache  # noqa: B019  # as long as this one question is asked
+    def _fits(self, *, spaced: bool) -> NDArray[np.bool_]:
+        tokenizer = self._llm.tokenizer
+        each = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
+        fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in each)
+        return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
+
+    def followed(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
+        """Each with what stands behind the mask, and how likely that is."""
+        jobs, done = [], {}
+        for i, beam in enumerate(beams):
+            ids = beam.values[-1]
+            start = len(beam.text) - len(ids)  # of the mask
+            text = beam.text + part
+            if start + 1 < len(text):
+                jobs.append((i, _request(text, start), _Follower(text, start + 1)))
+            done[i] = 0.0
+        ended = each_ended(self._runner, ((request, reader) for _, request, reader in jobs))
+        for index, reader in ended:
+            done[jobs[index][0]] = reader.logprob()
+        return [
+            _Beam(beam.text + part, beam.values, beam.prior, beam.rest + done[i])
+            for i, beam in enumerate(beams)
+        ]
+
+
+def _with(beam: _Beam, ids: Ids, logprob: float) -> _Beam:
+    return _Beam(beam.text + ids, (*beam.values, ids), beam.prior + logprob, beam.rest)
+
+
+def _request(text: Ids, logits_from: int) -> Request:
+    return Request(prompt_token_ids=text, decoder=Score(logits_from=logits_from))
+
+
+def _first_logprob(row: Logits) -> float:
+    """Of token 0."""
+    [read] = read_rows(row, [0], 0)
+    if isinstance(read, Exception):
+        raise read
+    assert read.logprob is not None
+    return read.logprob
+
+
+class _Listener:
+    """Hears of one sequence that is scored."""
+
+    def __init__(self) -> None:
+        self.ended: Ended | None = None
+
+    def receive(self, event: Event) -> None:
+        """See ``Reader``."""
+        if isinstance(event, Scored) and event.logits is not None:
+            self.take(event.position - 1, event.logits)
+        elif isinstance(event, Ended):
+            self.ended = event
+
+    def take(self, position: int, logits: Logits) -> None:
+        """Logits of the rows from this position on."""
+
+    def check(self) -> None:
+        """Raise what it failed with."""
+        if self.ended and self.ended.error:
+            raise self.ended.error
+
+
+class _LastRow(_Listener):
+    """The logits of the last row."""
+
+    _row: Logits
+
+    def take(self, position: int, logits: Logits) -> None:  # noqa: ARG002
+        """Keep the last."""
+        self._row = logits[-1:]
+
+    def row(self) -> Logits:
+        """(1, vocab)."""
+        self.check()
+        return self._row
+
+
+class _Follower(_Listener):
+    """How likely a text's tokens were from one position on, without keeping logits."""
+
+    def __init__(self, text: Ids, first: int) -> None:
+        super().__init__()
+        self._text, self._first = text, first
+        self._each: list[float] = []
+
+    def take(self, position: int, logits: Logits) -> None:
+        """Look up the tokens that follow the rows."""
+        skipped = max(self._first - 1 - position, 0)
+        known = self._text[position + skipped + 1 : position + 1 + len(logits)]
+        for read in read_rows(logits[skipped : skipped + len(known)], known, 0):
+            if isinstance(read, Exception):
+                raise read
+            assert read.logprob is not None
+            self._each.append(read.logprob)
+
+    def logprob(self) -> float:
+        """Of all of them together."""
+        self.check()
+        assert len(self._each) == len(self._text) - self._first
+        return fsum(self._each)

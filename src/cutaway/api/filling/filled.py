@@ -1,0 +1,74 @@
+"""What was found for the masks of a text. Plain data."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cutaway.text import Tokenizer
+
+
+class Candidate(NamedTuple):
+    """What may stand in one place.
+
+    token_ids  one, or several of a target that the model writes in several
+    token      their names
+    text       what it adds to the text
+    score      its probability; see ``Filled``
+    """
+
+    token_ids: tuple[int, ...]
+    token: str
+    text: str
+    score: float
+
+    @property
+    def token_id(self) -> int | None:
+        """Where it is one token."""
+        return self.token_ids[0] if len(self.token_ids) == 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        ids = {"token_id": self.token_id, "token_ids": list(self.token_ids)}
+        return ids | {"token": self.token, "text": self.text, "score": self.score}
+
+
+class Joint(NamedTuple):
+    """What may stand in all masked places together, one token in each; score: its probability."""
+
+    candidates: tuple[Candidate, ...]
+    score: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text's masks, each with its candidates, best first.
+
+    method   "masked": the model's own answer, each mask for itself. "bayes": p(token | what is
+             before and behind), among those that were considered
+    masks    the candidates of each mask, in the order of the text
+    joint    of several masks: the best of all places together. "masked": the product from left to
+             right, each place given those before it and the masks behind it
+    covered  "bayes": the share of all continuations, before what is behind was looked at, that the
+             single tokens considered have; None for "masked", which considers all
+    """
+
+    method: str
+    masks: tuple[tuple[Candidate, ...], ...]
+    joint: tuple[Joint, ...] = ()
+    covered: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        joint = [
+            {"candidates": [c.to_dict() for c in one.candidates], "score": one.score}
+            for one in self.joint
+        ]
+        masks = [[c.to_dict() for c in one] for one in self.masks]
+        return {"method": self.method, "masks": masks, "joint": joint, "covered": self.covered}
+
+
+def candidate(tokenizer: Tokenizer, ids: Iterable[int], score: float) -> Candidate:
+    """These tokens, in words."""
+    ids = tuple(ids)
+    names = "".join(map(tokenizer.token_name, ids))
+    return Candidate(ids, names, tokenizer.decode(ids, special=True), score)

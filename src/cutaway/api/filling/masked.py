@@ -1,0 +1,145 @@
+"""Filling in with a model that sees the whole text: one pass for all masks.
+
+Knows that a word of several pieces is scored from left to right: each piece where its own mask is,
+given the pieces before it, those behind it masked. Refuses to know how texts are computed.
+"""
+
+from collections.abc import Sequence
+from math import exp
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutaway.api.filling.filled import Candidate, Filled, Joint, candidate
+from cutaway.api.reading import each_ended
+from cutaway.api.runner import Runner
+from cutaway.api.stream import LogitsReader
+from cutaway.backends import Logits
+from cutaway.engine import ReadWhole, Request
+from cutaway.errors import InputError
+from cutaway.sampling import ReadRow, read_rows
+
+if TYPE_CHECKING:
+    from cutaway.api.base import ModelUser
+
+Ids = tuple[int, ...]
+Asked = tuple[Ids, Ids]
+"""A text, and the positions of which the logits are wanted."""
+
+
+def fill_masked(
+    llm: "ModelUser",
+    runner: Runner,
+    parts: Sequence[str],
+    *,
+    top: int,
+    targets: Sequence[str] | None,
+    width: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    tokenizer = llm.tokenizer
+    if tokenizer.mask_id is None:
+        raise InputError("this model names no mask token, so it cannot be asked to fill one in")
+    around = [x for part in parts for x in (part, tokenizer.mask_id)][:-1]
+    text = tuple(tokenizer.encode_parts(around))
+    places = tuple(i for i, token_id in enumerate(text) if token_id == tokenizer.mask_id)
+    reader = _Reader(llm, runner)
+    if targets is not None:
+        masks = [
+            reader.scored(text, place, [_pieces(llm, one, before) for one in targets])[:top]
+            for place, before in zip(places, parts, strict=False)
+        ]
+        return Filled("masked", tuple(map(tuple, masks)))
+    [logits] = reader.logits([(text, places)])
+    masks = [[candidate(tokenizer, [i], exp(p)) for i, p in row.top] for row in _read(logits, top)]
+    joint = reader.joint(text, places, width)[:top] if len(places) > 1 else ()
+    return Filled("masked", tuple(map(tuple, masks)), tuple(joint))
+
+
+def _pieces(llm: "ModelUser", target: str, before: str) -> Ids:
+    """A target's tokens, with a space in front where the mask has one that its token eats."""
+    spaced = before[-1:].isspace() and not target[0].isspace()
+    ids = tuple(llm.tokenizer.encode(f" {target}" if spaced else target, goes_on=True))
+    if not all(map(llm.tokenizer.token_bytes, ids)):
+        raise InputError(f"targets: the model has no tokens for {target!r:.40}: give another")
+    return ids
+
+
+class _Reader:
+    """Asks one model for logits of texts that it sees as a whole."""
+
+    def __init__(self, llm: "ModelUser", runner: Runner) -> None:
+        self._llm, self._runner = llm, runner
+
+    def logits(self, asked: Sequence[Asked]) -> list[Logits]:
+        """Of the wanted positions of each text."""
+        vocab = self._llm.tokenizer.vocab_size
+        jobs = (
+            (
+                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted)),
+                LogitsReader(len(wanted), vocab, 0),
+            )
+            for ids, wanted in asked
+        )
+        found = {i: reader.logits() for i, reader in each_ended(self._runner, jobs)}
+        return [found[i] for i in range(len(asked))]
+
+    def scored(self, text: Ids, place: int, targets: Sequence[Ids]) -> list[Candidate]:
+        """Each target in the place of one mask, best first."""
+        mask = text[place]
+        asked = [
+            ((*text[:place], *ids[:n], *[mask] * (len(ids) - n), *text[place + 1 :]), (place + n,))
+            for ids in targets
+            for n in range(len(ids))
+        ]
+        rows = iter(self.logits([*dict.fromkeys(asked)]))
+        known = {one: next(rows) for one in dict.fromkeys(asked)}
+        each = iter(asked)
+        found = [
+            candidate(
+                self._llm.tokenizer, ids,
+                exp(sum(_logprob(known[next(each)], token_id) for token_id in ids)),
+            )
+            for ids in targets
+        ]  # fmt: skip
+        return sorted(found, key=lambda one: -one.score)
+
+    def joint(self, text: Ids, places: Ids, width: int) -> list[Joint]:
+        """The best of all places together; ``width``: beginnings that are gone on with."""
+        beams: list[tuple[Ids, float]] = [((), 0.0)]
+        for n, place in enumerate(places):
+            asked = [(_with(text, places, values), (place,)) for values, _ in beams]
+            grown = [
+                ((*values, token_id), before + p)
+                for (values, before), logits in zip(beams, self.logits(asked), strict=True)
+                for token_id, p in _read(logits, width)[0].top
+            ]
+            beams = sorted(grown, key=lambda beam: (-beam[1], beam[0]))[:width]
+            assert all(len(values) == n + 1 for values, _ in beams)
+        tokenizer = self._llm.tokenizer
+        return [
+            Joint(tuple(candidate(tokenizer, [i], exp(p)) for i in values), exp(p))
+            for values, p in beams
+        ]
+
+
+def _with(text: Ids, places: Ids, values: Ids) -> Ids:
+    filled = dict(zip(places, values, strict=False))
+    return tuple(filled.get(i, token_id) for i, token_id in enumerate(text))
+
+
+def _read(logits: Logits, top: int) -> list[ReadRow]:
+    rows = read_rows(logits, [None] * len(logits), top)
+    return [_sound(row) for row in rows]
+
+
+def _logprob(logits: Logits, token_id: int) -> float:
+    found = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
+    assert found is not None
+    return found
+
+
+def _sound(row: ReadRow | Exception) -> ReadRow:
+    if isinstance(row, Exception):
+        raise row
+    return row

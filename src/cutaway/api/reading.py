@@ -1,0 +1,46 @@
+"""Many sequences of one engine that are only read: each as soon as it has ended.
+
+Knows how many run at once. Refuses to know what is read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from cutaway.api.runner import Runner
+from cutaway.engine import Ended, Event, Request
+
+_MOST = 16  # texts at once: more would not fill a step better, and hold more memory
+
+
+class EndReader(Protocol):
+    """A reader that knows when its sequence has ended."""
+
+    ended: Ended | None
+
+    def receive(self, event: Event) -> None:
+        """See ``Reader``."""
+
+
+R = TypeVar("R", bound=EndReader)
+
+
+def each_ended(
+    runner: Runner, jobs: Iterable[tuple[Request, R]], stopped: Callable[[], bool] = bool
+) -> Iterator[tuple[int, R]]:
+    """(index, reader) of each request, in the order in which they end.
+
+    stopped: asked between two steps. Closing the iterator early aborts what runs.
+    """
+    waiting, running = enumerate(jobs), dict[int, R]()
+    with ExitStack() as stack:
+        while not stopped():
+            for index, (request, reader) in islice(waiting, _MOST - len(running)):
+                running[index] = reader
+                stack.enter_context(runner.running(request, reader))
+            if not running:
+                return
+            runner.turn()
+            for index in [index for index, reader in running.items() if reader.ended]:
+                yield index, running.pop(index)
