@@ -39,6 +39,34 @@ export function replace(element, ...children) {
   fill(element, children);
 }
 
+/**
+ * Makes an element what another is, and leaves what is the same: a figure that changes is one text, and
+ * who is focused stays so. Of elements without listeners.
+ * @param {Element} old @param {Element} fresh
+ */
+export function renew(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  for (let i = old.attributes.length - 1; i >= 0; i--) {
+    const { name } = /** @type {Attr} */ (old.attributes[i]);
+    if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (let i = 0; i < fresh.attributes.length; i++) {
+    const { name, value } = /** @type {Attr} */ (fresh.attributes[i]);
+    if (old.getAttribute(name) === value) continue;
+    if (name !== "style") old.setAttribute(name, value);
+    else /** @type {HTMLElement} */ (old).style.cssText = value; // which the page's policy lets scripts do
+  }
+  if (old.childNodes.length !== fresh.childNodes.length) return old.replaceChildren(...fresh.childNodes);
+  let [there, node] = [old.firstChild, fresh.firstChild];
+  while (there && node) {
+    const [nextThere, nextNode] = [there.nextSibling, node.nextSibling];
+    if (there instanceof Text && node instanceof Text) there.data = node.data;
+    else if (there instanceof Element && node instanceof Element && there.nodeName === node.nodeName) renew(there, node);
+    else there.replaceWith(node);
+    [there, node] = [nextThere, nextNode];
+  }
+}
+
 /** @param {Element} element @param {string} text what it says; nothing is touched where it does */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

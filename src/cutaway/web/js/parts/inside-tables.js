@@ -9,7 +9,6 @@ import { el } from "./dom.js";
 /** @import { Look } from "../state/look.js" */
 
 /** @typedef {(position: number) => string} TokenAt */
-/** @typedef {(head: [number, number]) => void} Choose */
 
 /**
  * A table's columns: heading and width in rem, so that no figure moves another column; 0 is what is left.
@@ -66,12 +65,12 @@ export function otherPlaces(places) {
 }
 
 /**
- * @param {Head[]} heads @param {TokenAt} at @param {Choose} choose @param {[number, number] | null} chosen
- * @returns {HTMLElement[]}
+ * @param {Head[]} heads @param {TokenAt} at @param {[number, number] | null} chosen
+ * @returns {HTMLElement[]} a button in each has its layer and number as data
  */
-export const headRows = (heads, at, choose, chosen) => heads.map((h) => el("tr",
+export const headRows = (heads, at, chosen) => heads.map((h) => el("tr",
   { class: chosen?.[0] === h.layer && chosen[1] === h.head ? "chosen" : null },
-  el("th", { scope: "row" }, el("button", { type: "button", class: "plain", onclick: () => choose([h.layer, h.head]) },
+  el("th", { scope: "row" }, el("button", { type: "button", class: "plain", "data-head": `${h.layer} ${h.head}` },
     `L${h.layer}.H${h.head}`)),
   number(signed(h.push, 3)), el("td", {}, `${thousands(h.most)} `, token(at(h.most))), number(percent(h.weight)),
   number(percent(h.sink)), number(percent(h.previous)), number(percent(h.induction)), number(h.entropy.toFixed(2))));

@@ -7,7 +7,7 @@ import { phrase } from "../figures/catalogue.js";
 import { MOST, byPush, headSentence, heads, lensRows, lensSentence, nameIn, ordered, partSentence, parts,
   total } from "../figures/inside.js";
 import { memory, signed, thousands, visible } from "../figures/numbers.js";
-import { el, replace, say } from "./dom.js";
+import { el, renew, replace, say } from "./dom.js";
 import { HeadsMap } from "./inside-map.js";
 import { PushFall } from "./inside-pushes.js";
 import { EXPERTS, HEADS, LENS, PARTS, PLACES, headRows, lensTable, otherPlaces, partRows, placeRows, table } from "./inside-tables.js";
@@ -15,6 +15,7 @@ import { View } from "./view.js";
 /** @import { Look } from "../state/look.js" */
 /** @import { Chosen, Run } from "../state/store.js" */
 
+const RUSH = 150; // milliseconds between two steps below which nobody reads tables
 const BY = { weight: "looked at", push: "pushed" };
 const MAPS = { push: "push", sink: "weight of position 0", induction: "induction", entropy: "spread" };
 
@@ -39,6 +40,8 @@ export class InsidePanel extends View {
   /** @type {Look | null} */
   shown = null;
   chosen = "";
+  moved = 0; // when another look was last shown
+  rest = 0;
 
   build() {
     replace(this.content,
@@ -49,7 +52,14 @@ export class InsidePanel extends View {
       el("section", { class: "whole" }, this.heading, this.fall.box, this.partSays,
         el("div", { class: "pair" }, this.parts, this.inside),
         el("p", { class: "faint" }, phrase("not pushed"))));
+    this.content.addEventListener("click", (event) => this.clicked(event));
     replace(this, el("div", { class: "row" }, this.by.element, this.proof), this.missing, this.content);
+  }
+
+  /** @param {Event} event a head may be named in a table */
+  clicked(event) {
+    const named = /** @type {Element} */ (event.target).closest("[data-head]")?.getAttribute("data-head");
+    if (named) this.choose({ head: /** @type {[number, number]} */ (named.split(" ").map(Number)) });
   }
 
   /** @param {Partial<Chosen>} change */
@@ -99,18 +109,30 @@ export class InsidePanel extends View {
     say(this.headSays, inside.head && head ? headSentence(head, at(head.most))
       : `${look.value("sinks")} of ${thousands(every.length)} heads rest on position 0 (over 30 %).`);
     say(this.headNote, phrase(inside.map === "push" ? "not pushed" : "not looked"));
-    const choose = (/** @type {[number, number]} */ chosen) => this.choose({ head: chosen });
-    replace(this.heads, table("The heads that pushed most", HEADS, headRows(byPush(every, MOST), at, choose, inside.head)));
-    this.showParts(look, inside, every, at);
-    if (!fresh) return;
-    const token = nameIn(look, look.token);
     const asRun = look.value("as_run");
-    replace(this.proof, el("span", { class: "mono" }, phrase(asRun ? "as on record" : "not as on record",
+    hold(this.proof, el("span", { class: "mono" }, phrase(asRun ? "as on record" : "not as on record",
       { row: look.told["row"] ?? "", recorded: run.trace.steps[Number(look.told["step"])]?.row ?? "" })),
       ` · it read ${thousands(look.positions)} tokens, ${memory(look.value("kv_bytes"))} of keys and values`);
-    replace(this.heading, "What pushed ", el("span", { class: "token" }, token), " above ",
+    const moves = fresh && performance.now() - this.moved < RUSH;
+    if (fresh) this.moved = performance.now();
+    clearTimeout(this.rest);
+    const rest = () => this.showRest(look, run, inside, every, at);
+    if (moves) this.rest = window.setTimeout(rest, RUSH); // the text and the map lead while steps fly by
+    else rest();
+  }
+
+  /**
+   * What is read, and not watched.
+   * @param {Look} look @param {Run} run @param {Chosen} inside @param {import("../figures/inside.js").Head[]} every
+   * @param {(position: number) => string} at
+   */
+  showRest(look, run, inside, every, at) {
+    hold(this.heads, table("The heads that pushed most", HEADS, headRows(byPush(every, MOST), at, inside.head)));
+    this.showParts(look, inside, every, at);
+    const token = nameIn(look, look.token);
+    hold(this.heading, "What pushed ", el("span", { class: "token" }, token), " above ",
       el("span", { class: "token" }, nameIn(look, look.rival)), `, in logits: ${signed(total(look), 3)}`);
-    replace(this.lens, el("h3", {}, "What the head would say after each layer"),
+    hold(this.lens, el("h3", {}, "What the head would say after each layer"),
       table("The lens", LENS, lensTable(look, lensRows(look))),
       el("p", {}, lensSentence(look, token)), el("p", { class: "faint" }, phrase("not said")));
   }
@@ -120,7 +142,7 @@ export class InsidePanel extends View {
     const told = ordered(look, by, head);
     const who = head ? `L${head[0]}.H${head[1]}` : by === "weight" ? "the mean of all heads" : "all heads together";
     const other = head ? null : otherPlaces(told);
-    replace(this.places, el("h3", {}, `${by === "weight" ? "Looked at" : "Pushed"}, by ${who}`),
+    hold(this.places, el("h3", {}, `${by === "weight" ? "Looked at" : "Pushed"}, by ${who}`),
       table("Positions", PLACES, [...placeRows(told, at), ...(other ? [other] : [])]),
       el("p", { class: "faint" }, phrase(by === "weight" ? "not looked" : "not pushed")));
   }
@@ -132,12 +154,12 @@ export class InsidePanel extends View {
   showParts(look, inside, every, at) {
     const all = parts(look);
     this.fall.show(all, inside.part);
-    replace(this.parts, table("Parts", PARTS, partRows(all, total(look))));
+    hold(this.parts, table("Parts", PARTS, partRows(all, total(look))));
     const place = all.findIndex(({ name }) => name === inside.part);
     const part = all[place];
     const before = all.slice(0, place).reduce((sum, { push }) => sum + push, 0);
     say(this.partSays, part ? partSentence(part, before) : "Choose a part: an attention opens into its heads, a head into positions.");
-    replace(this.inside, ...(part ? this.opened(look, inside, every, at) : []));
+    hold(this.inside, ...(part ? this.opened(look, inside, every, at) : []));
   }
 
   /**
@@ -149,10 +171,9 @@ export class InsidePanel extends View {
     const experts = /** @type {[number, number, number][]} */ (look.value("experts")?.[layer] ?? []);
     if (part?.endsWith(".attn")) {
       const mine = every.filter((one) => one.layer === layer);
-      const choose = (/** @type {[number, number]} */ chosen) => this.choose({ head: chosen });
       const own = head?.[0] === layer ? [table(`Positions of L${layer}.H${head[1]}`, PLACES,
         placeRows(ordered(look, "push", head), at))] : [];
-      return [table(`Heads of layer ${layer}`, HEADS, headRows(byPush(mine, mine.length), at, choose, head)),
+      return [table(`Heads of layer ${layer}`, HEADS, headRows(byPush(mine, mine.length), at, head)),
         el("p", {}, `Rounding to 8 bits within it: ${signed(look.array("rounded")[layer] ?? 0, 4)}.`), ...own];
     }
     if (experts.length && part?.endsWith(".mlp")) {
@@ -162,6 +183,13 @@ export class InsidePanel extends View {
     return [el("p", { class: "faint" }, "It is not made of heads.")];
   }
 }
+
+/** @param {HTMLElement} element @param {(Node | string)[]} children what it holds from now on; what is the same stays */
+const hold = (element, ...children) => {
+  const fresh = /** @type {HTMLElement} */ (element.cloneNode(false));
+  fresh.append(...children);
+  renew(element, fresh);
+};
 
 /** @param {Chosen} inside @param {Look} look @returns {Chosen} a head of another model is none here */
 const fit = (inside, { layers, heads: count }) =>

@@ -34,7 +34,7 @@ export const onScheme = (changed) => SCHEME.addEventListener("change", changed);
 
 export class Tint {
   on = false;
-  element = el("p", { class: "legend faint", hidden: true });
+  element = el("p", { class: "legend tint faint", hidden: true });
   /** @type {Look | null} */
   look = null;
   chosen = "";
