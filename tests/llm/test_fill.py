@@ -262,6 +262,37 @@ def test_a_word_without_tokens_is_no_target(both):
             ours.fill("the [MASK]", targets=["the 🎉"])
 
 
+@pytest.mark.parametrize("metric", ["original", "word_l2r"])
+def test_pseudo_likelihood_is_each_token_s_while_it_is_masked(both, metric):
+    ours, pipe = both
+    text, mask = "the foxes' lazy dogs jumped 12 times", ours.tokenizer.mask_id
+    said = pipe.tokenizer(text)
+    whole, words = said["input_ids"], said.word_ids()
+    assert max(map(words.count, {*words} - {None})) > 1
+    expected = []
+    for i, word in enumerate(words):
+        if word is not None:
+            hides = [j for j in range(i, len(words)) if words[j] == word]
+            hidden = hides if metric == "word_l2r" else [i]
+            ids = [mask if j in hidden else token_id for j, token_id in enumerate(whole)]
+            expected.append(np.log(softmax(ours.logits(ids)[i])[whole[i]]))
+    found = ours.pseudo_likelihood(text, metric)
+    assert [*found.token_ids] == [i for i, w in zip(whole, words, strict=True) if w is not None]
+    assert found.logprobs == pytest.approx(expected, rel=1e-4)
+    assert found.total == pytest.approx(sum(expected), rel=1e-4)
+
+
+def test_pseudo_likelihood_is_refused_where_it_is_none(both, tiny):
+    ours, _ = both
+    for ask, sentence in (
+        (lambda: ours.pseudo_likelihood(""), "the text has no tokens"),
+        (lambda: ours.pseudo_likelihood("a", "holistic"), "metric must be one of original, word_l"),
+        (lambda: tiny.pseudo_likelihood("a"), "generate with prompt_logprobs"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            ask()
+
+
 def test_every_pair_of_marks_may_stand_anywhere(both):
     ours, _ = both
     for text, count in (("[MASK]", 1), ("[MASK][MASK]", 2), (" [MASK] a [MASK] [MASK]", 3)):

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.api.filling import Filled
+    from cutaway.api.filling.likelihood import PseudoLikelihood
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.prefix import Prefix
     from cutaway.api.tools import Tools
@@ -376,6 +377,15 @@ class LLM(ModelUser):
         from cutaway.api.filling import fill
 
         return fill(self, self._runner, text, top=top, targets=targets, candidates=candidates)
+
+    def pseudo_likelihood(self, text: str, metric: str = "word_l2r") -> "PseudoLikelihood":
+        """How well a text suits a model that sees it as a whole: each token, while it is masked.
+
+        metric: "original", or "word_l2r", where those behind it in its word are masked, too
+        """
+        from cutaway.api.filling.likelihood import pseudo_likelihood
+
+        return pseudo_likelihood(self, self._runner, text, metric)
 
     def head(self, hidden: NDArray[np.float32]) -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""

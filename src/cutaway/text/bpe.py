@@ -45,18 +45,18 @@ class ByteLevelBPE:
         self._splitter = _splitter(pre)
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text; InputError for a byte that the vocabulary has no token for."""
+    def words(self, text: str) -> list[tuple[int, ...]]:
+        """Ids of ordinary text, word by word; InputError for a byte that has no token."""
         # Some vocabularies lack bytes (SmolLM2: 0x04, 0xF1, ...); the library would drop them.
         if lost := self._missing.intersection(text.encode()):
             raise InputError(
                 f"the text holds the byte 0x{min(lost):02X}, for which the model's vocabulary "
                 "has no token: remove that character"
             )
-        ids: list[int] = []
-        for word, _ in self._splitter.pre_tokenize_str(text):
-            ids += self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
-        return ids
+        return [
+            self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
+            for word, _ in self._splitter.pre_tokenize_str(text)
+        ]
 
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a normal or user-defined token; the latter is stored as it reads."""

@@ -6,7 +6,7 @@ library that it uses, is imported when the first of it is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from cutaway.errors import FormatError
@@ -39,8 +39,8 @@ class Pieces(Protocol):
     def drops_text(self) -> bool:
         """Whether characters of a text may be in no token."""
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text without special tokens."""
+    def words(self, text: str) -> Sequence[Sequence[int]]:
+        """Ids of a text without special tokens, by the words that it is cut into."""
 
     def to_bytes(self, token_id: int) -> bytes:
         """What a token that is not special adds to the text."""

@@ -52,14 +52,17 @@ class SentencePieceBPE:
         self._byte_id = {_byte(text): i for text, i in vocabulary.table(Kind.BYTE).items()}
         self._remember = lru_cache(maxsize=16384)(self._merge)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text. A literal U+2581 reads as a space, as in every SentencePiece."""
+    def words(self, text: str) -> list[tuple[int, ...]]:
+        """Ids of ordinary text, word by word where that cuts no token.
+
+        A literal U+2581 reads as a space, as in every SentencePiece.
+        """
         escaped = text.replace(" ", SPACE)
         words = _WORD.findall(escaped) if self._cuts_are_safe else [escaped]
-        ids: list[int] = []
-        for word in words:
-            ids += self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
-        return ids
+        return [
+            self._remember(word) if len(word) <= LONGEST_REMEMBERED else self._merge(word)
+            for word in words
+        ]
 
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a normal, user-defined or byte token."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -139,20 +140,28 @@ class Tokenizer:
             found += [part] if isinstance(part, int) else self._user_defined.split(part)
         return self._framed(self._ids(found), self.add_bos)
 
+    def words(self, text: str) -> list[Sequence[int]]:
+        """Token ids of a text by the words that it is cut into, with nothing around them."""
+        _check_text(text)
+        return [*self._words([*self._user_defined.split(text)])]
+
     def _ids(self, found: Sequence[str | int], *, goes_on: bool = False) -> list[int]:
+        return [*chain.from_iterable(self._words(found, goes_on=goes_on))]
+
+    def _words(
+        self, found: Sequence[str | int], *, goes_on: bool = False
+    ) -> Iterator[Sequence[int]]:
         """Of texts, and of tokens that were found in them."""
-        ids: list[int] = []
         fresh, eaten = self._pieces.space_prefix and not goes_on, False
         for part, following in zip(found, [*found[1:], None], strict=False):
             if isinstance(part, str) and following in self._lstrip_token_ids:
                 part = part.rstrip(_WHITE)  # noqa: PLW2901
             if isinstance(part, int):
-                ids.append(part)
+                yield [part]
             elif rest := part.lstrip(_WHITE) if eaten else part:
-                ids += self._pieces.encode(self._begun(rest) if fresh else rest)
+                yield from self._pieces.words(self._begun(rest) if fresh else rest)
             fresh = self._begins_again and isinstance(part, int)
             eaten = part in self._rstrip_token_ids
-        return ids
 
     def notes(self, ids: Sequence[int], text: str | None = None) -> tuple[str, ...]:
         """Warnings about how a prompt begins, for its author; mostly none.

@@ -8,6 +8,7 @@ know special tokens: it sees only ordinary text.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from cutaway.errors import FormatError
@@ -47,10 +48,11 @@ class WordPiece:
         self._library.normalizer = normalizers.BertNormalizer(**done)
         self._library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text."""
-        ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
-        return ids
+    def words(self, text: str) -> list[list[int]]:
+        """Ids of ordinary text, word by word."""
+        found = self._library.encode(text, add_special_tokens=False)
+        each = groupby(zip(found.ids, found.word_ids, strict=True), key=lambda one: one[1])
+        return [[token_id for token_id, _ in word] for _, word in each]
 
     def to_bytes(self, token_id: int) -> bytes:
         """The bytes of a token, with the space before a word."""

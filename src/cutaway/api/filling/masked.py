@@ -8,23 +8,13 @@ from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cutaway.api.filling.filled import Candidate, Filled, Joint, candidate
-from cutaway.api.reading import each_ended
+from cutaway.api.filling.whole import Ids, Whole, logprob_of, read
 from cutaway.api.runner import Runner
-from cutaway.api.stream import LogitsReader
-from cutaway.backends import Logits
-from cutaway.engine import ReadWhole, Request
 from cutaway.errors import InputError
-from cutaway.sampling import ReadRow, read_rows
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
-
-Ids = tuple[int, ...]
-Asked = tuple[Ids, Ids]
-"""A text, and the positions of which the logits are wanted."""
 
 
 def fill_masked(
@@ -51,7 +41,7 @@ def fill_masked(
         ]
         return Filled("masked", tuple(map(tuple, masks)))
     [logits] = reader.logits([(text, places)])
-    masks = [[candidate(tokenizer, [i], exp(p)) for i, p in row.top] for row in _read(logits, top)]
+    masks = [[candidate(tokenizer, [i], exp(p)) for i, p in row.top] for row in read(logits, top)]
     joint = reader.joint(text, places, width)[:top] if len(places) > 1 else ()
     return Filled("masked", tuple(map(tuple, masks)), tuple(joint))
 
@@ -65,24 +55,8 @@ def _pieces(llm: "ModelUser", target: str, before: str) -> Ids:
     return ids
 
 
-class _Reader:
-    """Asks one model for logits of texts that it sees as a whole."""
-
-    def __init__(self, llm: "ModelUser", runner: Runner) -> None:
-        self._llm, self._runner = llm, runner
-
-    def logits(self, asked: Sequence[Asked]) -> list[Logits]:
-        """Of the wanted positions of each text."""
-        vocab = self._llm.tokenizer.vocab_size
-        jobs = (
-            (
-                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted)),
-                LogitsReader(len(wanted), vocab, 0),
-            )
-            for ids, wanted in asked
-        )
-        found = {i: reader.logits() for i, reader in each_ended(self._runner, jobs)}
-        return [found[i] for i in range(len(asked))]
+class _Reader(Whole):
+    """Asks one model what may stand in masked places."""
 
     def scored(self, text: Ids, place: int, targets: Sequence[Ids]) -> list[Candidate]:
         """Each target in the place of one mask, best first."""
@@ -98,7 +72,7 @@ class _Reader:
         found = [
             candidate(
                 self._llm.tokenizer, ids,
-                exp(sum(_logprob(known[next(each)], token_id) for token_id in ids)),
+                exp(sum(logprob_of(known[next(each)], token_id) for token_id in ids)),
             )
             for ids in targets
         ]  # fmt: skip
@@ -112,7 +86,7 @@ class _Reader:
             grown = [
                 ((*values, token_id), before + p)
                 for (values, before), logits in zip(beams, self.logits(asked), strict=True)
-                for token_id, p in _read(logits, width)[0].top
+                for token_id, p in read(logits, width)[0].top
             ]
             beams = sorted(grown, key=lambda beam: (-beam[1], beam[0]))[:width]
             assert all(len(values) == n + 1 for values, _ in beams)
@@ -126,20 +100,3 @@ class _Reader:
 def _with(text: Ids, places: Ids, values: Ids) -> Ids:
     filled = dict(zip(places, values, strict=False))
     return tuple(filled.get(i, token_id) for i, token_id in enumerate(text))
-
-
-def _read(logits: Logits, top: int) -> list[ReadRow]:
-    rows = read_rows(logits, [None] * len(logits), top)
-    return [_sound(row) for row in rows]
-
-
-def _logprob(logits: Logits, token_id: int) -> float:
-    found = _sound(read_rows(np.atleast_2d(logits), [token_id], 0)[0]).logprob
-    assert found is not None
-    return found
-
-
-def _sound(row: ReadRow | Exception) -> ReadRow:
-    if isinstance(row, Exception):
-        raise row
-    return row
