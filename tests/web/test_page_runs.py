@@ -7,6 +7,7 @@ import re
 import pytest
 
 from cutaway import LLM
+from cutaway.inside import without
 from cutaway.trace import Trace, diff_texts
 from support.served import serve
 
@@ -247,6 +248,28 @@ def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):
     assert lesson.inner_text().count("the same bits") == 5
     lesson.get_by_role("button", name="The sample").click()
     lesson.get_by_text("Which token comes next?").wait_for()
+
+
+def test_the_step_without_each_word(page, alone, tmp_path):
+    page.write(PROMPT, **GREEDY)
+    page.press("Home")
+    page.settle()
+    trace = saved(page, tmp_path / "run.jsonl")
+    found = without(alone, trace, 0, by="word")
+    page.tab.get_by_role("tab", name="Without").click()
+    panel = page.tab.locator("without-panel")
+    panel.get_by_role("button", name="Leave it out").click()
+    panel.locator("tbody tr").first.wait_for()
+    rows = [row.split("\t") for row in panel.locator("tbody").inner_text().split("\n")]
+    best = sorted(found.parts, key=lambda part: -abs(part.effect))
+    assert [row[0] for row in rows] == [str(part.start) for part in best]
+    lost = [float(row[4].replace("−", "-")) for row in rows]
+    assert lost == pytest.approx([part.effect for part in best], abs=6e-4)
+    assert panel.locator(".left-out").inner_text() == PROMPT
+    assert "two copies hide each other" in panel.inner_text()
+    page.press("ArrowRight")
+    page.settle()
+    assert not panel.locator("tbody").is_visible()  # it was of another step
 
 
 def test_a_trace_file_is_opened_and_kept_apart(page, alone, tmp_path):

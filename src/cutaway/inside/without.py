@@ -83,6 +83,7 @@ class Without:
     def to_dict(self, name: Callable[[int], str]) -> dict[str, Any]:
         """Ready for JSON. Names of tokens are raw."""
         found = asdict(self)
+        found["tokens"] = [*map(name, self.token_ids)]
         for part in found["parts"]:
             part["tokens"] = [*map(name, part["token_ids"])]
             part["drawn_token"] = None if part["drawn"] is None else name(part["drawn"])

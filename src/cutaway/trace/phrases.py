@@ -66,6 +66,10 @@ _PHRASES = {
     "not said": (
         "Nobody reads the head at a layer; before it agrees with the end, its words mean little."
     ),
+    "not because": (
+        "This is what the model says without a part, not what it was because of: two copies hide "
+        "each other, and the text becomes odd."
+    ),
     "drawn at": "drawn at step {step}",
     "given at": "given at step {step}",
 }

@@ -10,6 +10,7 @@ from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, table, width
 from cutaway.inside import Without
 from cutaway.inside.without import Part
 from cutaway.trace.figures import in_bits, percent, probability
+from cutaway.trace.phrases import phrase
 
 Text = Callable[[Sequence[int]], str]
 """What tokens add to the text, or their name."""
@@ -22,10 +23,6 @@ _HOW = {
     "blind": "not seen by what follows",
     "other": "replaced by another token",
 }
-_NOT_WHY = (
-    "This is what the model says without a part, not what it was because of: two copies hide each "
-    "other, and the text becomes odd."
-)
 
 
 def lines(done: Without, text: Text, style: Style, cells: int) -> list[str]:
@@ -37,7 +34,12 @@ def lines(done: Without, text: Text, style: Style, cells: int) -> list[str]:
     )
     tried = f"{len(done.parts)} of {done.total} {done.by}s, each {_HOW[done.how]}"
     last = f"row {done.row_hash:016x} {'as on record' if done.is_as_run else 'is not what ran'}"
-    body = [*_strip(done, text, style, max(cells, 2)), "", *_table(done, text, style), _NOT_WHY]
+    body = [
+        *_strip(done, text, style, max(cells, 2)),
+        "",
+        *_table(done, text, style),
+        phrase("not because"),
+    ]
     return [first, tried, "", *(body if done.parts else ["Nothing was done in time."]), "", last]
 
 

@@ -127,5 +127,6 @@ class LeftOut(TypedDict):
     logprob: Annotated[float, Field(description="of the token, with all of the text")]
     rival_logprob: float
     token_ids: Annotated[list[int], Field(description="the text")]
+    tokens: list[str]
     total: Annotated[int, Field(description="parts of the text that could be left out")]
     parts: Annotated[list[PartOfText], Field(description="that were, the most pushed first")]

@@ -6,6 +6,7 @@
 import "../parts/compare.js";
 import "../parts/facts.js";
 import "../parts/inside.js";
+import "../parts/without.js";
 import "../parts/keys.js";
 import "../parts/picker.js";
 import "../parts/strip.js";

@@ -11,6 +11,7 @@ export class PanelTabs extends Tabs {
     ["step", "Step", "step-waterfall"],
     ["timelines", "Timelines", "run-timelines"],
     ["inside", "Inside", "inside-panel"],
+    ["without", "Without", "without-panel"],
     ["why", "Why it ended", "why-panel"],
     ["what-if", "What if", "what-if"],
     ["tree", "Branches", "branch-tree"],

@@ -26,7 +26,7 @@
  * run, step     which run, and which of its steps; other: the run beside it
  * candidate     which row of the waterfall
  * panel         which panel is open: "step", "timelines", "why", "what-if", "inside",
- *               "tree", "compare", "lesson"
+ *               "without", "tree", "compare", "lesson"
  * inside        of the inside: what tints the text, what colours the heads, which head and part is chosen
  * lesson        which lesson: "practice", "snowball", "stop"
  * follow        whether the selection follows a run that grows

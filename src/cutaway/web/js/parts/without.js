@@ -1,0 +1,144 @@
+/**
+ * Without: each part of the text before the selected step is taken away, and the model says, and draws
+ * with the same luck, what it would have said. The text is tinted by what is lost; a table says it in digits.
+ */
+
+import { phrase } from "../figures/catalogue.js";
+import { LEVELS } from "../figures/inside.js";
+import { LN2, MOST_BITS, inText, percent, signed, thousands, visible } from "../figures/numbers.js";
+import { ask } from "../state/api.js";
+import { stepOf } from "../state/looks.js";
+import { sentence } from "../state/session.js";
+import { el, replace, say } from "./dom.js";
+import { table } from "./inside-tables.js";
+import { colours, onScheme } from "./tint.js";
+import { View } from "./view.js";
+/** @import { Run } from "../state/store.js" */
+
+/**
+ * @typedef {{start: number, stop: number, tokens: string[], weight: number, push: number, effect: number,
+ *   margin: number, drawn: number | null, drawn_token: string | null}} Part
+ * @typedef {{by: string, token_name: string, rival_name: string, drawn: number | null, tokens: string[],
+ *   total: number, parts: Part[]}} Found
+ */
+
+const BY = ["word", "token", "line", "sentence"];
+const HOW = { delete: "deleted", blind: "not seen by what follows", other: "replaced by the likeliest other" };
+const MOST = 24; // rows
+/** @type {import("./inside-tables.js").Columns} */
+const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["push", 4.4], ["log p lost", 5.2],
+  ["lead lost", 5.2], ["luck draws", 8]];
+
+export class WithoutPanel extends View {
+  by = select("Each", BY.map((name) => [name, name]));
+  how = select("is", Object.entries(HOW));
+  start = el("button", { type: "button", class: "primary", onclick: () => this.find() }, "Leave it out");
+  says = el("p", { class: "faint", role: "status" });
+  text = el("p", { class: "token text left-out" });
+  figures = el("div");
+  note = el("p", { class: "faint" }, phrase("not because"));
+  answer = new AbortController();
+  /** @type {Found | null} */
+  found = null;
+  /** of which step what is shown is, and against whom */
+  shown = "";
+
+  build() {
+    replace(this, el("div", { class: "row" }, this.by.label, this.how.label, this.start), this.says, this.text,
+      this.figures, this.note);
+    onScheme(() => this.found && this.show(this.found));
+    this.clear("");
+  }
+
+  draw() {
+    if (this.hidden) return;
+    const { run, state } = this.here;
+    const step = run?.trace.steps[state.step];
+    this.start.disabled = !step || !state.about;
+    const key = run && step ? `${run.id} ${step.index} ${this.rival(run)}` : "";
+    if (key === this.shown) return;
+    this.shown = key;
+    this.answer.abort();
+    this.clear(!step ? "Write something, or open a trace: then parts of the text can be left out."
+      : state.about ? "The text before the step that is shown, less each of its parts in turn; the rest is run again."
+        : "This needs the model: cutaway trace without has it, and the page of cutaway serve.");
+  }
+
+  /** @param {Run} run @returns {number | null} the selected candidate; null: the likeliest other */
+  rival({ trace }) {
+    const { state } = this.here;
+    const step = trace.steps[state.step];
+    const candidate = state.candidate ? step?.candidates[state.candidate]?.id : undefined;
+    return candidate === step?.token_id ? null : candidate ?? null;
+  }
+
+  /** @param {string} told */
+  clear(told) {
+    this.found = null;
+    say(this.says, told);
+    for (const part of [this.text, this.figures, this.note]) part.hidden = true;
+  }
+
+  async find() {
+    const { run, state } = this.here;
+    if (!run) return;
+    this.answer.abort();
+    const { signal } = (this.answer = new AbortController());
+    this.clear("The model runs the text without each …");
+    try {
+      const asked = { ...stepOf(run.trace, state.step), by: this.by.field.value, how: this.how.field.value };
+      const answer = await ask("/v1/inside/without", { ...asked, rival: this.rival(run) }, signal);
+      const found = await answer.json();
+      if (!signal.aborted) this.show(found);
+    } catch (error) {
+      if (!signal.aborted) this.clear(sentence(error));
+    }
+  }
+
+  /** @param {Found} found */
+  show(found) {
+    this.found = found;
+    const { parts, total, by } = found;
+    const done = parts.length < total ? `${thousands(parts.length)} of ${thousands(total)}` : `All ${thousands(total)}`;
+    say(this.says, `${done} ${by}s. ${visible(found.token_name)} came, held against ${visible(found.rival_name)}.`);
+    replace(this.text, ...tinted(found));
+    const rows = [...parts].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MOST);
+    replace(this.figures, table(`Without each ${by}`, COLUMNS, rows.map((part) => rowOf(part, found))));
+    for (const part of [this.text, this.figures, this.note]) part.hidden = false;
+  }
+}
+
+/** @param {Found} found @returns {(HTMLElement | string)[]} the text; what loses most is farthest from the paper */
+function tinted({ parts, tokens }) {
+  const scale = colours();
+  const pieces = [];
+  let at = 0;
+  for (const { start, stop, effect } of [...parts].sort((a, b) => a.start - b.start)) {
+    if (at < start) pieces.push(inText(tokens.slice(at, start).join("")));
+    const share = Math.min(Math.max(effect, 0) / LN2 / MOST_BITS, 1);
+    const level = Math.round(share * LEVELS);
+    const colour = level > 0 ? scale[level] : undefined;
+    const style = colour ? { background: colour.back, color: colour.ink } : {};
+    pieces.push(el("span", { style, title: `log p lost ${signed(effect, 3)}` }, inText(tokens.slice(start, stop).join(""))));
+    at = stop;
+  }
+  return [...pieces, inText(tokens.slice(at).join(""))];
+}
+
+/** @param {Part} part @param {Found} found @returns {HTMLElement} */
+function rowOf({ start, stop, tokens, weight, push, effect, margin, drawn, drawn_token }, found) {
+  const place = stop - start > 1 ? `${start}–${stop - 1}` : String(start);
+  const other = drawn !== null && drawn !== found.drawn && drawn_token !== null;
+  const figure = (/** @type {string} */ text) => el("td", { class: "mono figure" }, text);
+  return el("tr", {}, figure(place), el("th", { scope: "row" }, el("span", { class: "token" }, visible(tokens.join("")))),
+    figure(percent(weight)), figure(signed(push, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
+    el("td", {}, other && el("span", { class: "token" }, visible(drawn_token))));
+}
+
+/** @param {string} name @param {string[][]} options @returns {{label: HTMLElement, field: HTMLSelectElement}} */
+function select(name, options) {
+  const field = el("select", {}, ...options.map(([value, text]) => el("option", { value }, text ?? "")));
+  return { label: el("label", { class: "row" }, name, field), field };
+}
+
+customElements.define("without-panel", WithoutPanel);
