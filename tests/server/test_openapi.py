@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
+from cutaway.server.fill import FillRequest
 from cutaway.server.http.settings import Settings
 from cutaway.server.inside import InsideRequest
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
@@ -208,8 +209,8 @@ def _refs(value):
 @pytest.mark.parametrize(
     "model",
     [
-        ChatRequest, CompletionRequest, DetokenizeRequest, InsideRequest, Message, StreamOptions,
-        TextPart, TokenizeRequest, WithoutRequest,
+        ChatRequest, CompletionRequest, DetokenizeRequest, FillRequest, InsideRequest, Message,
+        StreamOptions, TextPart, TokenizeRequest, WithoutRequest,
     ],
 )  # fmt: skip
 def test_fields_documented_are_fields_accepted(document, model):
@@ -225,6 +226,7 @@ def test_fields_documented_are_fields_accepted(document, model):
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
         ("/v1/inside", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/inside/without", {"prompt": [79, 110], "generated": [32], "step": 0}),
+        ("/v1/fill", {"text": "a[MASK]"}),
         ("/tokenize", {"prompt": "a"}),
         ("/detokenize", {"tokens": [97]}),
     ],

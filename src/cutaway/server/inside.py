@@ -8,7 +8,6 @@ import asyncio
 import gzip
 from base64 import b64encode
 from collections.abc import Callable
-from threading import Event
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
@@ -18,12 +17,13 @@ from starlette.responses import Response
 from cutaway.api.llm import LLM
 from cutaway.inside import Lens, Look, OtherRowError, Pushes, inside, packed, summary, written
 from cutaway.server.events import dumps
+from cutaway.server.guests import as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.document import FIELDS, replies
 from cutaway.server.openai.inside_schemas import Looked
 from cutaway.server.openai.request_models import Body, examples
-from cutaway.server.service import Service, unless_gone
+from cutaway.server.service import Service
 from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
@@ -105,19 +105,10 @@ async def look(body: InsideRequest, request: Request) -> Response:
 async def beside(request: Request, body: StepOfText, work: Callable[[LLM], T]) -> T:
     """What is made of the model on the thread for looks, while somebody waits for it."""
     service: Service = request.app.state.service
-    service.named(body.model)
-    if service.draining:
-        raise ApiError(503, "the server is stopping: ask another", code="stopping")
     service.check_changes(body.changes)
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)
-    unwanted = Event()
-    guest = service.llm.guest(unwanted)
-    try:
-        doing = asyncio.get_running_loop().run_in_executor(service.looking, work, guest)
-        return await unless_gone(request.receive, doing)
-    finally:
-        unwanted.set()
+    return await as_guest(request, body.model, work)
 
 
 def traced(llm: LLM, body: StepOfText) -> Trace:

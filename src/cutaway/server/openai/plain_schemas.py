@@ -8,7 +8,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from cutaway.server.http.errors import Error, Fault
 
 __all__ = [
-    "Detokenized", "Error", "Fault", "Health", "Model", "Models", "Ready", "Tokenized",
+    "Detokenized", "Error", "Fault", "FilledIn", "Health", "Model", "Models", "Ready", "Tokenized",
 ]  # fmt: skip
 
 # -- tokens ------------------------------------------------------------------------------------
@@ -27,6 +27,41 @@ class Detokenized(TypedDict):
     """The text of token ids."""
 
     prompt: str
+
+
+# -- filling in --------------------------------------------------------------------------------
+
+
+class CandidateOfMask(TypedDict):
+    """What may stand in one place."""
+
+    token_id: Annotated[int | None, Field(description="null for a target of several tokens")]
+    token_ids: list[int]
+    token: str
+    text: str
+    score: Annotated[float, Field(description="its probability")]
+
+
+class TogetherInMasks(TypedDict):
+    """What may stand in all masked places."""
+
+    candidates: list[CandidateOfMask]
+    score: float
+
+
+class FilledIn(TypedDict):
+    """A text's masks, each with its candidates, best first."""
+
+    method: Annotated[
+        Literal["masked", "bayes"],
+        Field(description="the model's own answer, or Bayes' rule with a model that writes"),
+    ]
+    masks: list[list[CandidateOfMask]]
+    joint: Annotated[list[TogetherInMasks], Field(description="where there are several masks")]
+    covered: Annotated[
+        float | None,
+        Field(description="bayes: the share of all continuations that were considered"),
+    ]
 
 
 # -- the server --------------------------------------------------------------------------------

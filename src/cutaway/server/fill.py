@@ -1,0 +1,73 @@
+"""``/v1/fill``: what may stand where a text has a mask.
+
+Knows the request, and how much one may ask for. Refuses to know how it is found: ``LLM.fill`` does.
+"""
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.api.filling import split_at_masks
+from cutaway.api.llm import LLM
+from cutaway.server.events import dumps
+from cutaway.server.guests import as_guest
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.document import FIELDS, replies
+from cutaway.server.openai.plain_schemas import FilledIn
+from cutaway.server.openai.request_models import Body, examples
+from cutaway.server.service import Service
+
+router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+_TOP, _CANDIDATES, _TARGETS = 5, 64, 256
+_MOST_ROWS = 1 << 17  # tokens of all texts that are computed: a minute or two of a small model
+
+
+class FillRequest(Body):
+    """A text with masks."""
+
+    model_config = examples(
+        {"text": "Once upon a [MASK]"}, {"text": "a [MASK] c", "targets": ["b", "ab"]}
+    )
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    text: str = Field(description="with [MASK], or the model's own mask token, at least once")
+    top: int | None = Field(
+        None, ge=1, le=1000, description=f"candidates for each mask; left out: {_TOP}"
+    )
+    targets: list[str] | None = Field(
+        None,
+        fail_fast=True,
+        max_length=_TARGETS,
+        description="only these, each scored whole; left out: the likeliest",
+    )
+    candidates: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="how many are considered by Bayes' rule, and how many beginnings of several "
+        f"masks together; left out: {_CANDIDATES}",
+    )
+
+
+@router.post("/v1/fill", responses=replies(FilledIn, *FIELDS, 503))
+async def fill(body: FillRequest, request: Request) -> Response:
+    """What may stand in the masked places of a text, each for itself and all together."""
+    service: Service = request.app.state.service
+    service.check_length(body.text)
+    data = await as_guest(request, body.model, lambda llm: _answer(llm, body))
+    return Response(data, media_type="application/json")
+
+
+def _answer(llm: LLM, body: FillRequest) -> bytes:
+    top, candidates = body.top or _TOP, body.candidates or _CANDIDATES
+    tokens, masks = len(llm.tokenize(body.text)), len(split_at_masks(body.text, llm.tokenizer)) - 1
+    texts = max(top, candidates) + sum(len(llm.tokenize(one)) for one in body.targets or ())
+    texts *= masks
+    if tokens * texts > _MOST_ROWS:
+        raise ApiError(
+            400, f"text: {tokens} tokens in {texts} variants are more than the {_MOST_ROWS} tokens "
+            "that one request may have computed: shorten it, or ask for fewer candidates",
+            param="text",
+        )  # fmt: skip
+    return dumps(llm.fill(body.text, top, body.targets, candidates=candidates).to_dict())
