@@ -10,8 +10,6 @@ import { Look } from "./look.js";
 /** @import { Store, Run } from "./store.js" */
 /** @import { Trace } from "./trace.js" */
 
-const CHANGED = "This run had changes inside the model: 'cutaway trace inside' looks into it, and 'cutaway trace "
-  + "export --html OUT --inside STEPS' writes a page that shows it.";
 const ROOM = 64e6; // bytes
 
 /**
@@ -56,7 +54,6 @@ export class Looks {
       return found;
     }
     if (!this.store.state.about) return this.fromDocument(run, step, rival);
-    if (run.trace.head.changes?.length) return { error: CHANGED };
     this.start(key, run, step, rival);
     return {};
   }
