@@ -8,6 +8,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.api.base import make_engine
 from cutaway.backends.cpu import tiers
+from cutaway.cli.main import main
 from cutaway.engine import Policy, ReadWhole, Request, Scored
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.open import open_model
@@ -19,6 +20,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from safetensors.numpy import load_file, save_file
 
 from support.random_models import ENCODERS, VOCAB, edit, logits, save
+from support.tiny_tokenizers import wordpiece
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 80).tolist()
 
@@ -136,6 +138,24 @@ def test_an_encoder_writes_nothing_and_says_what_it_can_do(folders, name):
     for ask in asks:
         with pytest.raises(InputError, match="cannot continue one: it fills in what is masked"):
             ask()
+
+
+def test_a_model_is_shown_as_what_it_is(tmp_path, capsys):
+    save("bert", tmp_path, tokenizer=wordpiece)
+    assert main(["models", "show", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "positions     learned\n" in said
+    assert "chat          none: it sees a text as a whole, and fills in what is masked\n" in said
+    assert "begins with   [CLS] (2)" in said
+    assert "ends with     [SEP] (3), from tokenizer.ggml.seperator_token_id\n" in said
+    assert "mask          [MASK] (4), from tokenizer.ggml.mask_token_id\n" in said
+
+
+def test_a_prefix_of_an_encoder_is_not_saved(folders, tmp_path):
+    """Its keys and values depend on what follows."""
+    llm = LLM(folders("bert")[0])
+    with pytest.raises(InputError, match="cannot continue one"):
+        llm.save_prefix(tmp_path / "x", IDS)
 
 
 def test_old_files_call_their_norms_gamma_and_beta(folders, tmp_path):

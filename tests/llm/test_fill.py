@@ -132,6 +132,15 @@ def test_filling_in_goes_on_beside_texts_and_leaves_the_model_as_it_was(tiny):
     assert tiny.engine.is_idle
 
 
+@pytest.mark.model
+def test_the_capital_of_france(smollm2_path):
+    with LLM(smollm2_path, progress=False) as llm:
+        filled = llm.fill("Paris is the [MASK] of France.", targets=["capital", "largest city"])
+        assert filled.masks[0][0].text == " capital"
+        assert filled.masks[0][0].score > 0.9
+        assert 0.3 < filled.covered < 1
+
+
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [

@@ -57,8 +57,11 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
-    for i, end in enumerate(card.ends):
+    ends = card.ends if c.sight == "past" else [card.behind] if card.behind else []
+    for i, end in enumerate(ends):
         yield "" if i else "ends with", _special(end)
+    if card.mask:
+        yield "mask", _special(card.mask)
 
 
 def _each_token(card: ModelInfo) -> str:
@@ -69,7 +72,7 @@ def _each_token(card: ModelInfo) -> str:
 
 
 def _positions(c: ModelConfig) -> str:
-    if c.architecture == "gpt2":
+    if c.architecture in ("gpt2", "bert"):
         return "learned"
     r = c.rope
     parts = [f"rope, base {r.base:,.0f}, {r.dim} of {c.head_dim} rotated"]
@@ -81,6 +84,8 @@ def _positions(c: ModelConfig) -> str:
 
 
 def _chat(card: ModelInfo) -> str:
+    if card.config.sight != "past":
+        return "none: it sees a text as a whole, and fills in what is masked"
     if card.template is None:
         return "no template: completion only"
     text = f"by the template in {card.template_origin}"

@@ -49,6 +49,8 @@ class ModelInfo:
     template_origin  what in the file has it, None where nothing does
     begin       the token that texts begin with; add_begin: whether the model wants it there
     ends        the tokens that end a text
+    behind      the token that the model wants behind every text
+    mask        the token in the place of one that is to be filled in
     """
 
     name: str
@@ -65,6 +67,8 @@ class ModelInfo:
     begin: Special | None
     add_begin: bool
     ends: tuple[Special, ...]
+    behind: Special | None
+    mask: Special | None
 
     @classmethod
     def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
@@ -97,6 +101,8 @@ class ModelInfo:
                     Special(token_id, tokenizer.token_name(token_id), origin)
                     for token_id, origin in tokenizer.end_ids.items()
                 ),
+                behind=_of_field(tokenizer, tokenizer.sep_id, "seperator"),
+                mask=_of_field(tokenizer, tokenizer.mask_id, "mask"),
             )
 
     @property
@@ -119,7 +125,13 @@ def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
 
 
 def _begin(tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> Special | None:
-    if tokenizer.bos_id is None:
+    return _of_field(tokenizer, tokenizer.bos_id, "bos", metadata.get(BEGIN_ORIGIN))
+
+
+def _of_field(
+    tokenizer: Tokenizer, token_id: int | None, name: str, origin: str | None = None
+) -> Special | None:
+    if token_id is None:
         return None
-    origin = str(metadata.get(BEGIN_ORIGIN, "tokenizer.ggml.bos_token_id"))
-    return Special(tokenizer.bos_id, tokenizer.token_name(tokenizer.bos_id), origin)
+    origin = origin or f"tokenizer.ggml.{name}_token_id"
+    return Special(token_id, tokenizer.token_name(token_id), origin)
