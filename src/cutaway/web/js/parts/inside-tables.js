@@ -23,7 +23,7 @@ export const PLACES = [["no.", 2], ["position", 4.4], ["token", 8], ["weight", 5
 export const HEADS = [["head", 5], ["push", 4], ["looks most at", 8], ["weight", 4], ["position 0", 5.2],
   ["previous", 4.4], ["induction", 4.4], ["spread", 3.4]];
 /** @type {Columns} */
-export const LENS = [["layer", 3.8], ["likeliest", 6], [BAR, 0], ["p", 4.2], [BAR, 0], ["rank", 3.6], ["luck draws", 6]];
+export const LENS = [["layer", 3.8], ["likeliest", 5.7], [BAR, 0], ["p", 4.2], [BAR, 0], ["rank", 4.4], ["luck draws", 5.7]];
 /** @type {Columns} */
 export const PARTS = [["part", 17], ["push", 4.6]];
 /** @type {Columns} */
