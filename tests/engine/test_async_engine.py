@@ -78,10 +78,12 @@ def test_a_step_of_the_engine_is_one_call_of_the_event_loop():
         stream = await enter(running, first)
         tasks = [asyncio.create_task(read(running, request)) for request in others]
         await lockstep.step()
+        await lockstep.held()
         loop = asyncio.get_running_loop()
         post = loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda f, *args: calls.append(f.__name__) or post(f, *args)
         await lockstep.step(3)
+        await lockstep.held()
         loop.call_soon_threadsafe = post
         assert len(running.engine.running) == 8
         assert calls.count("_receive") == 3

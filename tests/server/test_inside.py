@@ -4,13 +4,13 @@ import asyncio
 import base64
 import gzip
 import json
-from threading import Event
+from threading import Event, Semaphore
 
 import httpx
 import numpy as np
 import pytest
 
-from cutaway import LLM
+from cutaway import LLM, AsyncLLM
 from cutaway.inside import inside, packed
 from cutaway.inside.summary import to_dict
 from cutaway.server import inside as endpoint
@@ -152,6 +152,7 @@ def test_the_token_that_came_is_no_rival(asked, trace):
 
 def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
     begun, go, ends, real = Event(), Event(), [], endpoint._answer
+    come, unwanted, guest = Semaphore(0), [], AsyncLLM.guest
 
     def slow(llm, asked, binary):
         begun.set()
@@ -166,6 +167,13 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
 
     monkeypatch.setattr(endpoint, "_answer", slow)
 
+    def counted(llm, flag):
+        unwanted.append(flag)
+        come.release()
+        return guest(llm, flag)
+
+    monkeypatch.setattr(AsyncLLM, "guest", counted)
+
     async def main(url):
         async with httpx.AsyncClient(base_url=url, timeout=30) as client:
             first = asyncio.create_task(client.post("/v1/inside", json=body))
@@ -173,11 +181,14 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
             second = asyncio.create_task(client.post("/v1/inside", json=body))
             text = await client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})
             assert text.status_code == 200  # others write meanwhile
+            for _ in range(2):
+                assert await asyncio.to_thread(come.acquire, timeout=20)
             first.cancel()
             third = asyncio.create_task(client.post("/v1/inside", json=body))
             second.cancel()  # while it waits for the first
             await asyncio.gather(first, second, return_exceptions=True)
-            await client.get("/health")
+            for flag in unwanted[:2]:  # the server has seen that both have left
+                assert await asyncio.to_thread(flag.wait, 20)
             go.set()
             assert (await third).status_code == 200
 

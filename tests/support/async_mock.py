@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from threading import Semaphore
+from threading import Condition, Semaphore
 
 from cutaway.engine import AsyncEngine, Inboxes, Sequence, Step
 from support.engine_mock import Request, Written, check, written
@@ -79,10 +79,15 @@ class Lockstep:
 
     def __init__(self, running: AsyncEngine) -> None:
         self._running, self._gate = running, Semaphore(0)
+        self._through, self._arrived = 0, Condition()  # steps that were let through
+        self._before = 0  # steps before which the thread has stood
         self._run = running.engine.backend.run
         running.engine.backend.run = self._wait_and_run  # type: ignore[method-assign]
 
     def _wait_and_run(self, batch):
+        with self._arrived:
+            self._before += 1
+            self._arrived.notify_all()
         assert self._gate.acquire(timeout=30), "the test let no step through"
         return self._run(batch)
 
@@ -92,6 +97,16 @@ class Lockstep:
             self.open(1)
             await self._running.call(check, self._running.engine)
 
+    async def held(self) -> None:
+        """Return once the thread stands before its next step: the last one has been told."""
+
+        def wait() -> bool:
+            with self._arrived:
+                return self._arrived.wait_for(lambda: self._before > self._through, timeout=30)
+
+        assert await asyncio.to_thread(wait), "the engine has no next step"
+
     def open(self, steps: int = 10_000) -> None:
         """Hold back none of the next steps."""
+        self._through += steps
         self._gate.release(steps)
