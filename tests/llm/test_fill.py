@@ -100,6 +100,11 @@ def test_targets_of_several_tokens_are_scored_whole(tiny):
     assert {c.token_id is None for c in filled.masks[0]} == {True, False}
 
 
+def test_a_target_that_is_given_twice_counts_once(tiny):
+    once = tiny.fill("ab [MASK] ba", targets=["xyz"], candidates=3)
+    assert tiny.fill("ab [MASK] ba", targets=["xyz", " xyz"], candidates=3) == once
+
+
 def test_several_masks_together_are_every_pair_enumerated(tiny):
     """Nothing is behind the second, so that one text each gives a whole row of pairs."""
     encode = tiny.tokenizer.encode
@@ -151,7 +156,10 @@ def test_the_capital_of_france(smollm2_path):
         ({"text": "a[MASK]", "targets": "ab"}, "targets must be a list of texts"),
         ({"text": "a[MASK]", "targets": ["a", ""]}, "targets must be a list of texts"),
         ({"text": "a[MASK]b[MASK]", "targets": ["a"]}, "only one mask can have them"),
-        ({"text": "a" * 600 + "[MASK]"}, "must hold 1 to 512 ids"),
+        (
+            {"text": "a" * 600 + "[MASK]"},
+            "602 tokens with what is filled in, and the context is 512",
+        ),
     ],
 )
 def test_what_cannot_be_filled_in_is_refused_in_a_sentence(tiny, ask, sentence):

@@ -49,12 +49,13 @@ class Limits:
         """InputError where a text cannot be seen as a whole."""
         if self.sight != "all":
             raise InputError("this model sees only what is before a token, and no text as a whole")
-        self.check_scored(ids)
-        if len(ids) > self.step_rows:
+        most = min(self.step_rows, self.context_length)
+        if len(ids) > most:
             raise InputError(
                 f"the text has {len(ids)} tokens, and one that is seen as a whole can have "
-                f"{self.step_rows}: shorten it"
+                f"{most}: shorten it"
             )
+        self.check_scored(ids)
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
         """InputError where the model cannot be asked to continue this."""

@@ -77,10 +77,15 @@ def fill_by_bayes(
             "nothing is before the mask, and this model needs something: begin with it"
         )
     behind = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
-    wanted = [
-        tuple(encode(f" {one}" if spaced[0] and one[0] != " " else one, goes_on=True))
-        for one in targets or ()
-    ]
+    each = (f" {one}" if spaced[0] and one[0] != " " else one for one in targets or ())
+    wanted = [*dict.fromkeys(tuple(encode(one, goes_on=True)) for one in each)]
+    longest = max(map(len, wanted), default=1)
+    length = len(before) + sum(map(len, behind)) + len(behind) - 1 + longest
+    if length > llm.model.context:
+        raise InputError(
+            f"the text has {length} tokens with what is filled in, and the context is "
+            f"{llm.model.context}: shorten it"
+        )
     run = _Run(llm, runner)
     beams = [_Beam(before or (llm.tokenizer.bos_id or 0,))]
     with held(runner, beams[0].text, priority=1):

@@ -36,7 +36,9 @@ def fill_masked(
     reader = _Reader(llm, runner)
     if targets is not None:
         masks = [
-            reader.scored(text, place, [_pieces(llm, one, before) for one in targets])[:top]
+            reader.scored(
+                text, place, [*dict.fromkeys(_pieces(llm, one, before) for one in targets)]
+            )[:top]
             for place, before in zip(places, parts, strict=False)
         ]
         return Filled("masked", tuple(map(tuple, masks)))
