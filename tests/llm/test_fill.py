@@ -7,6 +7,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
+from support.random_llama import write_tiny_llama
 
 
 def softmax(logits):
@@ -165,6 +166,16 @@ def test_the_capital_of_france(smollm2_path):
 def test_what_cannot_be_filled_in_is_refused_in_a_sentence(tiny, ask, sentence):
     with pytest.raises(InputError, match=sentence):
         tiny.fill(**ask)
+
+
+def test_something_must_be_before_the_mask_or_a_begin_token(tiny, tmp_path):
+    assert tiny.fill("[MASK]ab").masks[0]
+    metadata = {"tokenizer.ggml.bos_token_id": None, "tokenizer.ggml.add_bos_token": None}
+    with (
+        LLM(write_tiny_llama(tmp_path / "t.gguf", metadata=metadata)) as llm,
+        pytest.raises(InputError, match="nothing is before the mask"),
+    ):
+        llm.fill("[MASK]ab")
 
 
 def test_the_command_prints_tables_and_json(tiny_path, capsys):

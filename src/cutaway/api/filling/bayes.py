@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from heapq import nsmallest
 from math import exp, fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,32 +66,51 @@ def fill_by_bayes(
     width: int,
 ) -> Filled:
     """See ``LLM.fill``."""
+    asked = _read(llm, parts, targets)
+    run, beams = _Run(llm, runner), [_Beam(asked.before)]
+    with held(runner, asked.before, priority=1):
+        for space, part in zip(asked.spaced, asked.behind, strict=True):
+            beams = run.followed(run.grown(beams, width, asked.targets, spaced=space), part)
+    return _filled(llm, sorted(beams), top, asked.targets)
+
+
+class _Asked(NamedTuple):
+    """A text as token ids.
+
+    before   the first mask
+    behind   each mask
+    spaced   whether each mask's token begins with the space that stood before it
+    targets  what may stand in the one mask; empty: anything
+    """
+
+    before: Ids
+    behind: list[Ids]
+    spaced: list[bool]
+    targets: list[Ids]
+
+
+def _read(llm: "ModelUser", parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
     if targets is not None and len(parts) > 2:
         raise InputError("targets: with this model only one mask can have them: leave one mask")
-    spaced = [part.endswith(" ") for part in parts[:-1]]  # a word's token has its space
+    encode, begin = llm.tokenizer.encode, llm.tokenizer.bos_id
+    spaced = [part.endswith(" ") for part in parts[:-1]]
     texts = [p[:-1] if s else p for p, s in zip(parts, [*spaced, False], strict=True)]
-    encode = llm.tokenizer.encode
-    before = tuple(encode(texts[0]))
-    if not before and llm.tokenizer.bos_id is None:
+    before = tuple(encode(texts[0])) or (() if begin is None else (begin,))
+    if not before:
         raise InputError(
             "nothing is before the mask, and this model needs something: begin with it"
         )
     behind = [tuple(encode(text, goes_on=True)) for text in texts[1:]]
     each = (f" {one}" if spaced[0] and one[0] != " " else one for one in targets or ())
     wanted = [*dict.fromkeys(tuple(encode(one, goes_on=True)) for one in each)]
-    longest = max(map(len, wanted), default=1)
-    length = len(before) + sum(map(len, behind)) + len(behind) - 1 + longest
+    filled = len(behind) - 1 + max(map(len, wanted), default=1)
+    length = len(before) + sum(map(len, behind)) + filled
     if length > llm.model.context:
         raise InputError(
             f"the text has {length} tokens with what is filled in, and the context is "
             f"{llm.model.context}: shorten it"
         )
-    run = _Run(llm, runner)
-    beams = [_Beam(before or (llm.tokenizer.bos_id or 0,))]
-    with held(runner, beams[0].text, priority=1):
-        for space, part in zip(spaced, behind, strict=True):
-            beams = run.followed(run.grown(beams, width, wanted, spaced=space), part)
-    return _filled(llm, sorted(beams), top, wanted)
+    return _Asked(before, behind, spaced, wanted)
 
 
 def _filled(llm: "ModelUser", beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
