@@ -68,7 +68,7 @@ def test_what_is_in_a_trace_is_data(reason):
     page = to_html(trace)
     read = Reader(page)
     scripts = [a for name, a in read.tags if name == "script"]
-    data = [{"type": "application/json", "id": name} for name in ("catalogue", "trace")]
+    data = [{"type": "application/json", "id": name} for name in ("catalogue", "trace", "looks")]
     assert scripts == [*data, {"type": "module"}]
     assert not {name for name, _ in read.tags} & {"b", "img", "link"}
     shown = embedded(page)

@@ -1,0 +1,173 @@
+"""What a model says of texts that are given, and what was computed of them, on disk.
+
+Nothing is written here: logits, rows, fillings, prefixes. Knows the runner that does it beside
+whatever is written. Refuses to know who steps the engine.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.base import Message, ModelUser
+from cutaway.api.prompts import Prompt
+from cutaway.api.runner import Runner
+from cutaway.api.stream import LogitsReader
+from cutaway.backends import Logits
+from cutaway.checks import check_ids, check_int, shown
+from cutaway.engine import Engine, ReadWhole, Request, Row, Score
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.filling import Filled
+    from cutaway.api.filling.likelihood import PseudoLikelihood
+    from cutaway.api.prefix import Prefix
+    from cutaway.changes import Bound
+
+T = TypeVar("T")
+
+
+class TextReader(ModelUser):
+    """The half of ``LLM`` that draws nothing."""
+
+    _runner: Runner
+
+    @property
+    def engine(self) -> Engine:
+        """The loop. Between steps only, on a thread that owns it."""
+        return self._runner.engine
+
+    def logits(
+        self, token_ids: Sequence[int], start: int = 0, changes: "Bound | None" = None
+    ) -> Logits:
+        """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
+
+        Of a model that sees a text as a whole, row i is of the token at i.
+        start: of which position the first row is; those before it are computed and not returned.
+        changes: of ``cutaway.changes.bind``.
+        Runs beside whatever else is written.
+        """
+        ids = check_ids("token_ids", token_ids)
+        start = check_int("start", start, 0, max(len(ids) - 1, 0))
+        sees_all = self.config.sight == "all"
+        decoder = ReadWhole(tuple(range(start, len(ids)))) if sees_all else Score(logits_from=start)
+        request = Request(prompt_token_ids=ids, decoder=decoder, changes=changes)
+        first = 0 if sees_all else start
+        reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
+        with self._runner.running(request, reader):
+            self._runner.wait(lambda: reader.ended)
+        return reader.logits()
+
+    def row(
+        self,
+        token_ids: Sequence[int],
+        names: Sequence[str],
+        firsts: Mapping[int, int],
+        changes: "Bound | None" = None,
+    ) -> Row:
+        """The row that predicts what follows a text: its logits, and what it was made from.
+
+        names: of tensors in ``graph``; firsts: by layer, the first position of which keys and
+        values are wanted. Runs beside whatever else is written, and keeps nothing.
+        """
+        from cutaway.api.row import row
+
+        ids = check_ids("token_ids", token_ids)
+        return row(self._runner, ids, names, firsts, changes)
+
+    def last_rows(
+        self,
+        like: Sequence[int],
+        texts: Iterable[tuple[Sequence[int], "Bound | None"]],
+        stopped: Callable[[], bool] = bool,
+    ) -> Iterator[tuple[int, Logits]]:
+        """(index, logits (vocab,)) of what follows each text, in the order in which they end.
+
+        texts: token ids, each with changes of ``cutaway.changes.bind``
+        like: what most of them begin like; its keys and values are held for them, where there is
+        room. stopped: asked between two steps. Closing the iterator early aborts what runs.
+        """
+        from cutaway.api.last_rows import last_rows
+
+        vocab = self.tokenizer.vocab_size
+        each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
+        return last_rows(self._runner, check_ids("token_ids", like), each, vocab, stopped)
+
+    def fill(
+        self,
+        text: str,
+        top: int = 5,
+        targets: Iterable[str] | None = None,
+        *,
+        candidates: int = 64,
+    ) -> "Filled":
+        """What may stand where a text has [MASK], or the model's own mask token.
+
+        A model that sees the whole text says it; of one that writes, it follows by Bayes' rule.
+        top: how many for each mask. targets: only these texts, each scored whole. candidates: how
+        many are considered by Bayes' rule, and how many beginnings of several masks together
+        """
+        from cutaway.api.filling import fill
+
+        return fill(self, self._runner, text, top=top, targets=targets, candidates=candidates)
+
+    def pseudo_likelihood(self, text: str, metric: str = "word_l2r") -> "PseudoLikelihood":
+        """How well a text suits a model that sees it as a whole: each token, while it is masked.
+
+        metric: "original", or "word_l2r", where those behind it in its word are masked, too
+        """
+        from cutaway.api.filling.likelihood import pseudo_likelihood
+
+        return pseudo_likelihood(self, self._runner, text, metric)
+
+    def head(self, hidden: NDArray[np.float32]) -> Logits:
+        """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
+        return self._between(lambda engine: engine.backend.head(hidden).copy())
+
+    # -- what was computed, on disk ------------------------------------------------------------
+
+    def save_prefix(
+        self,
+        path: str | PathLike[str],
+        prompt: Prompt | None = None,
+        *,
+        messages: Iterable[Message] | None = None,
+        special: bool = False,
+        compute: bool = True,
+    ) -> "Prefix":
+        """Save the keys and values of a prompt, for ``restore_prefix`` of the same model.
+
+        prompt, messages: as for generate and chat; whole KV blocks of 32 tokens are saved
+        special: parse special tokens in a prompt that is text
+        compute: compute what the prefix cache lacks; else save what it has
+        A file of this name is replaced once the new one is whole. Raises InputError for a prompt
+        that cannot be, CutawayError where it cannot be written.
+        """
+        from cutaway.api import prefix
+
+        place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
+        if not isinstance(compute, bool):
+            raise InputError(f"compute must be true or false, not {shown(compute)}")
+        if compute:
+            prefix.check_worth(asked, self.model, self._between)
+            prefix.compute(self._runner, asked, show=self.progress)
+        return prefix.save(
+            place, asked, self.model, self._between, whole=compute, show=self.progress
+        )
+
+    def restore_prefix(self, path: str | PathLike[str]) -> "Prefix":
+        """Put a saved prefix into the prefix cache: prompts that begin with its tokens go on there.
+
+        ``cached_tokens`` of the result are fewer than ``token_ids`` where ``kv_tokens`` has no
+        room for all. Not a bit is other than if it had been computed. Raises InputError for a file
+        that cannot be read or is of another model, FormatError for one that is damaged.
+        """
+        from cutaway.api import prefix
+
+        return prefix.restore(path, self.model, self._between, show=self.progress)
+
+    def _between(self, function: Callable[[Engine], T]) -> T:
+        """Call a function of the engine between two steps."""
+        return self._runner.call(lambda: function(self.engine))
