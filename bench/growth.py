@@ -81,7 +81,7 @@ def _panel(title: str, lines: Curves, shift: int, form: str, unit: float) -> lis
         return []
     xs = sorted({point.x for point in points})
     span = max(log2(xs[-1] / xs[0]), 1e-9)
-    top = max(point.high for point in points)
+    top = ceil(max(point.high for point in points))
 
     def x(value: float) -> float:
         return round(_LEFT + 16 + (_WIDTH - _LEFT - 32) * log2(value / xs[0]) / span, 1)
@@ -91,7 +91,7 @@ def _panel(title: str, lines: Curves, shift: int, form: str, unit: float) -> lis
 
     parts = [f'<g transform="translate({shift})">',
              f'<text x="{_LEFT}" y="16" font-weight="bold">{escape(title)}</text>']  # fmt: skip
-    for i in range(0, ceil(top) + 1, ceil(top / 8)):
+    for i in range(0, top + 1, ceil(top / 8)):
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y(i)}" y2="{y(i)}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y(i) + 4}" text-anchor="end">{i}×</text>')
     parts += [f'<text x="{x(value)}" y="{_BOTTOM + 18}" text-anchor="middle">'
