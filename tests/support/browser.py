@@ -14,6 +14,7 @@ class Page:
         self.tab = context.new_page()
         self.tab.set_default_timeout(DEADLINE_MS)
         self.complaints: list[str] = []
+        self.expected = "\0"  # what complaints may say: the browser tells them when it gets to it
         self.requests: list[str] = []
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.tab.on("console", self._heard)
@@ -30,7 +31,8 @@ class Page:
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
         self.context.close()
         assert not elsewhere
-        assert not self.complaints
+        unexpected = [said for said in self.complaints if self.expected not in said]
+        assert not unexpected, unexpected
 
     # -- what people do ----------------------------------------------------------------------
 
