@@ -33,14 +33,21 @@ def each_ended(
 
     stopped: asked between two steps. Closing the iterator early aborts what runs.
     """
-    waiting, running = enumerate(jobs), dict[int, R]()
-    with ExitStack() as stack:
+    waiting, running = enumerate(jobs), dict[int, tuple[R, ExitStack]]()
+    try:
         while not stopped():
             for index, (request, reader) in islice(waiting, _MOST - len(running)):
-                running[index] = reader
-                stack.enter_context(runner.running(request, reader))
+                running[index] = reader, ExitStack()
+                running[index][1].enter_context(runner.running(request, reader))
             if not running:
                 return
             runner.turn()
-            for index in [index for index, reader in running.items() if reader.ended]:
-                yield index, running.pop(index)
+            for index in [index for index, (reader, _) in running.items() if reader.ended]:
+                ended, stack = running.pop(index)
+                stack.close()  # or its logits would be held until the last text has ended
+                del stack
+                yield index, ended
+                del ended
+    finally:
+        for _, stack in running.values():
+            stack.close()
