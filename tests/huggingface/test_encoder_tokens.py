@@ -70,6 +70,19 @@ def test_the_mask_is_known_and_eats_the_space_before_it_where_it_says_so(both):
     assert spaced == close
 
 
+def test_a_mask_that_only_the_config_names(tmp_path):
+    save(roberta(), tmp_path)
+
+    def mask(token_id):
+        config = Settings({"mask_token_id": token_id}, "config.json")
+        metadata = tokenizer_metadata(tmp_path, config, 400, sees_all=True)
+        return Tokenizer.from_gguf(metadata).mask_id
+
+    assert mask(17) == 17
+    with pytest.raises(FormatError, match="mask_token_id is 400; it must be ids of tokens"):
+        mask(400)
+
+
 @settings(deadline=None)
 @given(text=st.text(max_size=300))
 def test_a_text_is_never_said_to_have_more_tokens_than_it_has(both, text):

@@ -80,7 +80,7 @@ def read(engine, texts):
     """The logits of all rows of each text, all asked for at once."""
     found = {}
     for text in texts:
-        decoder = ReadWhole(tuple(range(len(text))))
+        decoder = ReadWhole(tuple(range(len(text))), "all")
         [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
         found[sequence.id] = []
     steps = 0
@@ -136,7 +136,7 @@ def test_an_encoder_writes_nothing_and_says_what_it_can_do(folders, name):
         lambda: llm.row(IDS, [], {}),
     )
     for ask in asks:
-        with pytest.raises(InputError, match="cannot continue one: it fills in what is masked"):
+        with pytest.raises(InputError, match="cannot continue a text: it fills in what is masked"):
             ask()
 
 
@@ -145,7 +145,8 @@ def test_a_model_is_shown_as_what_it_is(tmp_path, capsys):
     assert main(["models", "show", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "positions     learned\n" in said
-    assert "chat          none: it sees a text as a whole, and fills in what is masked\n" in said
+    assert "sight         the whole text\n" in said
+    assert "chat          none: it sees what is behind a token, too, and fills in what is " in said
     assert "begins with   [CLS] (2)" in said
     assert "ends with     [SEP] (3), from tokenizer.ggml.seperator_token_id\n" in said
     assert "mask          [MASK] (4), from tokenizer.ggml.mask_token_id\n" in said
@@ -154,7 +155,7 @@ def test_a_model_is_shown_as_what_it_is(tmp_path, capsys):
 def test_a_prefix_of_an_encoder_is_not_saved(folders, tmp_path):
     """Its keys and values depend on what follows."""
     llm = LLM(folders("bert")[0])
-    with pytest.raises(InputError, match="cannot continue one"):
+    with pytest.raises(InputError, match="cannot continue a text"):
         llm.save_prefix(tmp_path / "x", IDS)
 
 

@@ -161,8 +161,11 @@ def test_every_sentence_is_one_line(tiny):
     assert re.fullmatch(r"[^\n]+", str(caught.value))
 
 
-def sizes(architecture, layers=4, **more):
-    """What a file of an architecture says that says as little as it may."""
+def sizes(architecture, layers=4, besides=None, **more):
+    """What a file of an architecture says that says as little as it may.
+
+    more: with the architecture's prefix; besides: as they are
+    """
     plain = {
         "context_length": 8192, "embedding_length": 96, "block_count": layers,
         "attention.head_count": 4, "attention.key_length": 16, "attention.value_length": 16,
@@ -170,7 +173,7 @@ def sizes(architecture, layers=4, **more):
     }  # fmt: skip
     keys = plain | {key.replace("__", "."): value for key, value in more.items()}
     own = {f"{architecture}.{key}": value for key, value in keys.items()}
-    return config_from_gguf({"general.architecture": architecture} | own)
+    return config_from_gguf({"general.architecture": architecture} | own | (besides or {}))
 
 
 def test_what_the_first_files_of_gemma_2_leave_unsaid():
@@ -206,6 +209,16 @@ def test_sight_is_what_the_file_says_and_else_the_architecture_s():
     assert sizes("llama").sight == "past"
     assert sizes("llama", attention__causal=False).sight == "all"
     assert sizes("bert").sight == "all"
+    assert sizes("llama", besides={"cutaway.block_size": 4}).sight == 4
+    with pytest.raises(FormatError, match=r"cutaway\.block_size must be a positive number"):
+        sizes("llama", besides={"cutaway.block_size": "four"})
+
+
+def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
+    key = "diffusion.shift_logits"
+    assert [sizes(name).shift for name in ("llama", "dream", "llada")] == [False, True, False]
+    assert sizes("llama", besides={key: True}).shift
+    assert not sizes("dream", besides={key: False}).shift
 
 
 def test_each_architecture_has_its_own_epsilon():

@@ -213,6 +213,8 @@ def limits_of(model: LoadedModel) -> Limits:
         vocab_size=tokenizer.vocab_size,
         end_ids=frozenset(tokenizer.end_ids),
         sight=model.config.sight,
+        shift=model.config.shift,
+        mask_id=tokenizer.mask_id,
     )
 
 

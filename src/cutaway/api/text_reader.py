@@ -44,17 +44,19 @@ class TextReader(ModelUser):
     ) -> Logits:
         """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
 
-        Of a model that sees a text as a whole, row i is of the token at i.
+        Of a model that sees more than the past, it is the token at i (``ModelConfig.shift``: at
+        i + 1).
         start: of which position the first row is; those before it are computed and not returned.
         changes: of ``cutaway.changes.bind``.
         Runs beside whatever else is written.
         """
         ids = check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
-        sees_all = self.config.sight == "all"
-        decoder = ReadWhole(tuple(range(start, len(ids)))) if sees_all else Score(logits_from=start)
+        sight, wanted = self.config.sight, tuple(range(start, len(ids)))
+        sees_more = sight != "past"
+        decoder = ReadWhole(wanted, sight) if sees_more else Score(logits_from=start)
         request = Request(prompt_token_ids=ids, decoder=decoder, changes=changes)
-        first = 0 if sees_all else start
+        first = 0 if sees_more else start
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
         with self._runner.running(request, reader):
             self._runner.wait(lambda: reader.ended)

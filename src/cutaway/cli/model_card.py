@@ -38,6 +38,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
     yield "layers", f"{c.layers} of width {c.hidden:,}"
     yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
+    if c.sight != "past":
+        yield "sight", _sight(c)
     yield "positions", _positions(c)
     if any(c.windows):
         seeing = sum(window > 0 for window in c.windows)
@@ -57,7 +59,7 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
-    ends = card.ends if c.sight == "past" else [card.behind] if card.behind else []
+    ends = [card.behind] if card.behind and c.sight != "past" else card.ends
     for i, end in enumerate(ends):
         yield "" if i else "ends with", _special(end)
     if card.mask:
@@ -69,6 +71,12 @@ def _each_token(card: ModelInfo) -> str:
     stays = sum(group.bytes_per_token for group in card.kv.groups if not group.window)
     later = "" if stays == card.kv_bytes else f", {stays:,} once it is past the windows"
     return f"{card.kv_bytes:,} bytes a token{later}"
+
+
+def _sight(c: ModelConfig) -> str:
+    whole = isinstance(c.sight, str)
+    seen = "the whole text" if whole else f"all to the end of a token's block of {c.sight}"
+    return f"{seen}; rows predict the next position" if c.shift else seen
 
 
 def _positions(c: ModelConfig) -> str:
@@ -84,8 +92,8 @@ def _positions(c: ModelConfig) -> str:
 
 
 def _chat(card: ModelInfo) -> str:
-    if card.config.sight != "past":
-        return "none: it sees a text as a whole, and fills in what is masked"
+    if card.template is None and card.config.sight != "past":
+        return "none: it sees what is behind a token, too, and fills in what is masked"
     if card.template is None:
         return "no template: completion only"
     text = f"by the template in {card.template_origin}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cutaway.backends import Logits
 from cutaway.engine.events import Event, FinishReason, Phases, Scored
+from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
 from cutaway.sampling import ReadRow, RowDraw, Sampled
@@ -241,13 +242,14 @@ class Hold(_Undrawn):
 
 @dataclass(frozen=True)
 class ReadWhole(_Undrawn):
-    """Nothing is drawn: what the model expects at some positions of a text that it sees as a whole.
+    """Nothing is drawn: what a model that sees more than the past expects at some positions.
 
-    All rows are of one step, and see to the end; what is computed is of use to no other text. The
-    events have the logits in the order of ``wanted``, so many in a step as there is room for.
+    All rows are of one step; what is computed is of use to no other text. The events have the
+    logits in the order of ``wanted``, so many in a step as there is room for. sight: the model's
     """
 
     wanted: tuple[int, ...]
+    sight: str | int
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The text, which may fill a step."""
@@ -264,7 +266,7 @@ class ReadWhole(_Undrawn):
         if length > room:
             return Scheduled(sequence, 0, [], first_logit_row=0)
         rows = [*self.wanted[done : done + logit_room]]
-        limits = [length - 1] * length
+        limits = [last_seen(self.sight, position, length) for position in range(length)]
         return Scheduled(sequence, 0, sequence.tokens(0, length), length, rows, limits)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:

@@ -7,18 +7,32 @@ from cutaway.backends import STEP_ROWS
 from cutaway.errors import InputError, TooLongError
 
 
+def last_seen(sight: str | int, position: int, length: int) -> int:
+    """The last position that a token sees, in a text of so many tokens."""
+    if sight == "past":
+        return position
+    if isinstance(sight, str):
+        return length - 1
+    return min((position // sight + 1) * sight, length) - 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the model itself imposes.
 
-    sight      what a token sees: what is before it ("past"), or "all" of its text
+    sight      what a token sees: what is before it ("past"), "all" of its text, or all to the end
+               of its own block of so many tokens
+    shift      whether a row predicts the next position, where tokens see more than the past
+    mask_id    the token in the place of one that is not written yet
     step_rows  the most rows of a step, into which a text that sees itself must fit
     """
 
     context_length: int
     vocab_size: int
     end_ids: frozenset[int]
-    sight: str = "past"
+    sight: str | int = "past"
+    shift: bool = False
+    mask_id: int | None = None
     step_rows: int = STEP_ROWS
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
@@ -41,13 +55,13 @@ class Limits:
         """InputError where a token sees what is behind it, so that none can be added."""
         if self.sight != "past":
             raise InputError(
-                "this model sees a text as a whole and cannot continue one: it fills in what is "
-                "masked, with fill"
+                "this model sees what is behind a token, too, and cannot continue a text: it fills "
+                "in what is masked, with fill or denoise"
             )
 
     def check_whole(self, ids: tuple[int, ...]) -> None:
-        """InputError where a text cannot be seen as a whole."""
-        if self.sight != "all":
+        """InputError where a text cannot be computed as a whole."""
+        if self.sight == "past":
             raise InputError("this model sees only what is before a token, and no text as a whole")
         most = min(self.step_rows, self.context_length)
         if len(ids) > most:

@@ -110,8 +110,10 @@ def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any
 
 def _mask(where: Sources) -> int | None:
     """The token that stands for one to be filled in; files that do not say have it by its name."""
-    if where.own.get("mask_token") is not None:
-        return where.named("mask_token")
+    if (own := where.named("mask_token")) is not None:
+        return own
+    for token_id in where.numbered(where.config, "mask_token_id"):
+        return token_id
     special = {one.text("content") for one in added_tokens(where.tokenizer) if one.flag("special")}
     return next((where.id_of(name) for name in ("[MASK]", "<mask>") if name in special), None)
 

@@ -15,6 +15,12 @@ from cutaway.errors import FormatError
 from cutaway.model.metadata import Reader
 from cutaway.model.rope import Rope, Yarn
 
+Sight = str | int
+"""See ``ModelConfig``."""
+
+BLOCK = "cutaway.block_size"
+"""Of models that see to the end of a block, which GGUF has no word for."""
+
 MAX_CONTEXT = 2**24
 """Tokens. No model has more, and its KV cache would not fit into any machine."""
 
@@ -26,6 +32,7 @@ _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 _INTERLEAVED_ROPE = ("llama", "granite", "smollm3")  # pairs of neighbours, not halves
 _LAYER_NORMS = ("gpt2", "gptneox", "bert")
 _SEES_ALL = ("bert",)
+_SHIFTED = ("dream", "rnd1")
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6}  # layers up to and including one that sees all
 _WINDOW = {"gemma2": 4096}
 _SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
@@ -56,7 +63,9 @@ _MUST_BE: Mapping[str, tuple[float, ...]] = {
 class ModelConfig:
     """The numbers that a graph is built from. Sizes are in elements, context in tokens.
 
-    sight              what a token sees: "past", itself and those before it, or "all" of its text
+    sight              what a token sees: "past", itself and those before it, "all" of its text, or
+                       all to the end of its own block of so many tokens, counted from the first
+    shift              whether a row predicts the next position, where tokens see more than the past
     rope, rope_local   of the layers that see the whole text, and of those that see a window
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that each layer sees, itself included; 0: all
@@ -68,7 +77,8 @@ class ModelConfig:
 
     architecture: str
     context_length: int
-    sight: str
+    sight: Sight
+    shift: bool
     layers: int
     hidden: int
     heads: int
@@ -107,7 +117,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
     norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
     experts = read.size_or_zero("expert_count")
     windows, sight = _windows(read, layers), _sight(read)
-    if any(windows) and sight == "all":
+    if any(windows) and sight != "past":
         raise FormatError(
             f"{architecture}.attention.causal is false, and windows to both sides are not supported"
         )
@@ -115,6 +125,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         architecture=architecture,
         context_length=longest,
         sight=sight,
+        shift=Reader(metadata, "diffusion").flag("shift_logits", architecture in _SHIFTED),
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -147,7 +158,9 @@ def _check_supported(read: Reader) -> None:
         read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
 
 
-def _sight(read: Reader) -> str:
+def _sight(read: Reader) -> Sight:
+    if read.metadata.get(BLOCK) is not None:
+        return Reader(read.metadata, "cutaway").size("block_size")
     return "past" if read.flag("attention.causal", read.prefix not in _SEES_ALL) else "all"
 
 

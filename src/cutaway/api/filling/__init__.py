@@ -1,7 +1,8 @@
 """What may stand in the places of a text that are masked.
 
-Knows how a text with masks is read, and which way of filling a model has: one that sees the whole
-text says it (``masked``), of one that sees what is before it follows by Bayes' rule (``bayes``).
+Knows how a text with masks is read, and which way of filling a model has: one that sees what
+is behind them says it (``masked``), of one that sees the past only it follows by Bayes' rule
+(``bayes``).
 """
 
 import re
@@ -37,7 +38,7 @@ def fill(
     parts = split_at_masks(text, llm.tokenizer)
     top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
     wanted = None if targets is None else _check_targets(targets)
-    way = fill_masked if llm.config.sight == "all" else fill_by_bayes
+    way = fill_by_bayes if llm.config.sight == "past" else fill_masked
     return way(llm, runner, parts, top=top, targets=wanted, width=max(top, width))
 
 

@@ -41,7 +41,7 @@ def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) 
     """See ``LLM.pseudo_likelihood``."""
     check_choice("metric", metric, METRICS)
     tokenizer = llm.tokenizer
-    if llm.config.sight != "all":
+    if llm.config.sight == "past":
         raise InputError(
             "this model sees only what is before a token: generate with prompt_logprobs says how "
             "likely it finds a text"

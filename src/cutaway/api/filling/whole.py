@@ -1,4 +1,7 @@
-"""Logits of texts that a model sees as a whole, many at a time. Refuses to know what is asked."""
+"""What a model that sees more than the past says of positions in many texts at a time.
+
+Knows which row is of a position. Refuses to know what is asked.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,13 +31,14 @@ class Whole:
 
     def logits(self, asked: Sequence[Asked]) -> list[Logits]:
         """Of the wanted positions of each text."""
-        vocab = self._llm.tokenizer.vocab_size
+        vocab, config = self._llm.tokenizer.vocab_size, self._llm.config
+        rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
         jobs = (
             (
-                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted)),
+                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted, config.sight)),
                 LogitsReader(len(wanted), vocab, 0),
             )
-            for ids, wanted in asked
+            for (ids, _), wanted in zip(asked, rows, strict=True)
         )
         found = {i: reader.logits() for i, reader in each_ended(self._runner, jobs)}
         return [found[i] for i in range(len(asked))]
