@@ -116,7 +116,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> run(Plan& plan, Ints tokens, Ints pos
     WithoutGil release;
     logits = plan.run(batch, first, last.value_or(plan.length()));
   }
-  return {(void*)logits, {logit_rows.size(), (size_t)plan.vocab}, nb::find(plan)};
+  return {(void*)logits, {logit_rows.size(), (size_t)plan.width_of(plan.output)}, nb::find(plan)};
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> run_on(Plan& plan, Given x) {

@@ -197,13 +197,3 @@ def test_what_is_not_supported_is_refused_by_name(folders, tmp_path, change, sen
     edit(tmp_path / "config.json", **change)
     with pytest.raises(Exception, match=sentence):
         LLM(tmp_path)
-
-
-def test_a_body_without_its_head_is_refused(folders, tmp_path):
-    path, _ = folders("distilbert")
-    for file in path.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    body = {k: v for k, v in load_file(path / "model.safetensors").items() if "vocab" not in k}
-    save_file(body, tmp_path / "model.safetensors")
-    with pytest.raises(Exception, match="no head that predicts masked tokens"):
-        LLM(tmp_path)

@@ -215,6 +215,7 @@ def limits_of(model: LoadedModel) -> Limits:
         sight=model.config.sight,
         shift=model.config.shift,
         mask_id=tokenizer.mask_id,
+        has_head=model.graph.has_head,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from cutaway.api.runner import Runner
 from cutaway.engine import Ended, Event, Request
 
-_MOST = 16  # texts at once: more would not fill a step better, and hold more memory
+_MOST = 16  # texts at once, whose logits are held
 
 
 class EndReader(Protocol):
@@ -27,16 +27,20 @@ R = TypeVar("R", bound=EndReader)
 
 
 def each_ended(
-    runner: Runner, jobs: Iterable[tuple[Request, R]], stopped: Callable[[], bool] = bool
+    runner: Runner,
+    jobs: Iterable[tuple[Request, R]],
+    stopped: Callable[[], bool] = bool,
+    most: int = _MOST,
 ) -> Iterator[tuple[int, R]]:
     """(index, reader) of each request, in the order in which they end.
 
-    stopped: asked between two steps. Closing the iterator early aborts what runs.
+    stopped: asked between two steps; most: texts at once
+    Closing the iterator early aborts what runs.
     """
     waiting, running = enumerate(jobs), dict[int, tuple[R, ExitStack]]()
     try:
         while not stopped():
-            for index, (request, reader) in islice(waiting, _MOST - len(running)):
+            for index, (request, reader) in islice(waiting, most - len(running)):
                 running[index] = reader, ExitStack()
                 running[index][1].enter_context(runner.running(request, reader))
             if not running:

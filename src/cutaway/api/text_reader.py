@@ -6,7 +6,7 @@ whatever is written. Refuses to know who steps the engine.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from cutaway.engine import Engine, ReadWhole, Request, Row, Score
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
+    from cutaway.api.embedding import Embeddings
     from cutaway.api.filling import Filled
     from cutaway.api.filling.likelihood import PseudoLikelihood
     from cutaway.api.prefix import Prefix
@@ -123,6 +124,32 @@ class TextReader(ModelUser):
         from cutaway.api.filling.likelihood import pseudo_likelihood
 
         return pseudo_likelihood(self, self._runner, text, metric)
+
+    def embed(
+        self,
+        texts: Any,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        *,
+        truncate: bool = False,
+    ) -> "Embeddings":
+        """A vector of each text: rows of the last layer, which become one.
+
+        texts: a text or token ids, or a list of either
+        pooling: "mean", "cls" (the first row) or "last"; None does what the model's files say, or
+        else "mean" where a token sees the whole text, and "last" where it sees what is before it.
+        normalize: to length 1; None does what the files say, or else True
+        dimensions: only the first so many numbers
+        truncate: cut a text that is longer than the model reads, which is else an InputError
+        """
+        from cutaway.api.embedding import Embedder, embed
+
+        asked = Embedder(
+            self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
+            truncate=truncate,
+        )  # fmt: skip
+        return embed(self._runner, asked)
 
     def head(self, hidden: NDArray[np.float32]) -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""

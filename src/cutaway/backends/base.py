@@ -176,6 +176,13 @@ class Backend(Protocol):
         """
         ...
 
+    def hidden(self, batch: Batch) -> NDArray[np.float32]:
+        """As ``run``, but what the head reads of the wanted rows: (L, hidden), without the head.
+
+        The result may be reused by the next ``hidden``.
+        """
+        ...
+
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
     ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:

@@ -65,11 +65,18 @@ class ReferenceBackend(HostSampling):
 
     def run(self, batch: Batch) -> Logits:
         """Logits of the rows asked for, (L, vocab)."""
+        return self._run(self.graph.ops, batch)
+
+    def hidden(self, batch: Batch) -> Array:
+        """See ``Backend``."""
+        return self._run(self.graph.body().ops, batch)
+
+    def _run(self, ops: Sequence[Op], batch: Batch) -> Array:
         _check_limits(batch)
         for block in np.unique(batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]):
             self._take(block)
         values: dict[str, Array] = {}
-        for op in self.graph.ops:
+        for op in ops:
             result = _OPS[op.kind](self, op, batch, *(values[name] for name in op.inputs))
             values[op.out.name] = result
             for edit in (e for e in self._edits if e.tensor == op.out.name):

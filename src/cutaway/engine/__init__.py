@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from cutaway.engine.constraints import Constraint, ConstraintParams
     from cutaway.engine.decoders import Autoregressive, Decoder, Hold, ReadWhole, Score
     from cutaway.engine.draft_model import DraftModel
+    from cutaway.engine.embed import Embed
     from cutaway.engine.engine import Engine
     from cutaway.engine.events import (
+        Embedded,
         Ended,
         Event,
         FinishReason,
@@ -39,6 +41,8 @@ __all__ = [
     "ConstraintParams",
     "Decoder",
     "DraftModel",
+    "Embed",
+    "Embedded",
     "Ended",
     "Engine",
     "Event",
@@ -68,8 +72,10 @@ _MODULES = {
     "constraints": ("Constraint", "ConstraintParams"),
     "decoders": ("Autoregressive", "Decoder", "Hold", "ReadWhole", "Score"),
     "draft_model": ("DraftModel",),
+    "embed": ("Embed",),
     "engine": ("Engine",),
     "events": (
+        "Embedded",
         "Ended",
         "Event",
         "FinishReason",

@@ -28,7 +28,8 @@ Outcome = Sampled | Exception
 class Computed(NamedTuple):
     """What a step computed for one sequence.
 
-    logits  of the wanted rows, (rows, vocab), valid until the next run
+    logits  of the wanted rows, (rows, vocab), or what the head reads of them; valid until the next
+            run
     drawn   the outcome of each draw
     read    ``Backend.read``
     """
@@ -46,9 +47,11 @@ class Decoder(Protocol):
     from the last logits of them, and hands both to ``commit``.
 
     drafts  whether draft tokens may follow the rows that ``is_decoding`` promises
+    hidden  whether it wants what the head reads of its rows, instead of their logits
     """
 
     drafts: bool
+    hidden: bool
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """How many positions the sequence can have at most; InputError where it cannot be."""
@@ -86,7 +89,7 @@ class Decoder(Protocol):
 class Autoregressive:
     """From left to right, a token at a time; draft tokens are checked in the same step."""
 
-    drafts = True
+    drafts, hidden = True, False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """Prompt and ``max_tokens``, as far as the context goes."""
@@ -151,10 +154,10 @@ class Autoregressive:
         return events
 
 
-class _Undrawn:
+class Undrawn:
     """What reads a prompt, and draws nothing after it."""
 
-    drafts = False
+    drafts = hidden = False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The prompt, which may fill the context."""
@@ -176,7 +179,7 @@ class _Undrawn:
 
 
 @dataclass(frozen=True)
-class Score(_Undrawn):
+class Score(Undrawn):
     """Nothing is drawn: what the model expected at each token of the prompt.
 
     logits_from  position from which on the logits themselves are events; None: none
@@ -218,7 +221,7 @@ class Score(_Undrawn):
 
 
 @dataclass(frozen=True)
-class Hold(_Undrawn):
+class Hold(Undrawn):
     """Nothing is drawn: keys and values of all tokens but the last are kept until it is aborted.
 
     There is room for the last, so that its row can be computed by itself (``row.py``).
@@ -241,7 +244,7 @@ class Hold(_Undrawn):
 
 
 @dataclass(frozen=True)
-class ReadWhole(_Undrawn):
+class ReadWhole(Undrawn):
     """Nothing is drawn: what a model that sees more than the past expects at some positions.
 
     All rows are of one step; what is computed is of use to no other text. The events have the

@@ -20,7 +20,7 @@ from cutaway.engine.decoders import Computed, Outcome
 from cutaway.engine.events import Event, FinishReason, Phases
 from cutaway.engine.limits import Limits
 from cutaway.engine.request import Request
-from cutaway.engine.scheduled import Scheduled, compute, logits_of
+from cutaway.engine.scheduled import Scheduled, compute
 from cutaway.engine.scheduler import Policy, Scheduler
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
@@ -77,9 +77,8 @@ class Engine:
         total, started = lap(started)
         phases.draft = self.scheduler.draft_s
         phases.schedule = total - phases.draft
-        logits = compute(self.backend, scheduled)
+        each, logits = compute(self.backend, scheduled)
         phases.run, started = lap(started)
-        each = logits_of(scheduled, logits)
         drawn = self._sample(scheduled, each, logits)
         phases.sample, _ = lap(started)
         for one, mine, outcomes in zip(scheduled, each, drawn, strict=True):
@@ -114,7 +113,9 @@ class Engine:
     ) -> list[list[Outcome]]:
         """Draw for each as if its draft tokens were right."""
         draws = [one.sequence.decoder.draws(one) for one in scheduled]
-        rows = [mine[len(mine) - len(d) :] for mine, d in zip(each, draws, strict=True)]
+        rows = [mine[len(mine) - len(d) :] for mine, d in zip(each, draws, strict=True) if d]
+        if not rows:
+            return [[] for _ in scheduled]
         together = logits if sum(map(len, rows)) == len(logits) else np.concatenate(rows)
         drawn = iter(self.backend.sample(together, [draw for part in draws for draw in part]))
         return [[next(drawn) for _ in part] for part in draws]

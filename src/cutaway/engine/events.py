@@ -90,6 +90,13 @@ class Scored(NamedTuple):
     logits: NDArray[np.float32] | None = None
 
 
+class Embedded(NamedTuple):
+    """The vector of a text: float64 (hidden,), as long as it comes out."""
+
+    id: int
+    vector: NDArray[np.float64]
+
+
 class Step(NamedTuple):
     """One token of a sequence.
 
@@ -157,7 +164,7 @@ class Ended(NamedTuple):
         return Ended, (*self._replace(error=self.error and explained(self.error)),)
 
 
-Event = Started | Scored | Step | Ended
+Event = Started | Scored | Embedded | Step | Ended
 
 
 def neg_log_z(steps: Iterable[Step]) -> float | None:

@@ -24,6 +24,7 @@ class Limits:
                of its own block of so many tokens
     shift      whether a row predicts the next position, where tokens see more than the past
     mask_id    the token in the place of one that is not written yet
+    has_head   whether the model predicts tokens
     step_rows  the most rows of a step, into which a text that sees itself must fit
     """
 
@@ -33,11 +34,18 @@ class Limits:
     sight: str | int = "past"
     shift: bool = False
     mask_id: int | None = None
+    has_head: bool = True
     step_rows: int = STEP_ROWS
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """How many tokens a text can have at most, its prompt included."""
         return min(prompt_tokens + max_tokens, self.context_length)
+
+    @property
+    def longest_read(self) -> int:
+        """How many tokens a text can have that is only read."""
+        most = self.context_length
+        return most if self.sight == "past" else min(self.step_rows, most)
 
     @property
     def longest_prompt(self) -> int:
@@ -51,8 +59,16 @@ class Limits:
             f"in a context of {self.context_length}: shorten it"
         )
 
+    def check_head(self) -> None:
+        """InputError where no token is predicted."""
+        if not self.has_head:
+            raise InputError(
+                "this model has no head that predicts tokens: it makes vectors of texts, with embed"
+            )
+
     def check_past(self) -> None:
         """InputError where a token sees what is behind it, so that none can be added."""
+        self.check_head()
         if self.sight != "past":
             raise InputError(
                 "this model sees what is behind a token, too, and cannot continue a text: it fills "
@@ -63,11 +79,20 @@ class Limits:
         """InputError where a text cannot be computed as a whole."""
         if self.sight == "past":
             raise InputError("this model sees only what is before a token, and no text as a whole")
-        most = min(self.step_rows, self.context_length)
+        self.check_head()
+        most = self.longest_read
         if len(ids) > most:
             raise InputError(
                 f"the text has {len(ids)} tokens, and one that is seen as a whole can have "
                 f"{most}: shorten it"
+            )
+        self.check_scored(ids)
+
+    def check_read(self, ids: tuple[int, ...]) -> None:
+        """InputError where the model cannot read this at once, as it must."""
+        if len(ids) > self.longest_read:
+            raise InputError(
+                f"the text has {len(ids)} tokens, and {self.longest_read} can be read: shorten it"
             )
         self.check_scored(ids)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cutaway.engine.vocabulary import Mask
 
 Ints = NDArray[np.int32]
+_NO_LOGITS: Logits = np.empty((0, 0), np.float32)
 
 
 @dataclass(slots=True)
@@ -124,8 +125,26 @@ def _blind(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
     return blind
 
 
-def compute(backend: Backend, scheduled: list[Scheduled]) -> Logits:
-    """Logits of the rows of a step; those in which a number is changed are a run of their own."""
+def compute(backend: Backend, scheduled: list[Scheduled]) -> tuple[list[Logits], Logits]:
+    """The wanted rows of each, and all those that are logits; the others are what the head reads.
+
+    The two kinds are a run each.
+    """
+    hidden = [one for one in scheduled if one.sequence.decoder.hidden]
+    if not hidden:
+        logits = _logits(backend, scheduled)
+        return logits_of(scheduled, logits), logits
+    rows, others = logits_of(hidden, backend.hidden(batch_of(hidden))), _NO_LOGITS
+    found = dict(zip((one.sequence.id for one in hidden), rows, strict=True))
+    if writing := [one for one in scheduled if one.sequence.id not in found]:
+        others = _logits(backend, writing)
+        each = logits_of(writing, others)
+        found |= dict(zip((one.sequence.id for one in writing), each, strict=True))
+    return [found[one.sequence.id] for one in scheduled], others
+
+
+def _logits(backend: Backend, scheduled: list[Scheduled]) -> Logits:
+    """Those of all; rows in which a number is changed are a run of their own."""
     each = {one.sequence.id: edits_of(one) for one in scheduled if one.sequence.request.changes}
     changed = [one for one in scheduled if each.get(one.sequence.id)]
     if not changed:

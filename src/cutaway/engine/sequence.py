@@ -11,6 +11,9 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.engine.constraints import masks_along
 from cutaway.engine.events import (
     Ended,
@@ -58,6 +61,7 @@ class Sequence:
     prompt_scores      of prompt_token_ids[1:], as far as computed, where they were asked for
     logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
                        that is preempted and computed again emits each row once
+    pooled             what its rows add up to, as far as they were added
     forced             token ids that come next, and are not drawn
     expected           token ids that the constraint leaves alone, drawn as draft tokens are
     rewound            tokens were taken back, and what was computed does not fit any more
@@ -77,6 +81,7 @@ class Sequence:
     stored: int = 0
     prompt_scores: list[ReadRow] = field(default_factory=list)
     logits_emitted: int = 0
+    pooled: NDArray[np.float64] | None = None
     fingerprint: int = START
     finish_reason: FinishReason | None = None
     matched: str | int | None = None

@@ -105,9 +105,9 @@ def _gpt_neox(heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_qkv": queries_keys_values(heads)}
 
 
-# Encoders with their masked-LM heads.
+# Encoders, with their masked-LM heads or without.
 _BESIDES = (
-    ".embeddings.position_ids", ".pooler.dense.weight", ".pooler.dense.bias",
+    "embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias",
     "decoder.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias",
 )  # fmt: skip
 _BERT_BODY = {

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from cutaway.errors import InputError
 from cutaway.weights import ModelFile
 
+from . import sentences
 from .config import CONFIG, Config
+from .sentences import sentence_metadata
 from .shards import INDEX, Shards, shard_paths
 from .tensors import tensor_sources
 from .tokens import TOKENIZER, TOKENIZER_FILES, tokenizer_metadata
@@ -22,7 +24,8 @@ from .tokens import TOKENIZER, TOKENIZER_FILES, tokenizer_metadata
 def parts(folder: Path) -> list[Path]:
     """The files of a folder that say what the model computes, by name."""
     small = [folder / name for name in (CONFIG, INDEX, TOKENIZER, *TOKENIZER_FILES)]
-    return sorted([path for path in small if path.is_file()] + shard_paths(folder))
+    of_vectors = sentences.files(folder)
+    return sorted([*(path for path in small if path.is_file()), *of_vectors, *shard_paths(folder)])
 
 
 class HuggingFaceFolder(ModelFile):
@@ -42,6 +45,7 @@ class HuggingFaceFolder(ModelFile):
         self.metadata = MappingProxyType(
             config.metadata
             | tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
+            | sentence_metadata(self.path, config.family.architecture)
         )
         self.tensors = MappingProxyType(self._sources)
         self._shards: Shards | None = shards

@@ -136,10 +136,10 @@ class Parts:
         read = meanwhile(lambda: Tokenizer.from_gguf(file.metadata))
         load(config, graph)
         tokenizer = read()
-        if graph.ops[-1].out.width != tokenizer.vocab_size:
+        rows = shapes[graph.ops[0].weights["weight"]][0]
+        if rows != tokenizer.vocab_size:
             raise FormatError(
-                f"the model predicts {graph.ops[-1].out.width} tokens and its tokenizer has "
-                f"{tokenizer.vocab_size}"
+                f"the model has {rows} tokens and its tokenizer has {tokenizer.vocab_size}"
             )
         return cls(config, graph, tokenizer, sum(info.nbytes for info in file.tensors.values()))
 
@@ -149,6 +149,7 @@ class LoadedModel:
 
     name       of the model, as traces and answers report it
     config, graph, tokenizer, template  what its file says; template is None where it has none
+    pooling    what it says of vectors of texts
     backend    computes its logits
     context    tokens that a sequence can have, prompt included
     load_s     seconds that loading took
@@ -204,6 +205,7 @@ class LoadedModel:
         self.parts = parts = Parts.read(file, setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
+        self.pooling = model.pooling_from_gguf(file.metadata)
 
     def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
         """Where the weights are kept, if not in memory."""

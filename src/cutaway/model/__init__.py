@@ -10,8 +10,18 @@ from cutaway.errors import FormatError
 from cutaway.model.architectures import ARCHITECTURES
 from cutaway.model.config import ModelConfig, config_from_gguf
 from cutaway.model.graph import Graph, Op, Tensor
+from cutaway.model.pooling import POOLINGS, Pooling, pooling_from_gguf
 
-__all__ = ["Graph", "ModelConfig", "Op", "Tensor", "build"]
+__all__ = [
+    "POOLINGS",
+    "Graph",
+    "ModelConfig",
+    "Op",
+    "Pooling",
+    "Tensor",
+    "build",
+    "pooling_from_gguf",
+]
 
 
 def build(
@@ -40,10 +50,10 @@ def build(
 def _check_ends(config: ModelConfig, graph: Graph) -> None:
     embedding = graph.ops[0].weights["weight"]
     vocab, hidden = graph.shapes[embedding]
-    predicted = graph.ops[-1].out.width
     if hidden != config.hidden:
         raise FormatError(
             f"tensor {embedding} is {hidden} wide and the metadata says {config.hidden}"
         )
-    if vocab != predicted:
+    predicted = graph.ops[-1].out.width
+    if graph.has_head and vocab != predicted:
         raise FormatError(f"the model reads {vocab} tokens and predicts {predicted}")

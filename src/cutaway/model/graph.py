@@ -212,6 +212,20 @@ class Graph:
         rest.ops = [Op("given", self.ops[chosen].out), *self.ops[chosen + 1 :]]
         return rest
 
+    def body(self) -> "Graph":
+        """The ops up to the rows that the head reads; all of them where there is no head."""
+        kinds = [op.kind for op in self.ops]
+        chosen = kinds.index("logit_rows")
+        behind = kinds[chosen:]
+        body = Graph(self.shapes)
+        body.ops = self.ops[: chosen + behind.index("linear") if "linear" in behind else None]
+        return body
+
+    @property
+    def has_head(self) -> bool:
+        """Whether it predicts tokens; else it ends with the rows that a head would read."""
+        return len(self.body().ops) < len(self.ops)
+
     # -- the tensor table --------------------------------------------------------------------
 
     def has(self, weight: str) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cutaway.api.base import limits_of
 from cutaway.api.filling.bayes import fill_by_bayes
 from cutaway.api.filling.filled import Candidate, Filled, Joint
 from cutaway.api.filling.masked import fill_masked
@@ -35,6 +36,7 @@ def fill(
     candidates: int,
 ) -> Filled:
     """See ``LLM.fill``."""
+    limits_of(llm.model).check_head()
     parts = split_at_masks(text, llm.tokenizer)
     top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
     wanted = None if targets is None else _check_targets(targets)

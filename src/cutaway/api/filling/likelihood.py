@@ -12,6 +12,7 @@ from itertools import accumulate
 from math import fsum
 from typing import TYPE_CHECKING
 
+from cutaway.api.base import limits_of
 from cutaway.api.filling.whole import Asked, Ids, Whole, logprob_of
 from cutaway.api.runner import Runner
 from cutaway.checks import check_choice
@@ -40,6 +41,7 @@ class PseudoLikelihood:
 def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) -> PseudoLikelihood:
     """See ``LLM.pseudo_likelihood``."""
     check_choice("metric", metric, METRICS)
+    limits_of(llm.model).check_head()
     tokenizer = llm.tokenizer
     if llm.config.sight == "past":
         raise InputError(

@@ -92,10 +92,16 @@ class CpuBackend:
 
     def run(self, batch: Batch) -> Logits:
         """Logits (L, vocab), valid until the next run."""
-        b = batch
-        return self._plan.run(
-            b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.blind
-        )
+        return _run(self._plan, batch)
+
+    @cached_property
+    def _body(self) -> _native.Plan:
+        """Made when it is first wanted."""
+        return self._plan if not self._graph.has_head else self._beside(self._graph.body())
+
+    def hidden(self, batch: Batch) -> Array:
+        """See ``Backend``."""
+        return _run(self._body, batch)
 
     @cached_property
     def _tap(self) -> "Tap":
@@ -125,8 +131,12 @@ class CpuBackend:
     @cached_property
     def _head(self) -> _native.Plan:
         """Made when it is first wanted."""
+        return self._beside(self._graph.after_rows())
+
+    def _beside(self, graph: Graph) -> _native.Plan:
+        """A plan of a part of the graph, on the same weights, threads, keys and values."""
         plan, (_, *rest) = self._plan.beside(), self._compiler.args
-        Emitter(Compiler(self._graph.after_rows(), *rest), plan)
+        Emitter(Compiler(graph, *rest), plan)
         return plan
 
     def head(self, x: Array) -> Logits:
@@ -189,6 +199,13 @@ class CpuBackend:
         """The same in the layers that see a window alone, or let go of what they hold (-1)."""
         sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
         self._plan.copy_windows(sources, targets)
+
+
+def _run(plan: _native.Plan, b: Batch) -> Array:
+    found: Array = plan.run(
+        b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.blind
+    )
+    return found
 
 
 def _prefetch() -> str:

@@ -1,17 +1,16 @@
 """BERT and those that are wired like it: encoders, whose tokens see the whole text."""
 
-from cutaway.errors import FormatError
 from cutaway.model.architectures.parts import attention, embedding, plain_mlp
 from cutaway.model.config import ModelConfig
 from cutaway.model.graph import Graph, Tensor
 
 
 def bert(g: Graph, c: ModelConfig) -> Tensor:
-    """Devlin et al. 2018, arXiv 1810.04805, with the head that predicts masked tokens.
+    """Devlin et al. 2018, arXiv 1810.04805, with the head that predicts masked tokens, if any.
 
     A norm follows each addition. RoBERTa (arXiv 1907.11692) differs in its positions' first row,
     which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types.
-    Returns the logits, (L, vocab).
+    Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
     x = embedding(g, c)  # (M, hidden)
     if g.has("token_types.weight"):
@@ -24,16 +23,12 @@ def bert(g: Graph, c: ModelConfig) -> Tensor:
         x = g.add(x, plain_mlp(g, x, p, g.gelu_exact))
         x = g.layer_norm(x, f"{p}layer_output_norm", c.norm_eps)  # (M, hidden)
 
-    return _masked_head(g, c, g.logit_rows(x))
+    x = g.logit_rows(x)
+    return _masked_head(g, c, x) if g.has("cls.norm.weight") else x
 
 
 def _masked_head(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
     """The tokens that may stand in the rows' places: (L, hidden) -> (L, vocab)."""
-    if not g.has("cls.norm.weight"):
-        raise FormatError(
-            "the model has no head that predicts masked tokens (cls.norm.weight); take the one "
-            "that was saved for masked language modelling"
-        )
     h = g.gelu_exact(g.linear(x, "cls"))
     h = g.layer_norm(h, "cls.norm", c.norm_eps)
     return g.linear(h, "output" if g.has("output.weight") else "token_embd", bias="output")

@@ -1,0 +1,98 @@
+"""One vector of a text: what the head would read of its rows, added up in the order of the tokens.
+
+Knows which rows are wanted and how they become one. The sum is in float64, row after row, so that
+it is the same however the text is cut into steps. Refuses to know what becomes of the vector.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.engine.decoders import Computed, Undrawn
+from cutaway.engine.events import Embedded, Event, FinishReason
+from cutaway.engine.limits import last_seen
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import CutawayError
+
+if TYPE_CHECKING:
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request
+    from cutaway.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Embed(Undrawn):
+    """Nothing is drawn: the mean of all rows, or the first ("cls") or the last.
+
+    A text that the model sees as a whole is read in one step, others in as many as it takes.
+    """
+
+    pooling: str
+
+    hidden = True
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, as far as it can be read."""
+        limits.check_read(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """Those before the first row that is still wanted."""
+        return 0 if _sees_more(sequence) else self._wanted(sequence).start
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """All, or none where there is no room for all; of other models the next ones."""
+        length, wanted = len(sequence), self._wanted(sequence)
+        if _sees_more(sequence):
+            if length > room:
+                return Scheduled(sequence, 0, [], first_logit_row=0)
+            sight = sequence.vocabulary.limits.sight
+            limits = [last_seen(sight, position, length) for position in range(length)]
+            return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, start + room)
+        rows = range(max(wanted.start - start, 0), min(wanted.stop - start, len(tokens)))
+        return Scheduled(sequence, start, tokens, len(tokens), [*rows])
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """The vector comes with the last row."""
+        sequence = scheduled.sequence
+        if rows := len(computed.logits):
+            sequence.pooled = added_up(sequence.pooled, computed.logits)
+            sequence.logits_emitted = self._wanted(sequence).start + rows
+        read = scheduled.start + len(scheduled.token_ids)
+        if not _sees_more(sequence):
+            sequence.num_computed_tokens = read
+        if read < len(sequence) or sequence.pooled is None:
+            return []
+        count = len(sequence) if self.pooling == "mean" else 1
+        vector: NDArray[np.float64] = sequence.pooled / count
+        if not np.isfinite(vector).all():
+            sequence.error = CutawayError("the model's numbers for this text are not finite")
+            return []
+        sequence.finish_reason = FinishReason.SCORED
+        return [Embedded(sequence.id, vector)]
+
+    def _wanted(self, sequence: "Sequence") -> range:
+        """The positions that are pooled, less those that were."""
+        length = len(sequence)
+        first, last = {"mean": (0, length), "cls": (0, 1), "last": (length - 1, length)}[
+            self.pooling
+        ]
+        return range(max(first, sequence.logits_emitted), last)
+
+
+def added_up(before: NDArray[np.float64] | None, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The rows (n, width) added to what there is, one after the other."""
+    first = [] if before is None else [before[None]]
+    total: NDArray[np.float64] = np.add.reduce(
+        np.concatenate([*first, rows.astype(np.float64)]), axis=0
+    )
+    return total
+
+
+def _sees_more(sequence: "Sequence") -> bool:
+    """Whether a token sees what is behind it, so that the text is one step's."""
+    return sequence.vocabulary.limits.sight != "past"

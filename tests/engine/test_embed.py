@@ -1,0 +1,115 @@
+"""Vectors of texts: the rows by definition, whatever else is in the engine and how it is cut."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.engine import Autoregressive, Embed, Embedded, Ended, FinishReason, Score
+from cutaway.engine import Request as EngineRequest
+from cutaway.engine.embed import added_up
+from cutaway.errors import InputError
+from support.engine_mock import WIDTH, Request, broken_after, make_engine, noise, run_to_end
+
+POOLINGS = ("mean", "cls", "last")
+TEXTS = st.lists(st.integers(0, 250), min_size=1, max_size=60)
+
+
+def by_definition(ids, pooling, *, sees_all=False):
+    """Row after row, added in float64."""
+    seen = [ids if sees_all else ids[: i + 1] for i in range(len(ids))]
+    rows = [noise(tuple(one))[:WIDTH] for one in seen]
+    if pooling != "mean":
+        return rows[0 if pooling == "cls" else -1].astype(np.float64)
+    total = np.zeros(WIDTH)
+    for row in rows:
+        total += row
+    return total / len(ids)
+
+
+def vectors(events):
+    return {event.id: event.vector for event in events if isinstance(event, Embedded)}
+
+
+def ask(engine, ids, pooling):
+    [sequence] = engine.add(EngineRequest(prompt_token_ids=tuple(ids), decoder=Embed(pooling)))
+    return sequence
+
+
+@given(
+    texts=st.lists(st.tuples(TEXTS, st.sampled_from(POOLINGS)), min_size=1, max_size=6),
+    rows=st.integers(1, 70),
+    blocks=st.integers(12, 40),
+    again=st.booleans(),
+)
+def test_a_text_read_in_parts_among_others_has_the_vector_of_its_rows(texts, rows, blocks, again):
+    """Beside those that write and are scored, with few KV blocks, and a second time from them."""
+    engine = make_engine(rows=rows, kv_blocks=blocks, block=8, context=64)
+    for _ in range(1 + again):
+        for decoder in (Autoregressive(), Score(logits_from=0)):
+            engine.add(Request((1, 2, 3), decoder=decoder).asked())
+        asked = [ask(engine, *text) for text in texts]
+        events = run_to_end(engine)
+        found = vectors(events)
+        for sequence, (ids, pooling) in zip(asked, texts, strict=True):
+            assert np.array_equal(found[sequence.id], by_definition(ids, pooling))
+        ends = [e for e in events if isinstance(e, Ended) and e.id in found]
+        assert {e.reason for e in ends} == {FinishReason.SCORED}
+
+
+@given(
+    texts=st.lists(st.tuples(TEXTS, st.sampled_from(POOLINGS)), min_size=1, max_size=6),
+    rows=st.integers(60, 130),
+)
+def test_a_text_that_is_seen_as_a_whole_has_too(texts, rows):
+    engine = make_engine(rows=rows, context=64, sight="all")
+    asked = [ask(engine, *text) for text in texts]
+    found = vectors(run_to_end(engine))
+    for sequence, (ids, pooling) in zip(asked, texts, strict=True):
+        assert np.array_equal(found[sequence.id], by_definition(ids, pooling, sees_all=True))
+
+
+def test_the_last_row_goes_on_from_the_prefix_cache():
+    engine = make_engine(block=8)
+    first = ask(engine, range(30), "last")
+    run_to_end(engine)
+    second = ask(engine, range(30), "last")
+    run_to_end(engine)
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 24)
+    other = ask(engine, range(30), "mean")
+    run_to_end(engine)
+    assert other.num_cached_tokens == 0
+
+
+@given(st.integers(1, 700), st.integers(2, 400), st.data())
+def test_rows_add_up_in_one_order(count, width, data):
+    rows = np.random.default_rng(count).normal(size=(count, width)).astype(np.float32)
+    rows *= 10.0 ** np.random.default_rng(width).integers(-6, 7, size=rows.shape)
+    one = np.zeros(width)
+    for row in rows.astype(np.float64):
+        one += row
+    cut = data.draw(st.integers(0, count))
+    parts = [part for part in (rows[:cut], rows[cut:]) if len(part)]
+    total = None
+    for part in parts:
+        total = added_up(total, part)
+    assert np.array_equal(total, one)
+
+
+def test_a_row_that_is_not_finite_is_the_error_of_its_text():
+    engine = make_engine(broken_after((1, 2), float("nan")))
+    bad, good = ask(engine, (1, 2, 3), "mean"), ask(engine, (1, 3), "mean")
+    events = run_to_end(engine)
+    assert [*vectors(events)] == [good.id]
+    assert "not finite" in str(bad.error)
+
+
+@pytest.mark.parametrize(("sight", "context", "most"), [("past", 64, 64), ("all", 64, 20)])
+def test_a_text_that_cannot_be_read_is_refused(sight, context, most):
+    engine = make_engine(rows=20, context=context, sight=sight)
+    ask(engine, range(most), "mean")
+    with pytest.raises(InputError, match=f"has {most + 1} tokens, and {most} can be read"):
+        ask(engine, range(most + 1), "mean")
+    with pytest.raises(InputError, match="token id 300"):
+        ask(engine, [300], "mean")
+    run_to_end(engine)
