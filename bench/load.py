@@ -87,7 +87,7 @@ def _options(rng: Random, max_tokens: int) -> dict[str, Any]:
     if rng.random() < 0.1:
         options["priority"] = -1
     if rng.random() < 0.3:
-        options["speculate"] = "ngram"
+        options["speculate"] = rng.choice(["ngram", "jacobi"])
     if rng.random() < 0.15:
         options["stop"] = rng.sample(STOPS, 2)
     if rng.random() < 0.1:

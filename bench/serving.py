@@ -3,8 +3,8 @@
     python bench/serving.py [-m MODEL] [--threads N] [--repeats 5] [--streams 16]
         [--prompt 2000] [--json] [--write README.md]
 
-    ngram     tokens a second with --speculate ngram by those without, on tasks that give the
-              passage to repeat or edit, and on free text; the texts must be equal
+    drafts    tokens a second with --speculate ngram and jacobi by those without, on tasks that
+              give the passage to repeat or edit, and on free text; the texts must be equal
     prefix    seconds to the first token of a prompt whose beginning is cached, by the cold time
     streams   tokens a second of many streams by those of one
     beside    seconds between a stream's tokens while another request's long prompt is read
@@ -46,12 +46,12 @@ FREE = [
     "My favourite recipe for soup begins with",
 ]
 TEMPERATURES = (0.0, 0.7, 1.0)
-MODES = ("off", "ngram")
+DRAFTS = {"ngram": "n-gram", "jacobi": "look-ahead"}
 MAX_TOKENS = 128
 
 
-def ngram(llm: LLM, repeats: int) -> list[dict[str, Any]]:
-    """A row for every task and temperature."""
+def drafts(llm: LLM, repeats: int) -> list[dict[str, Any]]:
+    """A row for every kind of drafts, task and temperature."""
     tasks: Mapping[str, list[Any]] = {
         name: [llm.chat_prompt([{"role": "user", "content": text}]) for text in texts]
         for name, texts in TASKS.items()
@@ -59,22 +59,23 @@ def ngram(llm: LLM, repeats: int) -> list[dict[str, Any]]:
     rows = []
     for name, prompts in tasks.items():
         for temperature in TEMPERATURES:
-            done: dict[str, list[runs.Decoded]] = {mode: [] for mode in MODES}
+            done: dict[str, list[runs.Decoded]] = {mode: [] for mode in ("off", *DRAFTS)}
             for _ in range(repeats):
-                for mode in MODES:
+                for mode, texts in done.items():
                     options = {"temperature": temperature, "max_tokens": MAX_TOKENS}
-                    done[mode].append(runs.decode(llm, prompts, mode, **options))
-            rows.append({"task": name, "temperature": temperature} | _compared(done))
-            say(f"  {name} at temperature {temperature}: {rows[-1]['ratio']:.2f}×")
-    return rows
+                    texts.append(runs.decode(llm, prompts, mode, **options))
+            for mode in DRAFTS:
+                found = _compared(done[mode], done["off"])
+                rows.append({"drafts": mode, "task": name, "temperature": temperature} | found)
+                say(f"  {mode}: {name} at temperature {temperature}: {found['ratio']:.2f}×")
+    return sorted(rows, key=lambda row: [*DRAFTS].index(row["drafts"]))
 
 
-def _compared(done: Mapping[str, list[runs.Decoded]]) -> dict[str, Any]:
-    pairs = list(zip(done["ngram"], done["off"], strict=True))
-    last = done["ngram"][-1]
+def _compared(drafted: list[runs.Decoded], off: list[runs.Decoded]) -> dict[str, Any]:
+    pairs, last = list(zip(drafted, off, strict=True)), drafted[-1]
     return {
-        "off_tokens_per_s": median(run.rate for run in done["off"]),
-        "ngram_tokens_per_s": median(run.rate for run in done["ngram"]),
+        "off_tokens_per_s": median(run.rate for run in off),
+        "tokens_per_s": median(run.rate for run in drafted),
         "ratio": median(a.rate / b.rate for a, b in pairs),
         "accepted": last.accepted,
         "proposed": last.proposed,
@@ -123,7 +124,7 @@ def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
     runs.decode(llm, FREE[:1], "off", max_tokens=32)  # warms up
     with runs.without_prefix_cache(llm):
         found = {
-            "ngram": ngram(llm, repeats),
+            "drafts": drafts(llm, repeats),
             "streams": streams(llm, rng, repeats, args.streams),
             "beside": beside(llm, rng, repeats, args.prompt),
         }
@@ -134,11 +135,12 @@ def markdown(found: Mapping[str, Any]) -> str:
     """A table for people, and for README."""
     p, s, b = found["prefix"], found["streams"], found["beside"]
     rows = [
-        f"| speculative decoding (n-gram): {row['task']}, temperature {row['temperature']:g} "
-        f"| {row['off_tokens_per_s']:.0f} tokens/s | {row['ngram_tokens_per_s']:.0f} tokens/s "
+        f"| speculative decoding ({DRAFTS[row['drafts']]}): {row['task']}, "
+        f"temperature {row['temperature']:g} "
+        f"| {row['off_tokens_per_s']:.0f} tokens/s | {row['tokens_per_s']:.0f} tokens/s "
         f"| **{row['ratio']:.2f}×**{'' if row['equal'] else ', TEXTS DIFFER'}; "
         f"{row['accepted']} of {row['proposed']} draft tokens accepted |"
-        for row in found["ngram"]
+        for row in found["drafts"]
     ]
     rows += [
         f"| prefix cache: first token, {p['cached_tokens']} of {p['prompt_tokens']} prompt tokens "
@@ -184,7 +186,7 @@ def main(argv: list[str] | None = None) -> int:
         text = replace_between_markers(args.write.read_text(), "serving", table)
         args.write.write_text(text)
     print(json.dumps({"benchmark": "serving", "model": llm.name} | found))
-    return int(not all(row["equal"] for row in found["ngram"]))
+    return int(not all(row["equal"] for row in found["drafts"]))
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ def run(path, capsys):
 def test_every_part_is_measured(path, capsys):
     code, found = run(path, capsys)
     assert code == 0
-    assert len(found["ngram"]) == 9
-    assert all(row["equal"] and row["ratio"] > 0 for row in found["ngram"])
-    assert any(row["accepted"] > 0 for row in found["ngram"])
+    assert len(found["drafts"]) == 18
+    assert all(row["equal"] and row["ratio"] > 0 for row in found["drafts"])
+    assert any(row["accepted"] > 0 for row in found["drafts"])
     assert found["prefix"]["cached_tokens"] == 384  # whole blocks of the 400 that are shared
     assert 0 < found["streams"]["outside_plan"] < 1
     assert found["beside"]["itl_beside_worst_s"] >= found["beside"]["itl_beside_s"] > 0
@@ -48,7 +48,7 @@ def test_the_table_goes_where_it_is_asked_for(path, capsys, tmp_path):
     lines = readme.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("a", "b")
     assert f"**{found['prefix']['ratio']:.2f}×**" in readme.read_text()
-    assert len(lines) == 4 + 2 + 9 + 4  # what was there, the head, ngram, the rest
+    assert len(lines) == 4 + 2 + 18 + 4  # what was there, the head, ngram, the rest
 
 
 def test_a_guess_that_changes_a_text_is_an_error(path, capsys, monkeypatch):
@@ -61,7 +61,7 @@ def test_a_guess_that_changes_a_text_is_an_error(path, capsys, monkeypatch):
     monkeypatch.setattr(serving.runs, "decode", wrong)
     code, found = run(path, capsys)
     assert code == 1
-    assert not any(row["equal"] for row in found["ngram"])
+    assert not any(row["equal"] for row in found["drafts"])
 
 
 @pytest.mark.parametrize("wrong", [["--repeats", "0"], ["--streams", "1"], ["--prompt", "0"]])

@@ -98,7 +98,7 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
     ("args", "sentence"),
     [
         (["--n", "0"], "n must be between 1 and 1024"),
-        (["--speculate", "psychic"], "speculate must be one of off, ngram, draft"),
+        (["--speculate", "psychic"], "speculate must be one of off, ngram, jacobi, draft"),
         (["--speculate", "draft"], "name the draft model, draft:MODEL"),
         (["--speculate", "draft:no/such.gguf"], "no/such.gguf"),
         (["--offload-folder", "no/such"], "offload_folder 'no/such': there is no such folder"),

@@ -37,8 +37,8 @@ REQUESTS = st.builds(
     TEXTS,
     stops=st.builds(StopParams, max_tokens=st.integers(1, 9)),
     run=st.builds(
-        RunParams, kv_cache=st.booleans(), speculate=st.sampled_from(["off", "ngram", "draft"]),
-        priority=st.integers(0, 1),
+        RunParams, kv_cache=st.booleans(),
+        speculate=st.sampled_from(["off", "ngram", "jacobi", "draft"]), priority=st.integers(0, 1),
     ),
     changes=BOUND,
 )  # fmt: skip

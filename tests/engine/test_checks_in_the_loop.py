@@ -26,6 +26,7 @@ SHAPES = [
 ]
 WAYS = {
     "n-gram": ({"speculate": "ngram"}, {}),
+    "look-ahead": ({"speculate": "jacobi"}, {}),
     "draft model": ({"speculate": "draft"}, {"draft": narrow}),
     "no KV cache": ({"kv_cache": False}, {}),
     "no prefix cache": ({}, {"prefix_cache": False}),

@@ -98,7 +98,7 @@ def holds(params: ConstraintParams, tokens, reason) -> bool:
 
 @given(
     CONSTRAINTS,
-    st.sampled_from(["off", "ngram", "draft"]),
+    st.sampled_from(["off", "ngram", "jacobi", "draft"]),
     st.sampled_from([0, 1.0]),
     st.integers(0, 5),
     st.integers(1, 4),

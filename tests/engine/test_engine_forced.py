@@ -47,7 +47,7 @@ def steps(request, engine=None):
 
 @given(
     st.integers(0, 45), st.integers(0, 20), st.integers(1, 9),
-    st.sampled_from(["off", "ngram", "draft"]), st.booleans(),
+    st.sampled_from(["off", "ngram", "jacobi", "draft"]), st.booleans(),
 )  # fmt: skip
 @settings(max_examples=40)
 def test_forcing_what_would_be_drawn_gives_equal_fingerprints(count, guess, rows, guesses, cache):
@@ -163,7 +163,7 @@ def test_an_observed_step_is_its_definition(params, count, top, rows):
 
 
 @pytest.mark.parametrize("wanted", [Observe(top=20, track=(END,)), Observe(track=(1, 2))])
-@pytest.mark.parametrize("speculate", ["off", "ngram"])
+@pytest.mark.parametrize("speculate", ["off", "ngram", "jacobi"])
 def test_observing_changes_nothing(wanted, speculate):
     seen = replace(DRAWN, run=RunParams(speculate=speculate), observe=wanted)
     assert seen.run_on(make_engine()) == DRAWN.run_on(make_engine())

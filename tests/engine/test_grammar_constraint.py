@@ -24,6 +24,7 @@ SCHEMA = {
 WAYS = {
     "plain": ({}, {}),
     "n-gram": ({"speculate": "ngram"}, {}),
+    "look-ahead": ({"speculate": "jacobi"}, {}),
     "draft model": ({"speculate": "draft"}, {"draft": narrow}),
     "no KV cache": ({"kv_cache": False}, {}),
     "a row at a time": ({}, {"rows": 1}),

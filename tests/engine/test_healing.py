@@ -59,7 +59,7 @@ def write(taken, seed=0, run=None, max_tokens=8, **constraint):
     return b"".join(map(pieces, ids)), text, ids, ended
 
 
-RUNS = st.sampled_from([{}, {"speculate": "ngram"}, {"kv_cache": False}])
+RUNS = st.sampled_from([{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}])
 
 
 @settings(max_examples=60)

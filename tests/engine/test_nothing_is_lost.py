@@ -24,7 +24,7 @@ from support.ways import Alone, Trial, new_draft, new_engine, open_llm, quick, r
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
 LUCK = SamplingParams(temperature=1, top_p=1, logit_bias=dict.fromkeys(range(70, 74), 12.0))
 FEW_BLOCKS = 7
-GUESSES = ("off", "ngram", "draft")
+GUESSES = ("off", "ngram", "jacobi", "draft")
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,8 @@ def test_texts_are_ended_wherever_they_are(few, draft, alone):
         trial = new_trial(few, draft, rows=rng.choice([5, 33, 512]))
         for number in range(30):
             one = request(rng.randint(1, 100), rng.randint(1, 60), rng.choice(GUESSES), number)
-            trial.add_samples(one, rng.choice([1, 1, 3]))
+            run = replace(one.run, priority=rng.randint(-1, 0))
+            trial.add_samples(replace(one, run=run), rng.choice([1, 1, 3]))
             for _ in range(rng.randint(0, 6)):
                 trial.step()
             there = trial.engine.running + trial.engine.waiting

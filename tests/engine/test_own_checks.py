@@ -47,7 +47,7 @@ def write(prompt, constraint, seed=0, run=None, max_tokens=30, **policy):
 @settings(max_examples=20)
 @given(
     a=st.integers(0, 99), b=st.integers(0, 99), seed=st.integers(0, 99),
-    run=st.sampled_from([{}, {"speculate": "ngram"}, {"kv_cache": False}]),
+    run=st.sampled_from([{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}]),
 )  # fmt: skip
 def test_the_prompts_sum_is_continued_by_its_value(a, b, seed, run):
     prompt, arithmetic = f"{a}*{b} =".encode(), ConstraintParams(check="arithmetic")
@@ -116,7 +116,9 @@ def test_an_own_check_cannot_be_sent_elsewhere():
         pickle.dumps(request)
 
 
-@pytest.mark.parametrize("run", [{}, {"speculate": "ngram"}, {"kv_cache": False}])
+@pytest.mark.parametrize(
+    "run", [{}, {"speculate": "ngram"}, {"speculate": "jacobi"}, {"kv_cache": False}]
+)
 def test_a_step_says_which_check_spoke(run):
     engine, constraint = make_engine(noise), ConstraintParams(check="arithmetic")
     stops = StopParams(max_tokens=6)

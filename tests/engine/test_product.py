@@ -51,7 +51,7 @@ WAYS = [
         ("alone", "beside", "late"),
         ("cold", "warm", "evicted"),
         (False, True),
-        ("off", "ngram", "draft", "itself"),
+        ("off", "ngram", "jacobi", "draft", "itself"),
         (1, 3),
     )
 ]
@@ -120,7 +120,9 @@ def test_no_way_of_writing_changes_a_text(trial, alone):
         if (
             grammar == "any text"
         ):  # a grammar cuts the drafts, and may leave only those that are right
-            assert (counts["accepted"] < counts["proposed"]) == (guesses in ("ngram", "draft"))
+            assert (counts["accepted"] < counts["proposed"]) == (
+                guesses in ("ngram", "jacobi", "draft")
+            )
     assert {step.source for step in trial.steps if isinstance(step, Step)} >= {"grammar", "sampled"}
 
 
@@ -151,7 +153,7 @@ def test_the_texts_differ_by_chain_seed_and_prompt(alone):
 
 @pytest.mark.parametrize("threads", [2])
 @pytest.mark.parametrize("rows", [512])
-@pytest.mark.parametrize("guesses", ["off", "ngram", "draft"])
+@pytest.mark.parametrize("guesses", ["off", "ngram", "jacobi", "draft"])
 def test_a_block_that_another_wrote_into_shows(trial, alone, guesses):
     """The control: a neighbour's keys and values in the text's second block, in mid-text."""
     trial.engine.speculator.draft = trial.drafts["draft"]

@@ -32,7 +32,7 @@ VALUES = {
     "company": ("alone", "beside", "late"),
     "prefix": ("cold", "warm", "evicted"),
     "sent_away": (False, True),
-    "guesses": ("off", "ngram", "itself"),
+    "guesses": ("off", "ngram", "jacobi", "itself"),
     "n": (1, 3),
     "rows": (512, 33, 7),
     "threads": (1, 2, 3),
@@ -96,4 +96,5 @@ def test_no_way_of_writing_changes_a_text(llms, draft, alone):
     assert all(counts["evicted"] > 0 for counts in happened.values())
     assert happened["off"]["proposed"] == 0
     assert 0 < happened["ngram"]["accepted"] < happened["ngram"]["proposed"]
+    assert happened["jacobi"]["proposed"] > 0
     assert 0 < happened["itself"]["accepted"] == happened["itself"]["proposed"]

@@ -153,7 +153,7 @@ def test_gemma_3_270m_keeps_less_than_120_mb_at_32k():
 
 
 @pytest.mark.parametrize("every", [0, 3])
-@pytest.mark.parametrize("speculate", ["off", "ngram"])
+@pytest.mark.parametrize("speculate", ["off", "ngram", "jacobi"])
 def test_a_long_text_is_that_of_a_model_that_keeps_all(tmp_path, every, speculate):
     """Bits and all: the prompt is ten windows long."""
     metadata = {

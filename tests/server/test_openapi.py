@@ -143,7 +143,7 @@ SHARED = {
     "stop": st.sampled_from(["e", ["a", "ab"], []]),
     "ignore_eos": st.booleans(),
     "logprobs_when": st.sampled_from(["before", "after"]),
-    "speculate": st.sampled_from(["off", "ngram"]),
+    "speculate": st.sampled_from(["off", "ngram", "jacobi"]),
 }
 COMPLETIONS = st.fixed_dictionaries(
     {"prompt": PROMPTS},

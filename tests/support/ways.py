@@ -46,7 +46,7 @@ class Way:
     company: Literal["alone", "beside", "late"]
     prefix: Literal["cold", "warm", "evicted"]
     sent_away: bool
-    guesses: Literal["off", "ngram", "draft", "itself"]
+    guesses: Literal["off", "ngram", "jacobi", "draft", "itself"]
     n: int
 
 

@@ -80,8 +80,9 @@ _GRAMMAR = "write a text of the grammar in this file, in Lark's notation or in l
 _CHOICE = "write this text or another that is given so; repeat for more"
 _NO_CACHE = "recompute the whole sequence at every step: same tokens, quadratic cost"
 _SPECULATE = (
-    "speculative decoding: ngram drafts from the text itself, draft:MODEL with a small model that "
-    "has the same tokens; same text, fewer steps where draft tokens are accepted"
+    "speculative decoding: ngram drafts from the text itself, jacobi from what the model drew "
+    "ahead of it, draft:MODEL with a small model that has the same tokens; same text, fewer steps "
+    "where draft tokens are accepted"
 )
 _KV_TOKENS = (
     "size of the KV cache in tokens, of all sequences together; default: --context, or 8192 if "

@@ -15,6 +15,7 @@ FIRST_PAUSE, MAX_PAUSE = 8, 64  # chances let pass before a bucket given up is p
 
 # Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
 FROM_TEXT: Mapping[int, float] = {0: 0.5, 8: 0.95}
+FROM_AHEAD: Mapping[int, float] = {0: 0.3, 2: 0.5}  # Jacobi's guesses; what came after two tokens
 FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
 
 
@@ -46,7 +47,7 @@ class DraftLength:
     """Chooses the number of drafts for one sequence, at each of its steps.
 
     cost    of checking one draft, in steps without drafts: a step that checks k costs 1 + cost·k
-    priors  FROM_TEXT or FROM_MODEL
+    priors  FROM_TEXT, FROM_AHEAD or FROM_MODEL
 
     A draft that is right makes the match one token longer, so the j-th draft after a match of
     m counts as a draft token after a match of m + j.

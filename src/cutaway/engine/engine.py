@@ -136,7 +136,7 @@ class Engine:
             return
         if scheduled.drafted_by == "draft":
             steps = len(sequence.output_token_ids) - before
-            self.speculator.learn(sequence, len(scheduled.draft_token_ids), max(steps - 1, 0))
+            self.speculator.learn(sequence, scheduled.draft_token_ids, drawn, max(steps - 1, 0))
         self.scheduler.publish(sequence)
         if sequence.finish_reason:
             self._release(sequence)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cutaway.changes import Bound
     from cutaway.engine.decoders import Decoder
 
-SPECULATE = ("off", "ngram", "draft")
+SPECULATE = ("off", "ngram", "jacobi", "draft")
 _PRIORITIES = 2**31
 
 
@@ -24,8 +24,8 @@ class RunParams:
 
     kv_cache   False computes the whole sequence again at every step: quadratic cost
     priority   lower goes first, in the queue and when KV blocks run out
-    speculate  draft tokens ahead: "off", "ngram" (from the sequence itself) or "draft" (a small
-               model)
+    speculate  draft tokens ahead: "off", "ngram" (from the sequence itself), "jacobi" (what the
+               model drew ahead of its text) or "draft" (a small model)
     forced     the output begins with these token ids, whatever would be drawn; stops hold
 
     Raises InputError naming the field.

@@ -7,9 +7,11 @@ own token at every position, and only where the draft token is the same has a st
 
 from dataclasses import dataclass, field
 
-from cutaway.engine.draft_length import FROM_MODEL, FROM_TEXT, DraftLength
+from cutaway.engine.decoders import Outcome
+from cutaway.engine.draft_length import FROM_AHEAD, FROM_MODEL, FROM_TEXT, DraftLength
 from cutaway.engine.draft_model import DraftModel
 from cutaway.engine.events import Speculation
+from cutaway.engine.look_ahead import CONTEXT, LookAhead
 from cutaway.engine.ngram import SuffixAutomaton
 from cutaway.engine.sequence import Sequence
 
@@ -23,11 +25,12 @@ class DraftState:
 
     length: DraftLength
     text: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    ahead: LookAhead = field(default_factory=LookAhead)
     match_length: int = 0  # of the context that this step's draft tokens continue
 
 
 class Speculator:
-    """Drafts for decoding sequences, from their own tokens or with a draft model.
+    """Drafts for decoding sequences: from their own tokens, what was drawn ahead, a draft model.
 
     draft  may be set at any time
     """
@@ -42,15 +45,22 @@ class Speculator:
         asked = [(s, self._worth(s, n)) for (s, n), m in zip(wishes, by_model, strict=True) if m]
         drafted = iter(self.draft.propose(asked) if self.draft and asked else [])
         return [
-            next(drafted) if m else self._from_text(s, n)
+            next(drafted) if m else self._from_itself(s, n)
             for (s, n), m in zip(wishes, by_model, strict=True)
         ]
 
-    def learn(self, sequence: Sequence, proposed: int, accepted: int) -> None:
-        """Say how many of this step's draft tokens were accepted."""
+    def learn(
+        self, sequence: Sequence, drafts: list[int], drawn: list[Outcome], accepted: int
+    ) -> None:
+        """Say what a step drew after the text and its draft tokens, of which so many were right."""
         state, before = self._state(sequence), sequence.speculation
+        proposed = len(drafts)
         sequence.speculation = Speculation(before.proposed + proposed, before.accepted + accepted)
         state.length.learn(state.match_length, proposed, accepted)
+        if sequence.request.run.speculate == "jacobi":
+            first = len(sequence) - accepted - 1  # of the tokens that were drawn
+            last = sequence.tokens(max(first - CONTEXT, 0), first)
+            state.ahead.learn(last, first, drafts, _ids(drawn))
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""
@@ -60,20 +70,35 @@ class Speculator:
 
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
+            cost, priors = ROW_COST, FROM_TEXT
             if sequence.request.run.speculate == "draft" and self.draft:
-                length = DraftLength(ROW_COST + self.draft.cost, FROM_MODEL)
-            else:
-                length = DraftLength(ROW_COST, FROM_TEXT)
-            self._states[sequence.id] = DraftState(length)
+                cost, priors = ROW_COST + self.draft.cost, FROM_MODEL
+            elif sequence.request.run.speculate == "jacobi":
+                priors = FROM_AHEAD
+            self._states[sequence.id] = DraftState(DraftLength(cost, priors))
         return self._states[sequence.id]
 
     def _worth(self, sequence: Sequence, room: int) -> int:
         return self._state(sequence).length.propose(0, room)
 
-    def _from_text(self, sequence: Sequence, room: int) -> list[int]:
-        state = self._state(sequence)
-        state.text.extend(sequence.tokens(len(state.text), len(sequence)))
-        draft = state.text.draft(room)
+    def _from_itself(self, sequence: Sequence, room: int) -> list[int]:
+        state, length = self._state(sequence), len(sequence)
+        if sequence.request.run.speculate == "jacobi":
+            last = sequence.tokens(max(length - CONTEXT, 0), length)
+            draft = state.ahead.draft(last, length, room)
+        else:
+            state.text.extend(sequence.tokens(len(state.text), length))
+            draft = state.text.draft(room)
         state.match_length = draft.match_length
         count = state.length.propose(draft.match_length, len(draft.tokens))
         return draft.tokens[:count]
+
+
+def _ids(drawn: list[Outcome]) -> list[int]:
+    """The tokens up to the first row from which none could be drawn."""
+    ids = []
+    for outcome in drawn:
+        if isinstance(outcome, Exception):
+            break
+        ids.append(outcome.token_id)
+    return ids

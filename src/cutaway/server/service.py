@@ -94,7 +94,7 @@ class Service:
         speculate = str(self.llm.options.get("speculate", ""))
         if not speculate.startswith("draft:"):
             raise ApiError(
-                400, "speculate: no draft model is loaded here; off and ngram can be had",
+                400, "speculate: no draft model is loaded here; off, ngram and jacobi can be had",
                 param="speculate",
             )  # fmt: skip
         return speculate

@@ -167,7 +167,7 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         None, description=f"ours: the order itself, of {', '.join(STAGES)}"
     )
     seed: int | None = Field(None, description="0 to 2^64-1; the i-th sample derives from it")
-    speculate: Literal["off", "ngram", "draft"] | None = Field(
+    speculate: Literal["off", "ngram", "jacobi", "draft"] | None = Field(
         None, description="ours: speculative decoding; draft: by the server's draft model"
     )
     stream: bool | None = Field(None, description="server-sent events, a token at a time")

@@ -1,0 +1,53 @@
+"""Draft tokens that the model drew itself, ahead of its own text: Jacobi's iteration.
+
+A token is argmax(logit + luck(seed, position, token)), so that a text, sampled or not, is the fixed
+point of drawing all of its positions at once from one another. Each step does so for the positions
+of its draft tokens; behind the first wrong one the draws are the next guess of their positions.
+
+Knows token ids alone. Refuses to know models, and how many draft tokens are worth a row: that is
+`draft_length.py`.
+Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
+"""
+
+from collections.abc import Sequence
+
+from cutaway.engine.ngram import Draft
+
+CONTEXT = 2
+"""Tokens after which a drawn token is remembered: a third one finds less and is no surer."""
+
+
+class LookAhead:
+    """What was last drawn at each position to come, and what was last drawn after two tokens."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, int] = {}  # by position
+        self._after: dict[tuple[int, ...], int] = {}
+
+    def learn(
+        self, before: Sequence[int], position: int, drafts: Sequence[int], drawn: Sequence[int]
+    ) -> None:
+        """In one step, ``drawn[i]`` came after ``before`` and ``drafts[:i]``, right or wrong.
+
+        before    the text's last CONTEXT tokens, those of the step's draft tokens not among them
+        position  of the first drawn token; those behind it are yet to be written
+        """
+        self._at = {p: token for p, token in self._at.items() if p > position}
+        seen = [*before, *drafts]
+        for i, token in enumerate(drawn):
+            end = len(before) + i
+            self._after[tuple(seen[max(end - CONTEXT, 0) : end])] = token
+            self._at[position + i] = token
+
+    def draft(self, last: Sequence[int], position: int, limit: int) -> Draft:
+        """``limit`` tokens that may follow the text's last CONTEXT tokens, from this position on.
+
+        Each is what was drawn after the two before it; else what was drawn at its position; else,
+        as Jacobi's iteration has to begin somewhere, the token before it again.
+        """
+        tokens = [*last]
+        match_length = CONTEXT if tuple(tokens) in self._after else 0
+        for p in range(position, position + limit):
+            after = self._after.get(tuple(tokens[-CONTEXT:]))
+            tokens.append(self._at.get(p, tokens[-1]) if after is None else after)
+        return Draft(match_length, tokens[len(last) :])
