@@ -24,7 +24,8 @@ size_t key_bytes(int kv_heads, int head_dim, bool codes) {
 size_t value_bytes(int kv_heads, int head_dim, bool codes) { return key_bytes(kv_heads, stride_of(head_dim), codes); }
 
 Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rotation rotation)
-    : q_(q), k_(k), v_(v), out_(out), shape_(s), group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
+    : q_(q), k_(k), v_(v), out_(out), shape_(s), back_(s.reach ? s.reach + 1 : s.window),
+      group_(s.heads / s.kv_heads), stride_(stride_of(s.head_dim)),
       codes_(plan.kv_codes), kv_(plan.kv(s.window)),
       keys_(plan.claim_kv(key_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
       values_(plan.claim_kv(value_bytes(s.kv_heads, s.head_dim, codes_), s.window)),
@@ -34,13 +35,18 @@ Attend::Attend(Plan& plan, View q, View k, View v, View out, AttendShape s, Rota
     throw std::invalid_argument("attention: these heads are not supported");
 }
 
+// The last position that a row sees.
+int Attend::limit(const Batch& b, int row) const {
+  return shape_.reach ? std::min(b.limits[row], b.positions[row] + shape_.reach) : b.limits[row];
+}
+
 // The largest limit of some rows. A limit before the window would leave a row nothing to see.
 int Attend::last_seen(const Batch& b, int first_row, int last_row) const {
   int last = -1;
   for (int i = first_row; i <= last_row; i++) {
-    if (shape_.window && b.limits[i] <= b.positions[i] - shape_.window)
+    if (back_ && b.limits[i] <= b.positions[i] - back_)
       throw std::invalid_argument("batch: a limit lies before its row's window");
-    last = std::max(last, b.limits[i]);
+    last = std::max(last, limit(b, i));
   }
   return last;
 }
@@ -129,14 +135,14 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   const auto& segment = step.segments[tile.segment];
   const Batch& b = step.batch;
   float q[kMostDim * kMostRows];
-  int32_t position[kMostRows], limit[kMostRows];
+  int32_t position[kMostRows], until[kMostRows];
   for (int r = 0; r < tile.rows; r++) {
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
     const float* from = step.at(q_, row) + (kv_head * group_ + g) * shape_.head_dim;
     for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = from[d];
-    position[r] = b.positions[row], limit[r] = b.limits[row];
+    position[r] = b.positions[row], until[r] = limit(b, row);
   }
-  const int seen = shape_.window ? std::max(0, position[0] - shape_.window + 1) / kKvBlock * kKvBlock : 0;
+  const int seen = back_ ? std::max(0, position[0] - back_ + 1) / kKvBlock * kKvBlock : 0;
   first = std::max(first, seen / kKvChunk), last = std::min(last, tile.last / kKvChunk + 1);
   if (first >= last) {
     std::fill(run, run + kMostRows, -INFINITY);
@@ -144,11 +150,11 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   }
   float next[kMostRows * (kMostDim + 2)];
   const auto* kv = (const uint8_t*)kv_.at(0);
-  AttendChunk c{q, position, limit, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
+  AttendChunk c{q, position, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence), codes_,
                 kv + keys_ + kv_head * key_bytes(1, shape_.head_dim, codes_),
                 kv + values_ + kv_head * value_bytes(1, shape_.head_dim, codes_), kv_.bytes(),
-                shape_.scale, shape_.softcap, shape_.window, nullptr, nullptr, nullptr};
+                shape_.scale, shape_.softcap, back_, nullptr, nullptr, nullptr};
   if (b.blind) c.blind = b.blind + (size_t)segment.sequence * b.table_cols * kKvBlock;
   for (int chunk = first; chunk < last; chunk++) {
     float* to = chunk == first ? run : next;

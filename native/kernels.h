@@ -51,9 +51,9 @@ struct AttendChunk {
   const float* blind = nullptr;  // of each position: the first whose rows do not see it; null: all do
 };
 
-// Number by number: a + b, silu(a) · b, gelu(a) · b, gelu(a), the exact gelu(a), a · number, and
-// number · tanh(a / number).
-enum class Map { kAdd, kSiluMul, kGeluMul, kGelu, kGeluExact, kScale, kSoftcap };
+// Number by number: a + b, silu(a) · b, gelu(a) · b, the exact gelu(a) · b, gelu(a), the exact gelu(a),
+// a · number, and number · tanh(a / number).
+enum class Map { kAdd, kSiluMul, kGeluMul, kGeluExactMul, kGelu, kGeluExact, kScale, kSoftcap };
 
 constexpr int kHistogram = 32;  // bins of a row's logits, one nat each
 

@@ -180,8 +180,9 @@ void copy_windows(Plan& plan, Ints sources, Ints targets) {
 
 Map map_of(const std::string& name) {
   const std::pair<const char*, Map> kinds[] = {
-      {"add", Map::kAdd},   {"silu_mul", Map::kSiluMul},     {"gelu_mul", Map::kGeluMul}, {"gelu", Map::kGelu},
-      {"scale", Map::kScale}, {"gelu_exact", Map::kGeluExact}, {"softcap", Map::kSoftcap}};
+      {"add", Map::kAdd},     {"silu_mul", Map::kSiluMul},     {"gelu_mul", Map::kGeluMul}, {"gelu", Map::kGelu},
+      {"scale", Map::kScale}, {"gelu_exact", Map::kGeluExact}, {"softcap", Map::kSoftcap},
+      {"gelu_exact_mul", Map::kGeluExactMul}};
   for (const auto& [known, kind] : kinds)
     if (name == known) return kind;
   throw std::invalid_argument("no kernel for " + name);
@@ -193,10 +194,11 @@ void add_linear(Plan& plan, bool logits, Where in, int act, const std::string& f
                 const std::vector<PartTuple>& parts) {
   std::vector<Linear::Part> list;
   for (const auto& [weight, out, bias] : parts) list.push_back({*weight, view(out), bias});
-  const auto how = finish == "add"        ? Linear::Finish::kAdd
-                   : finish == "silu_mul" ? Linear::Finish::kSiluMul
-                   : finish == "gelu_mul" ? Linear::Finish::kGeluMul
-                                          : Linear::Finish::kStore;
+  const auto how = finish == "add"              ? Linear::Finish::kAdd
+                   : finish == "silu_mul"       ? Linear::Finish::kSiluMul
+                   : finish == "gelu_mul"       ? Linear::Finish::kGeluMul
+                   : finish == "gelu_exact_mul" ? Linear::Finish::kGeluExactMul
+                                                : Linear::Finish::kStore;
   plan.add(std::make_unique<Linear>(rows_of(logits), view(in), act, how, std::move(list)), true);
 }
 
@@ -283,12 +285,12 @@ NB_MODULE(_native, m) {
       .def("experts", &add_experts)
       .def("attend", [](Plan& p, Where q, Where k, Where v, Where out, int heads, int kv_heads, int head_dim,
                         std::vector<double> frequencies, bool rotate_half, float attention_factor, float scale,
-                        float softcap, int window) {
-        const AttendShape shape{heads, kv_heads, head_dim, scale, softcap, window};
+                        float softcap, int window, int reach) {
+        const AttendShape shape{heads, kv_heads, head_dim, scale, softcap, window, reach};
         Rotation rotation{std::move(frequencies), rotate_half, attention_factor};
         p.add(std::make_unique<Attend>(p, view(q), view(k), view(v), view(out), shape, std::move(rotation)));
       }, "q"_a, "k"_a, "v"_a, "out"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "frequencies"_a,
-         "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a)
+         "rotate_half"_a, "attention_factor"_a, "scale"_a, "softcap"_a, "window"_a, "reach"_a)
       .def("rotate", [](Plan& p, Where in, Where out, int heads, int head_dim, std::vector<double> frequencies,
                         bool rotate_half, float attention_factor) {
         Rotation rotation{std::move(frequencies), rotate_half, attention_factor};

@@ -148,6 +148,11 @@ const Linear::Part& Linear::part_of(int& panel) const {
   return *part;
 }
 
+Map Linear::gate() const {
+  if (finish_ == Finish::kSiluMul) return Map::kSiluMul;
+  return finish_ == Finish::kGeluMul ? Map::kGeluMul : Map::kGeluExactMul;
+}
+
 // Panels [first, last) of rows [begin, end).
 void Linear::panels(Step& step, int thread, int first, int last, int begin, int end) {
   alignas(64) float out[kStretch * kLanes], up[kStretch * kLanes];
@@ -161,8 +166,7 @@ void Linear::panels(Step& step, int thread, int first, int last, int begin, int 
       compute(step, thread, part, panel, row, rows, ahead, out);
       if (is_gated()) {
         compute(step, thread, parts_[1], panel, row, rows, ahead, up);
-        const Map act = finish_ == Finish::kSiluMul ? Map::kSiluMul : Map::kGeluMul;
-        step.k.map(act, out, up, 0, rows * kLanes, out);
+        step.k.map(gate(), out, up, 0, rows * kLanes, out);
       }
       finish(step, part, panel, row, rows, out);
       row += rows;

@@ -102,7 +102,8 @@ class Linear : public Op {
     View out;
     std::vector<float> bias;  // empty: none
   };
-  enum class Finish { kStore, kAdd, kSiluMul, kGeluMul };  // …Mul: two parts, act(first) · second
+  // …Mul: two parts, act(first) · second
+  enum class Finish { kStore, kAdd, kSiluMul, kGeluMul, kGeluExactMul };
   // Quantised weights read quant blocks from `act`, float weights read floats from `in`.
   Linear(Rows rows, View in, int act, Finish finish, std::vector<Part> parts);
   void prepare(Step& step) override;
@@ -114,7 +115,8 @@ class Linear : public Op {
 
  private:
   static constexpr int kStretch = 128;  // rows that stay in the cache for every panel
-  bool is_gated() const { return finish_ == Finish::kSiluMul || finish_ == Finish::kGeluMul; }
+  bool is_gated() const { return finish_ >= Finish::kSiluMul; }
+  Map gate() const;
   const Part& part_of(int& panel) const;
   static bool is_many(const Step& step, const Part& part, int rows);
   void panels(Step& step, int thread, int first, int last, int begin, int end);
@@ -136,7 +138,8 @@ class Linear : public Op {
 struct AttendShape {
   int heads, kv_heads, head_dim;
   float scale, softcap;  // softcap 0: none
-  int window;            // 0: all
+  int window;            // tokens seen up to its own; 0: all
+  int reach = 0;         // tokens seen to each side of its own; 0: all
 };
 
 // What a KV block takes for the keys, and for the values, of one layer; codes: see AttendChunk.
@@ -152,6 +155,7 @@ class Attend : public Op {
 
  private:
   struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest limit
+  int limit(const Batch& batch, int row) const;
   int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
   void store_key(const Kernels& k, const float* key, uint8_t* head, int token) const;
@@ -164,6 +168,7 @@ class Attend : public Op {
 
   const View q_, k_, v_, out_;
   const AttendShape shape_;
+  const int back_;            // tokens that a row sees up to its own; 0: all
   const int group_, stride_;  // query heads per KV head; numbers per V row
   const bool codes_;
   KvStore& kv_;

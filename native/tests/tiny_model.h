@@ -190,6 +190,7 @@ struct TinyModel {
     plan->add(std::make_unique<Experts>(Rows::kAll, normed, act, scores, 2, true, all, mixed));
     map(Rows::kAll, Map::kGelu, up, {-1, 0}, 0, n);
     map(Rows::kAll, Map::kGeluMul, mixed, up, 0, n);
+    map(Rows::kAll, Map::kGeluExactMul, mixed, up, 0, n);
     map(Rows::kAll, Map::kScale, mixed, {-1, 0}, 0.5f, n);
     map(Rows::kAll, Map::kAdd, x, mixed, 0, n);
     map(Rows::kAll, Map::kGeluExact, x, {-1, 0}, 0, n);

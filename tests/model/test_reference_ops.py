@@ -48,6 +48,7 @@ TWO = {
     "add": (Graph.add, lambda a, b: a + b),
     "silu_mul": (Graph.silu_mul, lambda a, b: a / (1 + exp(-a)) * b),
     "gelu_mul": (Graph.gelu_mul, lambda a, b: gelu(a) * b),
+    "gelu_exact_mul": (Graph.gelu_exact_mul, lambda a, b: a * (1 + erf(a / sqrt(2))) / 2 * b),
 }
 
 
@@ -92,10 +93,12 @@ def test_rms_norm(group):
             np.testing.assert_allclose(row[i : i + width], expected, **NEAR)
 
 
-def test_layer_norm():
-    x, weight, bias = numbers(ROWS, 12) * 3 + 5, numbers(12), numbers(12)
-    held = {"n.weight": weight, "n.bias": bias}
-    for row, v in zip(run(x, lambda g, x: g.layer_norm(x, "n", 0.01), held), x, strict=True):
+@pytest.mark.parametrize("biased", [True, False])
+def test_layer_norm(biased):
+    x, weight, bias = numbers(ROWS, 12) * 3 + 5, numbers(12), numbers(12) * biased
+    held = {"n.weight": weight} | ({"n.bias": bias} if biased else {})
+    ours = run(x, lambda g, x: g.layer_norm(x, "n", 0.01, bias=biased), held)
+    for row, v in zip(ours, x, strict=True):
         mean = sum(v.astype(float)) / 12
         variance = sum((v - mean) ** 2) / 12
         expected = (v - mean) / sqrt(variance + 0.01) * weight + bias
@@ -163,23 +166,26 @@ def test_yarn_makes_attention_sharper_by_the_paper():
     assert Yarn(factor=1.0, original_context=64).attention_factor == 1
 
 
-@pytest.mark.parametrize("window", [0, 1, 5, 100])
+@pytest.mark.parametrize(
+    ("window", "reach"), [(0, 0), (1, 0), (5, 0), (100, 0), (0, 1), (0, 6), (0, 100)]
+)
 @pytest.mark.parametrize("softcap", [0.0, 1.5])
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 @pytest.mark.parametrize("limited", [False, True])
-def test_attend(window, softcap, scale, limited):
+def test_attend(window, reach, softcap, scale, limited):
     """4 heads on 2 key-value heads, over more than one KV block."""
     heads, kv_heads, d, length = 4, 2, 3, KV_BLOCK + 8
     limits = np.arange(length, dtype=np.int32)
     if limited:  # each to any place behind its window's first
-        first = np.maximum(0, limits - window + 1) if window else 0 * limits
+        back = reach + 1 if reach else window
+        first = np.maximum(0, limits - back + 1) if back else 0 * limits
         limits = RNG.integers(first, length).astype(np.int32)
     q, k, v = (numbers(length, n * d) for n in (heads, kv_heads, kv_heads))
     ours = run(
         q,
         lambda g, x: g.attend(
             x, g.embed("k"), g.embed("v"), layer=0, heads=heads, kv_heads=kv_heads, head_dim=d,
-            scale=scale, softcap=softcap, window=window,
+            scale=scale, softcap=softcap, window=window, reach=reach,
         ),
         {"k.weight": k, "v.weight": v},
         limits=limits if limited else None,
@@ -187,6 +193,7 @@ def test_attend(window, softcap, scale, limited):
     expected = np.zeros((length, heads, d))
     for t in range(length):
         seen = range(max(0, t - window + 1) if window else 0, limits[t] + 1)
+        seen = [s for s in seen if not reach or abs(s - t) <= reach]
         for h in range(heads):
             at = slice(h // 2 * d, h // 2 * d + d)
             own = q[t, h * d : h * d + d].astype(float)

@@ -1,5 +1,6 @@
 """Graphs wired at random: what is fused and whose buffer is taken over changes no number."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,10 +68,10 @@ def wire(draw):
         elif kind == "add":
             made += [g.add(pick(), pick())]
         elif kind == "gate":
-            gate = draw(st.sampled_from([g.silu_mul, g.gelu_mul]))
+            gate = draw(st.sampled_from([g.silu_mul, g.gelu_mul, g.gelu_exact_mul]))
             made += [gate(g.linear(pick(), "m0"), g.linear(pick(), "m3"))]
         elif kind == "norm":
-            norms = (g.rms_norm, g.layer_norm)
+            norms = (g.rms_norm, g.layer_norm, partial(g.layer_norm, bias=False))
             made += [draw(st.sampled_from(norms))(pick(), "n", 1e-2)]
         elif kind == "map":
             maps = [g.gelu, g.gelu_exact, lambda x: g.scale(x, 0.7), lambda x: g.softcap(x, 2.0)]
@@ -83,9 +84,9 @@ def wire(draw):
             q, k, v = (g.linear(x, f"m{i}") for i in range(3))
             q = g.rms_norm(q, "head", 1e-2, group=16) if draw(st.booleans()) else q
             q, k = (g.rope(t, rope, head_dim=16) for t in (q, k))
-            window = draw(st.sampled_from([0, 3]))
-            shape = {"heads": 4, "kv_heads": 4, "head_dim": 16, "scale": 0.25, "window": window}
-            made += [g.attend(q, k, v, layer=layer, **shape)]
+            shape = {"heads": 4, "kv_heads": 4, "head_dim": 16, "scale": 0.25}
+            seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 3]))}
+            made += [g.attend(q, k, v, layer=layer, **shape, **seen)]
     last = g.layer_norm(g.logit_rows(g.add(made[-1], pick())), "n", 1e-2)
     g.softcap(g.linear(last, "out"), draw(st.sampled_from([0.0, 30.0])))
     return g

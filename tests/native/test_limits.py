@@ -26,20 +26,24 @@ def spans_of(length, sizes):
         first, i = end, i + 1
 
 
-def limits_in(rng, length, sizes, window):
-    """For each row any limit from the first position of its window to the end of its span."""
+def limits_in(rng, length, sizes, window=0, reach=0):
+    """For each row any limit from the first position that it sees to the end of its span."""
+    back = reach + 1 if reach else window
     limits = np.empty(length, np.int32)
     for first, end in spans_of(length, sizes):
         for row in range(first, end):
-            limits[row] = rng.integers(max(0, row - window + 1) if window else 0, end)
+            limits[row] = rng.integers(max(0, row - back + 1) if back else 0, end)
     return limits
 
 
-@pytest.mark.parametrize("window", [0, 5, 40, 280])
+SEEN = [{"window": n} for n in (0, 5, 40, 280)] + [{"reach": n} for n in (1, 40, 280)]
+
+
+@pytest.mark.parametrize("seen", SEEN, ids=str)
 @pytest.mark.parametrize("sizes", [(7, 1, 30), (270, 64)])
-def test_any_limits_by_the_definition_on_every_tier(sizes, window):
-    shape, length = SHAPE | {"window": window}, 340
-    limits = limits_in(np.random.default_rng(window), length, sizes, window)
+def test_any_limits_by_the_definition_on_every_tier(sizes, seen):
+    shape, length = SHAPE | seen, 340
+    limits = limits_in(np.random.default_rng(1), length, sizes, **seen)
     assert (limits < np.arange(length)).any()
     assert (limits > np.arange(length)).any()
     qkv = random_qkv(shape, length)
@@ -55,12 +59,12 @@ def test_any_limits_by_the_definition_on_every_tier(sizes, window):
         assert_same_bits(other, found[0])
 
 
-@pytest.mark.parametrize("window", [0, 300])
-def test_calls_threads_and_neighbours_change_no_bit(window):
+@pytest.mark.parametrize("seen", [{"window": 0}, {"window": 300}, {"reach": 64}], ids=str)
+def test_calls_threads_and_neighbours_change_no_bit(seen):
     """A call may hold several spans; what a row sees is then still its own."""
-    shape, length = SHAPE | {"window": window}, 560
+    shape, length = SHAPE | seen, 560
     rng = np.random.default_rng(1)
-    limits = np.stack([limits_in(rng, length, (5, 1, 34), window) for _ in range(3)])
+    limits = np.stack([limits_in(rng, length, (5, 1, 34), **seen) for _ in range(3)])
     qkv, tables = random_qkv(shape, length, sequences=3), rng.permutation(54).reshape(3, 18)
     whole = attention(BEST, qkv, shape, tables=tables, cuts=(560,), limits=limits)
     for cuts, threads in (((5, 1, 34), 1), ((6, 68), 3), ((40, 34), 2)):
@@ -94,15 +98,17 @@ def test_the_limits_of_other_rows_change_no_bit(tier):
 @given(data=st.data())
 def test_any_shape_and_any_limits(data):
     draw = data.draw
-    kv_heads, window = draw(st.integers(1, 3)), draw(st.sampled_from([0, 1, 17]))
-    shape = {
-        "heads": kv_heads * draw(st.integers(1, 9)), "kv_heads": kv_heads,
-        "head_dim": draw(st.integers(1, 20)) * 2, "window": window,
+    kv_heads = draw(st.integers(1, 3))
+    seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 1, 17]))}
+    shape = seen | {
+        "heads": kv_heads * draw(st.integers(1, 9)),
+        "kv_heads": kv_heads,
+        "head_dim": draw(st.integers(1, 20)) * 2,
         "softcap": draw(st.sampled_from([0.0, 2.0])),
-    }  # fmt: skip
+    }
     length = draw(st.integers(1, 80))
     sizes = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
-    limits = limits_in(np.random.default_rng(draw(st.integers(0, 99))), length, sizes, window)
+    limits = limits_in(np.random.default_rng(draw(st.integers(0, 99))), length, sizes, **seen)
     qkv = random_qkv(shape, length)
     ours = attention(
         draw(st.sampled_from(TIERS)), qkv, shape, tables=in_order(length), cuts=sizes,

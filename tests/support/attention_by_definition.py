@@ -10,6 +10,7 @@ def as_halves(x):
 def textbook(
     qkv, heads, kv_heads, head_dim, rope_dim=0, base=10000.0, softcap=0.0, window=0,
     rotate_half=False, attention_factor=1.0, scale=None, limits=None, stored=as_halves, blind=None,
+    reach=0,
 ):  # fmt: skip
     """One sequence, qkv (T, width), in float64; keys and values as they are stored.
 
@@ -38,6 +39,8 @@ def textbook(
     limits = places if limits is None else np.asarray(limits)
     before = places <= places[:, None] - window if window else False
     scores[:, (places > limits[:, None]) | before] = -np.inf
+    if reach:
+        scores[:, abs(places - places[:, None]) > reach] = -np.inf
     if blind is not None:
         scores[:, np.asarray(blind) <= places[:, None]] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))

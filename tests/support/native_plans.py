@@ -60,7 +60,7 @@ def linear_plan(tier, name, raw, rows, x, threads=1, finish="store", prefetch=""
     if act >= 0:
         plan.normalise(False, (source, 0), cols, NO_WEIGHT, NO_WEIGHT, 0.0, 0, NOWHERE, act)
     weight = pack(name, raw, rows, cols, threads)
-    parts = 2 if finish in ("silu_mul", "gelu_mul") else 1
+    parts = 2 if finish.endswith("_mul") else 1
     plan.linear(False, (source, 0), act, finish, [(weight, (out, 0), [])] * parts)
     plan.output((out, 0))
     return plan
@@ -109,6 +109,7 @@ def attention(
         heads, kv_heads, d, turns(shape.get("rope_dim", 0), shape.get("base", 10000.0)),
         shape.get("rotate_half", False), shape.get("attention_factor", 1.0),
         shape.get("scale", d**-0.5), shape.get("softcap", 0.0), shape.get("window", 0),
+        shape.get("reach", 0),
     )  # fmt: skip
     plan.output((out, 0))
     result = np.empty((count, length, heads * d), np.float32)

@@ -213,7 +213,8 @@ class ReferenceBackend(HostSampling):
         centred = x - np.mean(x, axis=-1, keepdims=True)
         variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, 1)
         normed: Array = centred / np.sqrt(variance + np.float32(op.attrs["eps"]))
-        return normed * self._weight(op) + self._weight(op, "bias")
+        weighted: Array = normed * self._weight(op)
+        return weighted + self._weight(op, "bias") if "bias" in op.weights else weighted
 
     def _linear(self, op: Op, _: Batch, x: Array) -> Array:
         rows = slice(*op.attrs["rows"])
@@ -238,7 +239,7 @@ class ReferenceBackend(HostSampling):
 
     def _attend(self, op: Op, batch: Batch, q: Array, k: Array, v: Array) -> Array:
         keys, values = self._kv[op.attrs["layer"]]
-        window = op.attrs["window"]
+        window, reach = op.attrs["window"], op.attrs["reach"]
         tables = self._places[batch.block_tables] if window else batch.block_tables
         slots = tables[batch.sequences, batch.positions // KV_BLOCK] * KV_BLOCK
         slots += batch.positions % KV_BLOCK
@@ -252,6 +253,8 @@ class ReferenceBackend(HostSampling):
             unseen = history > limits[:, None]  # (rows, T)
             if window:
                 unseen |= history <= positions[:, None] - window
+            if reach:
+                unseen |= abs(history - positions[:, None]) > reach
             if batch.blind is not None:
                 unseen |= batch.blind[s, : len(history)] <= positions[:, None]
             if unseen.all(axis=-1).any():
@@ -285,6 +288,9 @@ class ReferenceBackend(HostSampling):
 
     def _gelu_mul(self, op: Op, batch: Batch, gate: Array, up: Array) -> Array:
         return self._gelu(op, batch, gate) * up
+
+    def _gelu_exact_mul(self, op: Op, batch: Batch, gate: Array, up: Array) -> Array:
+        return self._gelu_exact(op, batch, gate) * up
 
     def _gelu(self, _: Op, __: Batch, x: Array) -> Array:
         inner = np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)
@@ -371,6 +377,7 @@ _OPS: Mapping[str, Callable[..., Array]] = {
     "attend": ReferenceBackend._attend,
     "silu_mul": ReferenceBackend._silu_mul,
     "gelu_mul": ReferenceBackend._gelu_mul,
+    "gelu_exact_mul": ReferenceBackend._gelu_exact_mul,
     "gelu": ReferenceBackend._gelu,
     "gelu_exact": ReferenceBackend._gelu_exact,
     "experts": ReferenceBackend._experts,

@@ -86,9 +86,10 @@ class Graph:
             weights={"weight": f"{weight}.weight"}, attrs={"eps": eps, "group": group},
         )  # fmt: skip
 
-    def layer_norm(self, x: Tensor, weight: str, eps: float) -> Tensor:
-        """(x - mean) / sqrt(variance + eps) · w + b (Ba et al. 2016, arXiv 1607.06450)."""
-        weights = {"weight": f"{weight}.weight", "bias": f"{weight}.bias"}
+    def layer_norm(self, x: Tensor, weight: str, eps: float, *, bias: bool = True) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) · w (+ b) (Ba et al. 2016, arXiv 1607.06450)."""
+        roles = ("weight", "bias") if bias else ("weight",)
+        weights = {role: f"{weight}.{role}" for role in roles}
         for name in weights.values():
             self._expect(name, (x.width,))
         return self._add("layer_norm", x.width, x, name=weight, weights=weights, attrs={"eps": eps})
@@ -131,7 +132,7 @@ class Graph:
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor,
         *, layer: int, heads: int, kv_heads: int, head_dim: int,
-        scale: float, softcap: float = 0.0, window: int = 0,
+        scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0,
     ) -> Tensor:  # fmt: skip
         """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
 
@@ -139,6 +140,7 @@ class Graph:
         heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
         softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
         window: only so many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
+        reach: only so many to each side are seen (ModernBERT, arXiv 2412.13663); 0: all
         """
         wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
         if (q.width, k.width, v.width) != wanted:
@@ -148,7 +150,7 @@ class Graph:
             )
         attrs = {
             "layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
-            "scale": scale, "softcap": softcap, "window": window,
+            "scale": scale, "softcap": softcap, "window": window, "reach": reach,
         }  # fmt: skip
         return self._add("attend", q.width, q, k, v, attrs=attrs)
 
@@ -159,6 +161,10 @@ class Graph:
     def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020): (M, n) -> (M, n)."""
         return self._add("gelu_mul", up.width, gate, up)
+
+    def gelu_exact_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) · up, gelu by the normal distribution: (M, n) -> (M, n)."""
+        return self._add("gelu_exact_mul", up.width, gate, up)
 
     def gelu(self, x: Tensor) -> Tensor:
         """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""

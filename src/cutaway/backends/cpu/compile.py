@@ -24,7 +24,7 @@ from cutaway.model import Graph, Op, Tensor
 
 Vector = NDArray[np.float32]
 NOTHING: Vector = np.empty(0, np.float32)
-GATES = ("silu_mul", "gelu_mul")
+GATES = ("silu_mul", "gelu_mul", "gelu_exact_mul")
 
 Slice = tuple[str, int, int]
 """Some rows of a matrix: its name, the first, and the one after the last."""
@@ -158,7 +158,8 @@ class Compiler:
 
     _embed_positions = _embed_first = _embed
     _rms_norm = _layer_norm = _norm
-    _silu_mul = _gelu_mul = _gelu = _gelu_exact = _add = _scale = _softcap = _elementwise
+    _silu_mul = _gelu_mul = _gelu_exact_mul = _gelu = _gelu_exact = _elementwise
+    _add = _scale = _softcap = _elementwise
 
     def _rope(self, op: Op) -> None:
         x = op.inputs[0]

@@ -6,6 +6,8 @@ Knows the plan's calls, one method per kind of lowered op. Refuses to know why o
 
 from typing import Any
 
+import numpy as np
+
 from cutaway import _native
 from cutaway.backends.cpu.compile import INT8, NOTHING, Compiler, Lowered, Vector, slice_of
 from cutaway.backends.cpu.placement import Placement
@@ -73,7 +75,10 @@ class Emitter:
     def _norm(self, op: Lowered) -> None:
         norm = op.ops[0]
         weight = self.c.vectors[norm.weights["weight"]]
-        bias = self.c.vectors[norm.weights["bias"]] if "bias" in norm.weights else NOTHING
+        bias = NOTHING
+        if norm.kind == "layer_norm":  # a native norm is one by its having a bias
+            named = norm.weights.get("bias")
+            bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
         group = norm.attrs.get("group", norm.out.width)
         self._normalise(op, weight, bias, norm.attrs["eps"], group)
 
@@ -147,5 +152,5 @@ class Emitter:
         q, k, v = (self.view(name) for name in op.reads)
         self.plan.attend(
             q, k, v, self.view(op.writes[0][0]), a["heads"], a["kv_heads"], a["head_dim"], *of_q,
-            scale=a["scale"], softcap=a["softcap"], window=a["window"],
+            scale=a["scale"], softcap=a["softcap"], window=a["window"], reach=a["reach"],
         )  # fmt: skip
