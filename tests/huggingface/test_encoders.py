@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from cutaway import LLM, InputError
+from cutaway import LLM, FormatError, InputError
 from cutaway.api.base import make_engine
 from cutaway.backends.cpu import tiers
 from cutaway.cli.main import main
@@ -23,6 +23,11 @@ from support.random_models import ENCODERS, VOCAB, edit, logits, save
 from support.tiny_tokenizers import wordpiece
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 80).tolist()
+
+
+def copy(path, folder):
+    for file in path.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +157,38 @@ def test_a_model_is_shown_as_what_it_is(tmp_path, capsys):
     assert "mask          [MASK] (4), from tokenizer.ggml.mask_token_id\n" in said
 
 
+def test_windows_to_both_sides_are_shown(folders, capsys):
+    assert main(["models", "show", str(folders("modernbert")[0])]) == 0
+    said = capsys.readouterr().out
+    assert "windows       2 of 4 layers see 8 tokens to each side\n" in said
+    assert "positions     rope, base 5,000, 16 of 16 rotated\n" in said
+
+
+def test_the_config_of_the_first_modern_berts(folders, tmp_path):
+    """They say how often a layer sees all, and both bases by other names."""
+    path, theirs = folders("modernbert")
+    copy(path, tmp_path)
+    config = tmp_path / "config.json"
+    edit(
+        config, layer_types=None, rope_parameters=None, global_attn_every_n_layers=3,
+        global_rope_theta=5000.0, local_rope_theta=300.0,
+    )  # fmt: skip
+    assert np.abs(LLM(tmp_path, backend="reference").logits(IDS) - theirs).max() < 1e-3
+    edit(config, layer_types=["full_attention"] * 3)
+    with pytest.raises(FormatError, match=r"layer_types is .* one for each layer"):
+        LLM(tmp_path)
+
+
+def test_a_modern_bert_s_rows_see_to_both_sides_and_no_farther(folders, tmp_path):
+    """With windows in all layers a token is known as far as four of them reach."""
+    path, _ = folders("modernbert")
+    copy(path, tmp_path)
+    edit(tmp_path / "config.json", layer_types=["sliding_attention"] * 4)
+    llm, other = LLM(tmp_path), [*IDS[:40], IDS[40] ^ 1, *IDS[41:]]
+    changed = np.flatnonzero((llm.logits(IDS) != llm.logits(other)).any(axis=1))
+    assert changed.tolist() == list(range(40 - 4 * 8, 40 + 4 * 8 + 1))
+
+
 def test_a_prefix_of_an_encoder_is_not_saved(folders, tmp_path):
     """Its keys and values depend on what follows."""
     llm = LLM(folders("bert")[0])
@@ -161,8 +198,7 @@ def test_a_prefix_of_an_encoder_is_not_saved(folders, tmp_path):
 
 def test_old_files_call_their_norms_gamma_and_beta(folders, tmp_path):
     path, theirs = folders("bert")
-    for file in path.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    copy(path, tmp_path)
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
             "LayerNorm.bias", "LayerNorm.beta"
@@ -186,14 +222,16 @@ def test_old_files_call_their_norms_gamma_and_beta(folders, tmp_path):
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-        ({"model_type": "deberta-v2"}, "'deberta-v2' is not supported"),
+        *(
+            ({"model_type": name}, rf"^config\.json: model_type '{name}' is not supported; supp")
+            for name in ("deberta", "deberta-v2", "mpnet", "albert", "electra", "roformer", "esm")
+        ),
         ({"max_position_embeddings": 512}, "rows for 512 positions"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(folders, tmp_path, change, sentence):
     path, _ = folders("bert")
-    for file in path.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    copy(path, tmp_path)
     edit(tmp_path / "config.json", **change)
     with pytest.raises(Exception, match=sentence):
         LLM(tmp_path)

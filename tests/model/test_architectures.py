@@ -48,6 +48,7 @@ LAYERS = {
     "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
+    "modern-bert": PRE | FUSED | {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)},
     "bert": QKV
     | QKV_BIASES
     | PLAIN_MLP
@@ -64,6 +65,10 @@ OUTSIDE = {
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
+    "modern-bert": {
+        "token_embd_norm.weight": (N,), "cls.weight": (N, N), "cls.norm.weight": (N,),
+        "output.bias": (VOCAB,),
+    },
     "bert": MASKED_HEAD | {
         "token_types.weight": (2, N), "position_embd.weight": (CONTEXT, N),
         "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
@@ -98,6 +103,8 @@ def file_of(name):
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
+    if name == "modern-bert":  # what its first layer reads is normed already
+        del shapes["blk.0.attn_norm.weight"]
     return {"general.architecture": architecture} | metadata, shapes
 
 

@@ -92,8 +92,8 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"llama.attention.layer_norm_rms_epsilon": np.array([1, 2])}, "must be a positive"),
         ({"llama.attention.causal": 0}, "attention.causal must be true or false"),
         (
-            {"llama.attention.causal": False, "llama.attention.sliding_window": 8},
-            "causal is false, and windows to both sides are not supported",
+            {"llama.attention.causal": False, "llama.attention.sliding_window": 1},
+            "sliding_window is 1, which holds no neighbour",
         ),
         ({"llama.attention.clamp_kqv": 8.0}, "attention.clamp_kqv is 8.0, .* only 0 is"),
         ({"llama.attention.max_alibi_bias": np.array([0, 0])}, "max_alibi_bias is array"),
@@ -205,6 +205,34 @@ def test_windows_of_gemma_3():
     assert sizes("gemma3").windows == (0,) * 4
 
 
+def test_windows_to_both_sides():
+    """A file has the whole of it; the first of three layers sees all, and turns by another base."""
+    config = sizes("modern-bert", 5, attention__sliding_window=128, rope__freq_base=160000.0)
+    assert config.windows == (0, 64, 64, 0, 64)
+    assert (config.rope.base, config.rope_local.base) == (160000.0, 10000.0)
+    every = {"attention__sliding_window": 129, "attention__sliding_window_pattern": 2}
+    assert sizes("modern-bert", 4, **every).windows == (0, 64, 0, 64)
+    flags = np.array([True, False, True, False])
+    every["attention__sliding_window_pattern"] = flags
+    assert sizes("modern-bert", **every).windows == (64, 0, 64, 0)
+    assert sizes("modern-bert").windows == (0,) * 4
+    with pytest.raises(FormatError, match="sliding_window is 1, which holds no neighbour"):
+        sizes("modern-bert", attention__sliding_window=1)
+
+
+def test_the_activation_of_an_encoder_is_what_the_file_says():
+    names = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+    for architecture in ("bert", "modern-bert"):
+        assert sizes(architecture).activation == "gelu"
+        for name, activation in names.items():
+            assert sizes(architecture, hidden_activation=name).activation == activation
+        with pytest.raises(FormatError, match=r"activation is 'relu', .* supported: gelu, "):
+            sizes(architecture, hidden_activation="relu")
+    assert sizes("modern-bert", hidden_activation="silu").activation == "silu"
+    with pytest.raises(FormatError, match="'silu', which is not supported"):
+        sizes("bert", hidden_activation="silu")
+
+
 def test_sight_is_what_the_file_says_and_else_the_architecture_s():
     assert sizes("llama").sight == "past"
     assert sizes("llama", attention__causal=False).sight == "all"
@@ -212,6 +240,8 @@ def test_sight_is_what_the_file_says_and_else_the_architecture_s():
     assert sizes("llama", besides={"cutaway.block_size": 4}).sight == 4
     with pytest.raises(FormatError, match=r"cutaway\.block_size must be a positive number"):
         sizes("llama", besides={"cutaway.block_size": "four"})
+    with pytest.raises(FormatError, match="windows are not supported where tokens see blocks of 4"):
+        sizes("llama", besides={"cutaway.block_size": 4}, attention__sliding_window=64)
 
 
 def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
@@ -223,7 +253,7 @@ def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
 
 def test_each_architecture_has_its_own_epsilon():
     for name in ARCHITECTURES:
-        eps = 1e-5 if name in ("gpt2", "gptneox", "bert") else 1e-6
+        eps = 1e-5 if name in ("gpt2", "gptneox", "bert", "modern-bert") else 1e-6
         assert sizes(name).norm_eps == eps
 
 

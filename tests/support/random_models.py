@@ -137,12 +137,32 @@ FAMILIES: Mapping[str, Row] = {
 
 _BERT = _SIZES | _FOUR_HEADS | {"tie_word_embeddings": True, "num_hidden_layers": 3}
 
+_MODERN = _SIZES | _FOUR_HEADS | {
+    "tie_word_embeddings": True, "local_attention": 2 * WINDOW + 1,
+    "cls_token_id": 1, "sep_token_id": 2, "pad_token_id": 0,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+    },
+}  # fmt: skip
+
 ENCODERS: Mapping[str, Row] = {
     "bert": Row("BertConfig", {**_BERT, "bos_token_id": None, "eos_token_id": None}, "bert"),
     "roberta": Row(
         "RobertaConfig",
         {**_BERT, "pad_token_id": 1, "max_position_embeddings": 258, "type_vocab_size": 1},
         "bert",
+    ),
+    "bert-tanh": Row("BertConfig", {**_BERT, "hidden_act": "gelu_new"}, "bert"),
+    "modernbert": Row("ModernBertConfig", _MODERN, "modern-bert"),
+    "modernbert-other": Row(
+        "ModernBertConfig",
+        _MODERN | {
+            "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True,
+            "decoder_bias": False, "hidden_activation": "silu", "tie_word_embeddings": False,
+            "layer_types": [f"{k}_attention" for k in ("sliding", "full", "sliding", "sliding")],
+        },
+        "modern-bert",
     ),
     "distilbert": Row(
         "DistilBertConfig",

@@ -43,7 +43,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "positions", _positions(c)
     if any(c.windows):
         seeing = sum(window > 0 for window in c.windows)
-        yield "windows", f"{seeing} of {c.layers} layers see the last {max(c.windows):,} tokens"
+        which = "the last {:,} tokens" if c.sight == "past" else "{:,} tokens to each side"
+        yield "windows", f"{seeing} of {c.layers} layers see {which.format(max(c.windows))}"
     if c.experts:
         yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
     yield "context", f"{c.context_length:,} tokens"

@@ -129,7 +129,7 @@ _BERT = Family(
     },
     skipped=_BESIDES,
     names={"layer_norm_epsilon": "layer_norm_eps"},
-    defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-12},
+    defaults={"tie_word_embeddings": True, "layer_norm_epsilon": 1e-12, "hidden_act": "gelu"},
     own=keys.bert, grouped=False, layer_norm=True, rope=False,
 )  # fmt: skip
 
@@ -251,6 +251,28 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
             "intermediate_size": "hidden_dim", "hidden_act": "activation",
         },
+    ),
+    "modernbert": Family(
+        architecture="modern-bert",
+        outside={
+            "embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm",
+            "final_norm": "output_norm", "head.dense": "cls", "head.norm": "cls.norm",
+            "decoder": "output",
+        },
+        layer={
+            "attn_norm": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output",
+            "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down",
+        },
+        names={
+            "layer_norm_epsilon": "norm_eps", "hidden_act": "hidden_activation",
+            "rope_theta": "global_rope_theta",
+        },
+        defaults={
+            "tie_word_embeddings": True, "layer_norm_epsilon": 1e-5, "hidden_act": "gelu",
+            "rope_theta": 160000.0, "max_position_embeddings": 8192, "local_attention": 128,
+            "global_attn_every_n_layers": 3,
+        },
+        own=keys.modern_bert, grouped=False, layer_norm=True,
     ),
     "olmo2": Family(
         architecture="olmo2", outside=_OUTSIDE, own=keys.plain,

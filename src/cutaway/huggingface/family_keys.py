@@ -9,11 +9,14 @@ Each function takes a config and gives metadata without the architecture's prefi
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .rope import settings_of
 from .settings import Settings
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _WINDOW = "attention.sliding_window"
+_GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
 
 
 def plain(config: Settings) -> dict[str, Any]:
@@ -97,16 +100,16 @@ def gemma3(config: Settings) -> dict[str, Any]:
     _check_layers(config, lambda layer: _SLIDING if (layer + 1) % 6 else _FULL)
     if config.get("attn_logit_softcapping") is not None:
         config.refuse("attn_logit_softcapping", "only null is")
-    metadata = _gemma(config) | {"rope.freq_base_swa": _local_base(config)}
+    metadata = _gemma(config) | {"rope.freq_base_swa": _local_base(config, "rope_local_base_freq")}
     if config.get("final_logit_softcapping") is not None:
         metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
     return metadata
 
 
-def _local_base(config: Settings) -> float:
+def _local_base(config: Settings, old_name: str) -> float:
     """Of the layers with a window; transformers 4 has it beside the scaling of the others."""
     if config.part("rope_parameters").get(_SLIDING) is None:
-        local = config.meant({"rope_theta": "rope_local_base_freq"}, {"rope_theta": 1e4})
+        local = config.meant({"rope_theta": old_name}, {"rope_theta": 1e4})
         return local.positive("rope_theta")
     rope = settings_of(config, _SLIDING)
     rope.must_be("rope_type", "default")
@@ -135,18 +138,44 @@ def gpt2(config: Settings) -> dict[str, Any]:
 
 def bert(config: Settings) -> dict[str, Any]:
     """An encoder: each token sees all."""
-    config.must_be("hidden_act", "gelu")
+    config.must_be("hidden_act", *_GELU)
     config.must_be("position_embedding_type", "absolute")
     config.must_be("tie_word_embeddings", True)
     config.must_be("is_decoder", False)
     config.must_be("add_cross_attention", False)
-    return {"attention.causal": False}
+    return {"attention.causal": False, "hidden_activation": config.text("hidden_act")}
 
 
 def roberta(config: Settings) -> dict[str, Any]:
-    """Whose first position is that behind its padding token's id."""
+    """Whose first position is that behind its padding token's id; its head knows one activation."""
+    config.must_be("hidden_act", "gelu")
     config.must_be("pad_token_id", 1)
     return bert(config)
+
+
+def modern_bert(config: Settings) -> dict[str, Any]:
+    """An encoder of which one in so many layers sees all, the others a window to both sides."""
+    config.must_be("hidden_act", *_GELU, "silu")
+    config.must_be("classifier_activation", "gelu")  # of the head
+    return {
+        "attention.causal": False,
+        "attention.sliding_window": config.size("local_attention"),
+        "attention.sliding_window_pattern": _pattern(config),
+        "hidden_activation": config.text("hidden_act"),
+        "rope.freq_base_swa": _local_base(config, "local_rope_theta"),
+    }
+
+
+def _pattern(config: Settings) -> Any:
+    """Of how many layers the first sees all; or where layers are in no such order, a flag each."""
+    every, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
+    usual = [_SLIDING if layer % every else _FULL for layer in range(layers)]
+    kinds = config.get("layer_types")
+    if kinds is None or kinds == usual:
+        return every
+    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {_SLIDING, _FULL}:
+        config.refuse("layer_types", f"only {_SLIDING} and {_FULL}, one for each layer, are")
+    return np.array([kind == _SLIDING for kind in kinds])
 
 
 def gpt_neox(config: Settings) -> dict[str, Any]:

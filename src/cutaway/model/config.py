@@ -30,11 +30,14 @@ _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 # What files of an architecture leave unsaid, as llama.cpp has it.
 _INTERLEAVED_ROPE = ("llama", "granite", "smollm3")  # pairs of neighbours, not halves
-_LAYER_NORMS = ("gpt2", "gptneox", "bert")
-_SEES_ALL = ("bert",)
+_LAYER_NORMS = ("gpt2", "gptneox", "bert", "modern-bert")
+_SEES_ALL = ("bert", "modern-bert")
 _SHIFTED = ("dream", "rnd1")
-_FULL_EVERY = {"gemma2": 2, "gemma3": 6}  # layers up to and including one that sees all
+_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "modern-bert": 3}  # one of so many layers sees all,
+_FULL_FIRST = ("modern-bert",)  # the first of them, elsewhere the last
 _WINDOW = {"gemma2": 4096}
+_GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATIONS = {"bert": _GELU, "modern-bert": _GELU | {"silu": "silu"}}  # the usual one first
 _SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
 _LARGE = {
     "gemma2": 46,
@@ -68,7 +71,9 @@ class ModelConfig:
     shift              whether a row predicts the next position, where tokens see more than the past
     rope, rope_local   of the layers that see the whole text, and of those that see a window
     extends_context    whether texts may be longer than the model was first trained for
-    windows            tokens that each layer sees, itself included; 0: all
+    windows            tokens that each layer sees, itself included, or where the sight is "all" how
+                       many to each side; 0: all
+    activation         of an encoder's MLP: "gelu", "gelu_tanh", "silu"; elsewhere the wiring's own
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
     *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale
@@ -88,6 +93,7 @@ class ModelConfig:
     rope_local: Rope
     extends_context: bool
     windows: tuple[int, ...]
+    activation: str
     attention_scale: float
     attention_softcap: float
     logit_softcap: float
@@ -116,11 +122,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
     rope = _rope(read, head_dim)
     norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
     experts = read.size_or_zero("expert_count")
-    windows, sight = _windows(read, layers), _sight(read)
-    if any(windows) and sight != "past":
-        raise FormatError(
-            f"{architecture}.attention.causal is false, and windows to both sides are not supported"
-        )
+    sight = _sight(read)
     return ModelConfig(
         architecture=architecture,
         context_length=longest,
@@ -134,7 +136,8 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         rope=rope,
         rope_local=_rope_local(read, rope),
         extends_context=(context or longest) > _original_context(read, longest),
-        windows=windows,
+        windows=_windows(read, layers, sight),
+        activation=_activation(read),
         attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
         attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
         logit_softcap=read.or_zero("final_logit_softcapping", _LOGIT_CAP.get(architecture, 0)),
@@ -225,8 +228,14 @@ def _original_context(read: Reader, longest: int) -> int:
     return read.size_or_zero("rope.scaling.original_context_length") or longest
 
 
-def _windows(read: Reader, layers: int) -> tuple[int, ...]:
+def _windows(read: Reader, layers: int, sight: Sight) -> tuple[int, ...]:
     window = read.size_or_zero("attention.sliding_window", _WINDOW.get(read.prefix, 0))
+    if window and isinstance(sight, int):
+        raise FormatError(f"windows are not supported where tokens see blocks of {sight}")
+    if window == 1 and sight == "all":
+        raise FormatError(f"{read.prefix}.attention.sliding_window is 1, which holds no neighbour")
+    if sight == "all":  # files say the whole window, both sides together
+        window //= 2
     key = "attention.sliding_window_pattern"
     pattern = read.value(key)
     if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
@@ -234,7 +243,21 @@ def _windows(read: Reader, layers: int) -> tuple[int, ...]:
             raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
         return tuple(window if slides else 0 for slides in pattern.tolist())
     every = read.size_or_zero(key, _FULL_EVERY.get(read.prefix, 0))
-    return tuple(0 if every and (i + 1) % every == 0 else window for i in range(layers))
+    first = 0 if read.prefix in _FULL_FIRST else every - 1
+    return tuple(0 if every and i % every == first else window for i in range(layers))
+
+
+def _activation(read: Reader) -> str:
+    if read.prefix not in _ACTIVATIONS:
+        return ""
+    names, key = _ACTIVATIONS[read.prefix], "hidden_activation"
+    name = read.value(key, next(iter(names)))
+    if not isinstance(name, str) or name not in names:
+        raise FormatError(
+            f"metadata key {read.prefix}.{key} is {name!r:.40}, which is not supported; "
+            f"supported: {', '.join(names)}"
+        )
+    return names[name]
 
 
 def _attention_scale(read: Reader, layers: int, share: float, head_dim: int) -> float:

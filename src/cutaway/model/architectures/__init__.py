@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from cutaway.model.architectures.bert import bert
+from cutaway.model.architectures.bert import bert, modern_bert
 from cutaway.model.architectures.gemma import gemma2, gemma3
 from cutaway.model.architectures.gpt import gpt2, gptneox
 from cutaway.model.architectures.llama import llama, qwen3, smollm3
@@ -24,5 +24,6 @@ ARCHITECTURES: Mapping[str, Callable[[Graph, ModelConfig], Tensor]] = {
     "olmo2": olmo2,
     "granite": llama,  # it has scales
     "bert": bert,  # and roberta, distilbert
+    "modern-bert": modern_bert,
 }
 """By GGUF's ``general.architecture``."""
