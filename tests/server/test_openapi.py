@@ -227,6 +227,7 @@ def test_fields_documented_are_fields_accepted(document, model):
         ("/v1/inside", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/inside/without", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/fill", {"text": "a[MASK]"}),
+        ("/v1/embeddings", {"input": "a"}),
         ("/tokenize", {"prompt": "a"}),
         ("/detokenize", {"tokens": [97]}),
     ],

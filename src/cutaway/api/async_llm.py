@@ -37,6 +37,7 @@ from cutaway.loading.model import LoadedModel
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from cutaway.api.embedding import Embeddings
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.prefix import Asked as AskedPrefix
@@ -177,6 +178,25 @@ class AsyncLLM(ModelUser):
             return self.chat_ids(messages, ToolUse(self.model, tools).tools)
 
         return await asyncio.to_thread(read)
+
+    async def embed(
+        self,
+        texts: Any,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        *,
+        truncate: bool = False,
+    ) -> "Embeddings":
+        """As ``LLM.embed``; others are served meanwhile."""
+        from cutaway.api.embedding import Embedder, read_vectors
+
+        asked = await asyncio.to_thread(
+            Embedder, self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
+            truncate=truncate,
+        )  # fmt: skip
+        readers = await read_vectors(self.engine, asked)
+        return asked.found([reader.vector() for reader in readers])
 
     async def save_prefix(
         self,

@@ -4,6 +4,7 @@ Knows what the model's file says of it, what is taken where it says nothing, and
 shortened and made one of length 1. Refuses to know how rows are computed and become one.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
@@ -17,15 +18,18 @@ from cutaway.api.prompts import check_prompt, one_or_many
 from cutaway.api.reading import each_ended
 from cutaway.api.runner import Runner
 from cutaway.checks import check_choice, check_int, shown
-from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request
+from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request, Started
+from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
 from cutaway.model import POOLINGS
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
+    from cutaway.engine import AsyncEngine
 
 Array = NDArray[np.float32]
 _AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
+_TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
 
 
 @dataclass(frozen=True)
@@ -141,12 +145,12 @@ class Embedder:
         text = check_prompt(text)
         ids = self._llm.tokenize(text) if isinstance(text, str) else [*text]
         if not ids:
-            raise InputError(f"text {index} has no tokens: give one that is not empty")
+            raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
         most = limits_of(self._llm.model).longest_read
         most = min(self._llm.model.pooling.max_tokens or most, most)
         if len(ids) > most and not cut:
             raise InputError(
-                f"text {index} has {len(ids)} tokens, and the model reads {most}: shorten it, or "
+                f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it, or "
                 "say truncate to have it cut"
             )
         if len(ids) > most:
@@ -161,6 +165,7 @@ class VectorReader:
     """Hears the vector of one text."""
 
     def __init__(self) -> None:
+        self.started: Started | None = None
         self.ended: Ended | None = None
         self._vector: NDArray[np.float64] | None = None
 
@@ -168,6 +173,8 @@ class VectorReader:
         """Take an event from whichever thread steps."""
         if isinstance(event, Embedded):
             self._vector = event.vector
+        elif isinstance(event, Started):
+            self.started = event
         elif isinstance(event, Ended):
             self.ended = event
 
@@ -186,3 +193,33 @@ def embed(runner: Runner, asked: Embedder) -> Embeddings:
     jobs = ((request, VectorReader()) for request in asked.requests)
     found = {i: one.vector() for i, one in each_ended(runner, jobs, most=_AT_ONCE)}
     return asked.found([found[i] for i in range(len(asked.texts))])
+
+
+async def read_vectors(engine: "AsyncEngine", asked: Embedder) -> list[VectorReader]:
+    """Compute them on the engine's thread, a part after the other, so that others come between."""
+    room = asyncio.Semaphore(_PARTS)
+    requests = [*asked.requests]
+
+    async def read(some: Sequence[Request]) -> list[VectorReader]:
+        def add() -> Iterable[EngineSequence]:
+            for request in some:
+                yield from engine.engine.add(request)
+
+        readers = [VectorReader() for _ in some]
+        async with room:
+            inboxes = await engine.submit(add)
+            try:
+                while events := await inboxes.read():
+                    for one in events:
+                        readers[one.which].receive(one.event)
+            finally:
+                inboxes.close()
+        return readers
+
+    parts = [requests[i : i + _TOGETHER] for i in range(0, len(requests), _TOGETHER)]
+    tasks = [asyncio.ensure_future(read(part)) for part in parts]
+    try:
+        return [reader for part in await asyncio.gather(*tasks) for reader in part]
+    finally:
+        for task in tasks:
+            task.cancel()

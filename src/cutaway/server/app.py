@@ -16,7 +16,17 @@ from starlette.types import Scope
 
 from cutaway._version import __version__
 from cutaway.api.async_llm import AsyncLLM
-from cutaway.server import endpoints, fill, inside, page, practice, status, tokens, without
+from cutaway.server import (
+    embeddings,
+    endpoints,
+    fill,
+    inside,
+    page,
+    practice,
+    status,
+    tokens,
+    without,
+)  # fmt: skip
 from cutaway.server.http import refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
@@ -26,8 +36,8 @@ from cutaway.server.openai.document import Documented
 from cutaway.server.service import AccessRecord, Service
 
 ROUTERS = (
-    endpoints.router, fill.router, inside.router, without.router, tokens.router, status.router,
-    page.router, practice.router,
+    endpoints.router, embeddings.router, fill.router, inside.router, without.router, tokens.router,
+    status.router, page.router, practice.router,
 )  # fmt: skip
 
 

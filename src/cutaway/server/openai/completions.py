@@ -3,41 +3,19 @@
 Knows this endpoint's fields and its two forms of answer, whole and streamed.
 """
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
-from cutaway.server.openai.request_models import SampledFields, Unsupported, examples
+from cutaway.server.openai.request_models import SampledFields, Texts, Unsupported, examples
 from cutaway.server.service import Job, Service
 
 _NO_SUFFIX = (
     "filling in the middle is not done here; write the prompt in the model's own form for it"
 )
-
-
-def _prompts(value: Any) -> Any:
-    """A prompt or a list of prompts, each a text or token ids, as a list."""
-    many = isinstance(value, list) and not (value and all(type(i) is int for i in value))
-    prompts = value if many else [value]
-    good = all(
-        isinstance(p, str) or (isinstance(p, list) and all(type(i) is int for i in p))
-        for p in prompts
-    )
-    if not good or not prompts:
-        raise ApiError(
-            400, "prompt must be a string, a list of token ids, or a list of either",
-            param="prompt",
-        )  # fmt: skip
-    return prompts
-
-
-Prompts = Annotated[
-    list[str | list[int]],
-    BeforeValidator(_prompts, json_schema_input_type=str | list[int] | list[str | list[int]]),
-]
 
 
 class CompletionRequest(SampledFields):
@@ -47,7 +25,7 @@ class CompletionRequest(SampledFields):
         {"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "logprobs": 2},
         {"prompt": ["One", [84, 119, 111]], "max_tokens": 8, "n": 2, "stream": True},
     )
-    prompt: Prompts = Field(description="a text or token ids, or a list of either")
+    prompt: Texts = Field(description="a text or token ids, or a list of either")
     max_tokens: int | None = Field(None, description="new tokens; 0 reads the prompt, with echo")
     logprobs: int | None = Field(None, description="the likeliest tokens beside each, 0 to 1000")
     echo: bool = Field(False, description="answer with the prompt in front")

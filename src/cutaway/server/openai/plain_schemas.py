@@ -8,7 +8,8 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from cutaway.server.http.errors import Error, Fault
 
 __all__ = [
-    "Detokenized", "Error", "Fault", "FilledIn", "Health", "Model", "Models", "Ready", "Tokenized",
+    "Detokenized", "Embeddings", "Error", "Fault", "FilledIn", "Health", "Model", "Models", "Ready",
+    "Tokenized",
 ]  # fmt: skip
 
 # -- tokens ------------------------------------------------------------------------------------
@@ -27,6 +28,41 @@ class Detokenized(TypedDict):
     """The text of token ids."""
 
     prompt: str
+
+
+# -- vectors -----------------------------------------------------------------------------------
+
+
+class Vector(TypedDict):
+    """Of one text."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: Annotated[
+        list[float] | str, Field(description="or base64 of float32, little-endian, if asked for")
+    ]
+
+
+class TokensRead(TypedDict):
+    """Of all texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(TypedDict):
+    """A vector of each text, and how it came about."""
+
+    object: Literal["list"]
+    data: list[Vector]
+    model: str
+    usage: TokensRead
+    dimensions: Annotated[int, Field(description="ours, as are the next")]
+    pooling: Literal["mean", "cls", "last"]
+    pooling_from: Literal["files", "default", "asked"]
+    normalized: Annotated[bool, Field(description="whether each vector has length 1")]
+    normalized_from: Literal["files", "default", "asked"]
+    truncated: Annotated[list[int], Field(description="which texts were cut")]
 
 
 # -- filling in --------------------------------------------------------------------------------

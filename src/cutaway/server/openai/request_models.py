@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    ValidationInfo,
     create_model,
     model_validator,
 )
@@ -61,6 +62,28 @@ Stops = Annotated[
     list[str],
     BeforeValidator(_stops, json_schema_input_type=str | list[str]),
     Field(description="end before the first of these texts"),
+]
+
+
+def _one_or_many(value: Any, info: ValidationInfo) -> Any:
+    """A text or token ids, or a list of them, as a list."""
+    many = isinstance(value, list) and not (value and all(type(i) is int for i in value))
+    texts = value if many else [value]
+    good = all(
+        isinstance(p, str) or (isinstance(p, list) and all(type(i) is int for i in p))
+        for p in texts
+    )
+    if not good or not texts:
+        name = info.field_name
+        raise ApiError(
+            400, f"{name} must be a string, a list of token ids, or a list of either", param=name
+        )
+    return texts
+
+
+Texts = Annotated[
+    list[str | list[int]],
+    BeforeValidator(_one_or_many, json_schema_input_type=str | list[int] | list[str | list[int]]),
 ]
 
 

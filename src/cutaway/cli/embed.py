@@ -1,0 +1,121 @@
+"""``cutaway embed``: vectors of texts, or which of them are alike."""
+
+import sys
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import streams
+from cutaway.cli.terminal.drawing import Style, clip, table
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.embedding import Embeddings
+
+_EPILOG = """
+examples:
+  cutaway embed -m minilm "Paris is in France." "Berlin is in Germany." "I like ice cream."
+  cutaway embed -m minilm --file sentences.txt --json > vectors.json
+  cutaway embed --pooling mean "the river bank" "a bank of the river"
+
+Any model makes vectors: of one that sees the whole text (minilm) they are the mean of its last
+rows, of one that writes the last row, unless the model's files say otherwise. --pooling overrides
+both; the answer tells what was done.
+"""
+_MATRIX = 12  # texts of which each is shown with each
+_CELLS = 44  # of a text
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway embed``."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "texts", nargs="*", metavar="TEXT", help="none: each line of standard input is one"
+    )
+    parser.add_argument("--file", metavar="PATH", help="each line of this file is a text")
+    parser.add_argument(
+        "--pooling", metavar="HOW", help="mean, cls (the first row) or last; default: see below"
+    )
+    parser.add_argument(
+        "--normalize", action=BooleanOptionalAction, default=SUPPRESS,
+        help="vectors of length 1; default: what the model's files say, or else yes",
+    )  # fmt: skip
+    parser.add_argument("--dimensions", type=int, metavar="N", help="only the first N numbers")
+    parser.add_argument(
+        "--truncate", action="store_true", help="cut texts that are longer than the model reads"
+    )
+    arguments.add_loading_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the vectors, one JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
+
+
+def run(args: Namespace) -> int:
+    """Print how alike the texts are, or their vectors."""
+    texts = _texts(args)
+    llm = console.load(args)
+    found = llm.embed(
+        texts, args.pooling, getattr(args, "normalize", None), args.dimensions,
+        truncate=args.truncate,
+    )  # fmt: skip
+    if args.json:
+        streams.print_json({"model": llm.name, **found.to_dict()})
+        return 0
+    style = Style.of(sys.stdout)
+    print("\n".join(map(style.text, _report(texts, found))))
+    return 0
+
+
+def _texts(args: Namespace) -> list[str]:
+    if args.texts and args.file:
+        raise InputError("--file: texts are given already; leave out one of the two")
+    if args.texts:
+        return [arguments.read_text(text) for text in args.texts]
+    lines = _read(args.file) if args.file else arguments.read_text("-")
+    texts = [line for line in lines.splitlines() if line.strip()]
+    if not texts:
+        raise InputError("there is no text: give one or more, each in quotes, or lines of a file")
+    return texts
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"--file: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"--file: {path} is not UTF-8 text (byte {error.start})") from error
+
+
+def _report(texts: list[str], found: "Embeddings") -> list[str]:
+    names = [clip(repr(text), _CELLS) for text in texts]
+    numbers = [str(i) for i in range(1, len(texts) + 1)]
+    alike = found.similarities()
+    if len(texts) == 1:
+        lines = [" ".join(f"{number:.4f}" for number in found.vectors[0])]
+    elif len(texts) <= _MATRIX:
+        rows = [
+            (number, name, *(f"{one:6.3f}" for one in row))
+            for number, name, row in zip(numbers, names, alike.tolist(), strict=True)
+        ]
+        lines = table([("", "cosine", *(number.rjust(6) for number in numbers)), *rows])
+    else:
+        alike[range(len(texts)), range(len(texts))] = -2  # not itself
+        nearest = alike.argmax(axis=1).tolist()
+        rows = [
+            (number, name, f"{alike[i, j]:6.3f}", numbers[j], names[j])
+            for i, (number, name, j) in enumerate(zip(numbers, names, nearest, strict=True))
+        ]
+        lines = table([("", "text", "cosine", "", "nearest"), *rows])
+    return [*lines, "", _how(found)]
+
+
+def _how(found: "Embeddings") -> str:
+    said = {"files": "the model's files say so", "default": "by default", "asked": "as asked"}
+    length = "length 1" if found.normalized else "length as it comes"
+    told = (
+        f"{found.vectors.shape[1]} numbers each; pooling: {found.pooling} ({said[found.says[0]]}); "
+        f"{length} ({said[found.says[1]]})"
+    )
+    cut = ", ".join(str(i + 1) for i in found.truncated)
+    return told + (f"; cut: {cut}" if cut else "")

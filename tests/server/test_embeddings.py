@@ -1,0 +1,153 @@
+"""POST /v1/embeddings: the vectors of ``LLM.embed`` over HTTP, to OpenAI's own client too."""
+
+import asyncio
+import base64
+
+import httpx
+import numpy as np
+import pytest
+from openai import AsyncOpenAI, BadRequestError, OpenAI
+
+from cutaway import LLM, AsyncLLM
+
+TEXTS = ["ab ba", "a", "ab " * 40, "xyz"]
+
+
+@pytest.fixture
+def asked(tiny):
+    with httpx.Client(base_url=tiny.url, timeout=60) as client:
+        yield lambda **body: client.post("/v1/embeddings", json=body)
+
+
+@pytest.fixture
+def openai(tiny):
+    with OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+@pytest.mark.parametrize("form", ["float", "base64", None])
+def test_openai_s_client_has_the_vectors_of_python(openai, tiny_alone, form):
+    given = {} if form is None else {"encoding_format": form}
+    answer = openai.embeddings.create(model=tiny_alone.name, input=TEXTS, **given)
+    expected = tiny_alone.embed(TEXTS)
+    found = [one.embedding for one in answer.data]
+    if form == "base64":
+        found = [np.frombuffer(base64.b64decode(one), "<f4") for one in found]
+    assert np.array_equal(np.array(found, np.float32), expected.vectors)
+    assert [one.index for one in answer.data] == [0, 1, 2, 3]
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(expected.tokens)
+    told = answer.model_extra
+    assert (told["pooling"], told["pooling_from"], told["normalized"]) == ("last", "default", True)
+
+
+def test_a_text_may_be_token_ids(openai, tiny_alone):
+    ids = [tiny_alone.tokenize(text) for text in TEXTS[:2]]
+    model = tiny_alone.name
+    for given in (TEXTS[0], TEXTS[:2], ids[0], ids, [TEXTS[0], ids[1]]):
+        answer = openai.embeddings.create(model=model, input=given, encoding_format="float")
+        found = np.array([one.embedding for one in answer.data], np.float32)
+        assert np.array_equal(found, tiny_alone.embed(TEXTS[:2]).vectors[: len(found)])
+
+
+def test_dimensions_pooling_and_length_as_asked(asked, tiny_alone):
+    how = {"pooling": "mean", "dimensions": 5, "normalize": False}
+    answer = asked(input=TEXTS, **how).json()
+    expected = tiny_alone.embed(TEXTS, **how)
+    found = np.array([one["embedding"] for one in answer["data"]], np.float32)
+    assert np.array_equal(found, expected.vectors)
+    assert {name: answer[name] for name in expected.how()} == expected.how()
+    unit = np.array(asked(input="ab", dimensions=5).json()["data"][0]["embedding"])
+    assert abs(np.linalg.norm(unit) - 1) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence", "param"),
+    [
+        ({}, "input", "input"),
+        ({"input": []}, "input must be a string, a list of token ids", "input"),
+        ({"input": {"a": 1}}, "input must be a string, a list of token ids", "input"),
+        ({"input": ["a", []]}, "input[1] has no tokens", "input"),
+        ({"input": "a" * 9000}, "in a context of 512", None),
+        ({"input": [[1] * 513]}, "has 513 tokens, and the model reads 512: shorten", "input"),
+        ({"input": ["a"] * 2049}, "at most 2048", "input"),
+        ({"input": "a", "dimensions": 33}, "dimensions must be between 1 and 32", "dimensions"),
+        ({"input": "a", "pooling": "cls"}, "sees nothing else; take mean or last", "pooling"),
+        ({"input": "a", "pooling": "max"}, "pooling", "pooling"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format", "encoding_format"),
+        ({"input": [300]}, "token id 300", None),
+        ({"input": "a", "model": "another"}, "another", "model"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(asked, body, sentence, param):
+    answer = asked(**body)
+    assert answer.status_code in (400, 404)
+    error = answer.json()["error"]
+    assert sentence in error["message"]
+    if param:
+        assert error["param"] == param
+
+
+def test_openai_s_client_raises_what_is_refused(openai):
+    with pytest.raises(BadRequestError, match="dimensions"):
+        openai.embeddings.create(model="tiny", input="a", dimensions=0)
+
+
+def test_a_longer_text_is_cut_where_that_is_asked(asked, tiny_alone):
+    answer = asked(input="a" * 600, truncate=True).json()
+    assert (answer["truncated"], answer["usage"]["prompt_tokens"]) == ([0], 512)
+    ids = tiny_alone.tokenize("a" * 600)[:512]
+    found = np.array(answer["data"][0]["embedding"], np.float32)
+    assert np.array_equal(found, tiny_alone.embed(ids).vectors[0])
+
+
+def test_many_at_once_beside_a_text_change_none(tiny, tiny_alone):
+    many = [f"ab {'ba ' * (i % 30)}" for i in range(300)]
+    body = {"prompt": "ab ba", "max_tokens": 40, "seed": 3, "ignore_eos": True}
+
+    async def together():
+        url = f"{tiny.url}/v1"
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=60) as plain,
+            AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client,
+        ):
+            ask = client.embeddings.create
+            return await asyncio.gather(
+                plain.post("/completions", json=body),
+                *(ask(model=tiny_alone.name, input=part) for part in (many, TEXTS, "a")),
+            )
+
+    text, *answers = asyncio.run(together())
+    alone = tiny_alone.generate("ab ba", max_tokens=40, seed=3, ignore_eos=True)
+    assert text.json()["choices"][0]["text"] == alone.text
+    for answer, texts in zip(answers, (many, TEXTS, "a"), strict=True):
+        found = np.array([one.embedding for one in answer.data], np.float32)
+        assert np.array_equal(found, tiny_alone.embed(texts).vectors)
+
+
+def test_a_client_that_leaves_ends_its_texts(tiny):
+    engine = tiny.app.state.service.llm.engine.engine
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{tiny.url}/v1/embeddings", json={"input": [[1] * 512] * 2000}, timeout=0.3)
+    for _ in range(600):
+        if engine.is_idle:
+            break
+        asyncio.run(asyncio.sleep(0.05))
+    assert engine.is_idle
+    assert engine.blocks.free == engine.blocks.count
+
+
+def test_texts_are_counted(tiny, asked):
+    asked(input=TEXTS)
+    metrics = httpx.get(f"{tiny.url}/metrics").text
+    assert 'reason="scored"' in metrics.replace("finish_reason", "reason")
+
+
+def test_an_async_llm_has_them_too(tiny_path):
+    async def ask():
+        async with AsyncLLM(LLM(tiny_path, threads=1, progress=False)) as llm:
+            return await asyncio.gather(llm.embed(TEXTS), llm.embed("a", "mean"))
+
+    several, one = asyncio.run(ask())
+    with LLM(tiny_path, threads=1, progress=False) as llm:
+        assert np.array_equal(several.vectors, llm.embed(TEXTS).vectors)
+        assert np.array_equal(one.vectors, llm.embed("a", "mean").vectors)
