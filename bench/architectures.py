@@ -2,8 +2,9 @@
 
     python bench/architectures.py [--only NAME,NAME] [--write docs/models.md]
 
-For each row of the table in tests/support/random_models.py a small random model is made with
-transformers (its shapes odd enough to catch a mistake), saved as a folder, and read by cutaway.
+For each row of the tables in tests/support/random_models.py and diffusion_models.py a small random
+model is made with transformers (its shapes odd enough to catch a mistake), saved as a folder, and
+read by cutaway.
 Told are, over the logits of 40 tokens: the largest; the largest difference of `reference` from
 transformers, both computing in float32; and the root mean square of the difference of `cpu` from
 `reference`, as a share of the logits' own: `cpu` keeps keys and values in 16 bits, and rounds
@@ -46,7 +47,7 @@ def measured(models: Any, name: str) -> dict[str, Any]:
             LLM(folder, backend=backend, context=context, quantize="q8_0").logits(ids).copy()
             for backend in ("reference", "cpu")
         ]
-    row = {**models.FAMILIES, **models.ENCODERS}[name]
+    row = models.row(name)
     return {
         "name": name,
         "architecture": row.architecture,
@@ -89,8 +90,10 @@ def main() -> None:
     if args.write:
         replace_between_markers(args.write.read_text(), "architectures", "")  # now, not at the end
     sys.path.insert(0, str(TESTS))
-    models = import_module("support.random_models")
-    rows = [measured(models, name) for name in args.only or {**models.FAMILIES, **models.ENCODERS}]
+    plain = import_module("support.random_models")
+    canvas = import_module("support.diffusion_models")
+    made = dict.fromkeys(plain.ROWS, plain) | dict.fromkeys(canvas.DIFFUSION, canvas)
+    rows = [measured(made[name], name) for name in args.only or made]
     print(markdown(rows))
     if args.write:
         text = replace_between_markers(args.write.read_text(), "architectures", markdown(rows))

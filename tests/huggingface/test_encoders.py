@@ -9,7 +9,7 @@ from cutaway import LLM, FormatError, InputError
 from cutaway.api.base import make_engine
 from cutaway.backends.cpu import tiers
 from cutaway.cli.main import main
-from cutaway.engine import Policy, ReadWhole, Request, Scored
+from cutaway.engine import Policy
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.open import open_model
 from cutaway.weights.gguf_writer import write_gguf
@@ -20,6 +20,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from safetensors.numpy import load_file, save_file
 
 from support.random_models import ENCODERS, VOCAB, edit, logits, save
+from support.read_whole import read
 from support.tiny_tokenizers import wordpiece
 
 IDS = np.random.default_rng(1).integers(3, VOCAB, 80).tolist()
@@ -79,23 +80,6 @@ def test_bits_are_the_same_over_threads_tiers_and_files(
     for tier in tiers():
         monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
         assert np.array_equal(LLM(path, threads=1, quantize=quantize).logits(IDS), expected), tier
-
-
-def read(engine, texts):
-    """The logits of all rows of each text, all asked for at once."""
-    found = {}
-    for text in texts:
-        decoder = ReadWhole(tuple(range(len(text))), "all")
-        [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
-        found[sequence.id] = []
-    steps = 0
-    while not engine.is_idle:
-        steps += 1
-        for event in engine.step():
-            if isinstance(event, Scored):
-                assert event.position - 1 == sum(map(len, found[event.id]))
-                found[event.id].append(event.logits)
-    return [np.concatenate(rows) for rows in found.values()], steps
 
 
 def test_company_and_small_steps_change_no_bit(folders):

@@ -49,6 +49,10 @@ LAYERS = {
     "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "granite": PRE | QKV | GATED,
     "modern-bert": PRE | FUSED | {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)},
+    "llada": PRE | QKV | GATED,
+    "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "dream": PRE | QKV | QKV_BIASES | GATED,
+    "rnd1": PRE | QKV | HEAD_NORMS | EXPERTS,
     "bert": QKV
     | QKV_BIASES
     | PLAIN_MLP

@@ -236,7 +236,8 @@ def test_the_activation_of_an_encoder_is_what_the_file_says():
 def test_sight_is_what_the_file_says_and_else_the_architecture_s():
     assert sizes("llama").sight == "past"
     assert sizes("llama", attention__causal=False).sight == "all"
-    assert sizes("bert").sight == "all"
+    for name in ("bert", "dream", "llada", "llada-moe", "rnd1"):
+        assert sizes(name).sight == "all"
     assert sizes("llama", besides={"cutaway.block_size": 4}).sight == 4
     with pytest.raises(FormatError, match=r"cutaway\.block_size must be a positive number"):
         sizes("llama", besides={"cutaway.block_size": "four"})
@@ -247,6 +248,7 @@ def test_sight_is_what_the_file_says_and_else_the_architecture_s():
 def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
     key = "diffusion.shift_logits"
     assert [sizes(name).shift for name in ("llama", "dream", "llada")] == [False, True, False]
+    assert [sizes(name).shift for name in ("llada-moe", "rnd1")] == [False, True]
     assert sizes("llama", besides={key: True}).shift
     assert not sizes("dream", besides={key: False}).shift
 

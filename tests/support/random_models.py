@@ -176,6 +176,14 @@ ENCODERS: Mapping[str, Row] = {
 """Those with a head that predicts masked tokens."""
 
 
+ROWS = {**FAMILIES, **ENCODERS}
+
+
+def row(name: str) -> Row:
+    """By its name."""
+    return ROWS[name]
+
+
 def context(name: str) -> int | None:
     """What makes cutaway choose as transformers does by the length of a test's text.
 
@@ -202,9 +210,9 @@ def save(
     import transformers
 
     torch.manual_seed(seed)
-    row = {**FAMILIES, **ENCODERS}[name]
+    made = row(name)
     transformers.utils.logging.disable_progress_bar()
-    config = getattr(transformers, row.config)(**row.values)
+    config = getattr(transformers, made.config)(**made.values)
     kind = "AutoModelForMaskedLM" if name in ENCODERS else "AutoModelForCausalLM"
     model = getattr(transformers, kind).from_config(config).eval()
     _shake(model, np.random.default_rng(seed))

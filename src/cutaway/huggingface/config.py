@@ -4,7 +4,7 @@ Knows the sizes that every family has. Refuses to know tensors, tokens, and what
 (`family_keys`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 
+from .diffusion import DIFFUSION, REFUSED, meant, with_mask
 from .families import FAMILIES, Family
 from .rope import rope_metadata
 from .settings import Settings
@@ -30,9 +31,10 @@ class Config:
     sees_all  whether each token sees the whole text
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tensors: Iterable[str] = ()) -> None:
+        """tensors: the names of those in the folder's files."""
         found = Settings.read(folder / CONFIG)
-        self.family = _family(found)
+        self.family = _family(found, tensors)
         self.settings = s = _text(found).meant(self.family.names, self.family.defaults)
         if found.get("quantization_config") is not None:
             method = found.part("quantization_config").get("quant_method")
@@ -75,10 +77,24 @@ class Config:
             values |= rope
         values |= family.own(s)
         self.experts = values.get("expert_count", 0)
+        besides = self._sight(values)
         metadata = {f"{family.architecture}.{key}": value for key, value in values.items()}
         metadata["general.architecture"] = family.architecture
         metadata["general.name"] = folder.resolve().name
-        return metadata, tensors
+        return metadata | besides, tensors
+
+    def _sight(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What a diffusion model's tokens see, as GGUF has it and beside that."""
+        s, family = self.settings, self.family
+        if family.sight == "past":
+            return {}
+        values["attention.causal"] = False
+        besides: dict[str, Any] = {"diffusion.shift_logits": family.shifts}
+        if s.get("block_size") is None:
+            return besides
+        if family.sight == "all":
+            s.refuse("block_size", "of such models only those that see the whole text are")
+        return besides | {"cutaway.block_size": s.size("block_size")}
 
     def _context(self) -> int:
         s, unused = self.settings, self.family.first_position
@@ -102,14 +118,16 @@ class Config:
         return s.size("intermediate_size")
 
 
-def _family(config: Settings) -> Family:
+def _family(config: Settings, tensors: Iterable[str]) -> Family:
     if not config:
         raise FormatError(f"{config.file} is missing or empty: the folder holds no model")
-    name = config.text("model_type")
-    if name is None or name not in FAMILIES:
+    name = meant(config.text("model_type"), config, tensors)
+    families = {**FAMILIES, **DIFFUSION}
+    if name is None or name not in families:
         said = "is missing" if name is None else f"{name!r:.40} is not supported"
-        raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+        said = f"{name!r}: {REFUSED[name]} is not supported" if name in REFUSED else said
+        raise FormatError(f"{config.file}: model_type {said}; supported: {', '.join(families)}")
+    return with_mask(name, families[name], config)
 
 
 def _text(config: Settings) -> Settings:

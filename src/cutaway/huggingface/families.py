@@ -40,6 +40,9 @@ class Family:
     own           adds the family's own metadata, and refuses what it cannot say
     grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
+    sight         "past"; of a diffusion model "all", or "block": of so many tokens as config.json
+                  says, and all where it does not
+    shifts        whether rows of a diffusion model predict the next position
     """
 
     architecture: str
@@ -58,6 +61,8 @@ class Family:
     rope: bool = True
     partial_rope: bool = False
     longrope: bool = False
+    sight: str = "past"
+    shifts: bool = False
 
 
 _OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}

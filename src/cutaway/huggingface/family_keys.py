@@ -178,6 +178,41 @@ def _pattern(config: Settings) -> Any:
     return np.array([kind == _SLIDING for kind in kinds])
 
 
+def llada(config: Settings) -> dict[str, Any]:
+    """Those of OLMo's many settings that make it a llama."""
+    config.must_be("block_type", "llama")
+    config.must_be("layer_norm_type", "rms")
+    config.must_be("rope", True)
+    config.must_be("block_group_size", 1)
+    config.must_be("layer_norm_with_affine", True)
+    for name in (
+        "alibi", "attention_layer_norm", "input_emb_norm", "multi_query_attention", "scale_logits",
+    ):  # fmt: skip
+        config.must_be(name, False)
+    return plain(config)
+
+
+def llada_moe(config: Settings) -> dict[str, Any]:
+    """Experts alone in every layer, chosen one by one."""
+    layers = config.size("num_hidden_layers")
+    config.must_be("moe_layer_freq", [1] * layers)
+    config.must_be("qk_layernorm", True)
+    config.must_be("moe_router_score_function", "softmax")
+    config.must_be("moe_router_enable_expert_bias", False)
+    config.must_be("routed_scaling_factor", 1)
+    for name in ("router_num_group", "router_topk_group", "shared_expert_intermediate_size"):
+        config.must_be(name, 0, 1, -1, -2)  # some of which its own code writes for none
+    if config.get("clip_qkv") is not None:
+        config.refuse("clip_qkv", "only null is")
+    return qwen3_moe(config)
+
+
+def dream(config: Settings) -> dict[str, Any]:
+    """Qwen 2."""
+    config.must_be("use_mrope", False)
+    return qwen(config)
+
+
 def gpt_neox(config: Settings) -> dict[str, Any]:
     """Whether attention and feed-forward read the same input."""
     config.must_be("hidden_act", "gelu")

@@ -38,8 +38,9 @@ class HuggingFaceFolder(ModelFile):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        config = Config(self.path)
+        Config(self.path)  # what is wrong with it is to be said before what is wrong with tensors
         shards = Shards(self.path)
+        config = Config(self.path, shards)
         self._sources = tensor_sources(config, shards)
         rows = self._sources["token_embd.weight"].shape[0]
         self.metadata = MappingProxyType(

@@ -102,8 +102,8 @@ class Settings:
     def part(self, key: str) -> "Settings":
         """An object inside this one; no values where it is absent."""
         value = self.get(key)
-        if value is not None and not isinstance(value, dict):
-            self.fail(key, "an object")
+        if value is not None and value is not False and not isinstance(value, dict):
+            self.fail(key, "an object")  # RND1 writes false for none
         return Settings(value or {}, f"{self.file}: {key}")
 
     def must_be(self, key: str, *allowed: Any) -> None:

@@ -22,6 +22,7 @@ from cutaway.text.vocabulary import (
 from .settings import Settings
 
 _PREFIX = "tokenizer.ggml."
+_MASKS = ("[MASK]", "<mask>", "<|mask|>", "<|MASK|>", "<|mdm_mask|>")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _mask(where: Sources) -> int | None:
     for token_id in where.numbered(where.config, "mask_token_id"):
         return token_id
     special = {one.text("content") for one in added_tokens(where.tokenizer) if one.flag("special")}
-    return next((where.id_of(name) for name in ("[MASK]", "<mask>") if name in special), None)
+    return next((where.id_of(name) for name in _MASKS if name in special), None)
 
 
 def _begins(where: Sources, first: int | None) -> dict[int, str]:

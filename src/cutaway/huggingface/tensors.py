@@ -21,7 +21,7 @@ from .families import Family
 from .rewrites import Rewrite, WithoutFirst, as_it_is, transposed
 from .shards import Shards
 
-_LAYER = re.compile(r"(?:layers|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
+_LAYER = re.compile(r"(?:layers|blocks|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
 _ENDINGS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 _VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.")

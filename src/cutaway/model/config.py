@@ -18,9 +18,6 @@ from cutaway.model.rope import Rope, Yarn
 Sight = str | int
 """See ``ModelConfig``."""
 
-BLOCK = "cutaway.block_size"
-"""Of models that see to the end of a block, which GGUF has no word for."""
-
 MAX_CONTEXT = 2**24
 """Tokens. No model has more, and its KV cache would not fit into any machine."""
 
@@ -29,9 +26,9 @@ _MOST_LAYERS = 10_000
 _ROPE_TYPES = ("none", "linear", "yarn", "longrope")
 
 # What files of an architecture leave unsaid, as llama.cpp has it.
-_INTERLEAVED_ROPE = ("llama", "granite", "smollm3")  # pairs of neighbours, not halves
+_INTERLEAVED_ROPE = ("llama", "granite", "smollm3", "llada")  # pairs of neighbours, not halves
 _LAYER_NORMS = ("gpt2", "gptneox", "bert", "modern-bert")
-_SEES_ALL = ("bert", "modern-bert")
+_SEES_ALL = ("bert", "modern-bert", "dream", "llada", "llada-moe", "rnd1")
 _SHIFTED = ("dream", "rnd1")
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6, "modern-bert": 3}  # one of so many layers sees all,
 _FULL_FIRST = ("modern-bert",)  # the first of them, elsewhere the last
@@ -148,7 +145,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         is_parallel=read.flag("use_parallel_residual", architecture == "gptneox"),
         experts=experts,
         experts_used=read.size("expert_used_count", most=experts) if experts else 0,
-        norm_topk_prob=read.flag("expert_weights_norm", True),
+        norm_topk_prob=read.flag("expert_weights_norm", architecture != "llada-moe"),
     )
 
 
@@ -162,8 +159,9 @@ def _check_supported(read: Reader) -> None:
 
 
 def _sight(read: Reader) -> Sight:
-    if read.metadata.get(BLOCK) is not None:
-        return Reader(read.metadata, "cutaway").size("block_size")
+    own = Reader(read.metadata, "cutaway")
+    if own.value("block_size") is not None:
+        return own.size("block_size")
     return "past" if read.flag("attention.causal", read.prefix not in _SEES_ALL) else "all"
 
 

@@ -24,6 +24,10 @@ FIELD = "tokenizer.ggml.pre"
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_BAILING_WORDS = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
+    r"|\s+(?!\S)|\s+"
+)
 _PUNCTUATION = r"[\p{P}\$\+<=>\^~\|]+"
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
@@ -68,6 +72,7 @@ _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
     ("qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan", PreTokenizer((_words(r"\p{N}"),))),
     ("tekken", PreTokenizer((_cased_words(r"\p{N}"),), whole_words=True, add_bos=True)),
     ("gpt-4o llama4", PreTokenizer((_cased_words(r"\p{N}{1,3}", f"{_CONTRACTION}?"),))),
+    ("bailingmoe bailingmoe2 llada-moe", PreTokenizer((_BAILING_WORDS,))),
     ("default", PreTokenizer((_PUNCTUATION, GPT2_WORDS, r"\p{N}+", r"[0-9][0-9][0-9]"))),
 )
 PRETOKENIZERS = {name: family for names, family in _FAMILIES for name in names.split()}

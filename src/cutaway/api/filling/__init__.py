@@ -48,9 +48,9 @@ def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
     """What stands before, between and behind the masks; InputError where there is none."""
     if not isinstance(text, str):
         raise InputError(f"text must be a string, not {shown(text)}")
-    marks = [MARK]
-    if tokenizer.mask_id is not None:
-        marks.append(tokenizer.token_name(tokenizer.mask_id))
+    marks, mask = [MARK], tokenizer.mask_id
+    if mask is not None and not tokenizer.token_bytes(mask):  # else it is a word, as DiffuGPT's
+        marks.append(tokenizer.token_name(mask))
     parts = re.split("|".join(map(re.escape, marks)), text)
     if len(parts) == 1:
         raise InputError(

@@ -33,6 +33,9 @@ def fill_masked(
     around = [x for part in parts for x in (part, tokenizer.mask_id)][:-1]
     text = tuple(tokenizer.encode_parts(around))
     places = tuple(i for i, token_id in enumerate(text) if token_id == tokenizer.mask_id)
+    if len(places) != len(parts) - 1:
+        name = tokenizer.token_name(tokenizer.mask_id)
+        raise InputError(f"text holds {name!r}, which this model takes for a mask: leave it out")
     reader = _Reader(llm, runner)
     if targets is not None:
         masks = [

@@ -1,0 +1,107 @@
+"""The families of masked diffusion models: each has another family's body, and another sight.
+
+Knows what their configs call things, whether their rows are shifted, and which token masks where
+neither config nor tokenizer says so: papers and code do. Refuses to know files.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from . import family_keys as keys
+from .families import FAMILIES, Family
+from .settings import Settings
+
+_LLAMA, _QWEN3, _MOE = FAMILIES["llama"], FAMILIES["qwen3"], FAMILIES["qwen3_moe"]
+_GPT2 = FAMILIES["gpt2"]
+_WRAPPED = "denoise_model."  # before the names of a body in a wrapper that has its embedding beside
+
+
+def _masked_by(token_id: int, family: Family, **more: Any) -> Family:
+    return replace(family, defaults={**family.defaults, "mask_token_id": token_id, **more})
+
+
+_SEES_ALL_SHIFTED: dict[str, Any] = {"sight": "all", "shifts": True}
+
+DIFFUSION: Mapping[str, Family] = {
+    # Nie et al. 2025, arXiv 2502.09992; the names are OLMo's
+    "llada": replace(
+        _LLAMA, architecture="llada", prefixes=("model.transformer.",), sight="all",
+        outside={"wte": "token_embd", "ln_f": "output_norm", "ff_out": "output"},
+        layer={
+            "attn_norm": "attn_norm", "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v",
+            "attn_out": "attn_output", "ff_norm": "ffn_norm", "ff_proj": "ffn_gate",
+            "up_proj": "ffn_up", "ff_out": "ffn_down",
+        },
+        names={
+            "hidden_size": "d_model", "num_attention_heads": "n_heads",
+            "num_key_value_heads": "n_kv_heads", "num_hidden_layers": "n_layers",
+            "intermediate_size": "mlp_hidden_size", "hidden_act": "activation_type",
+            "max_position_embeddings": "max_sequence_length",
+            "tie_word_embeddings": "weight_tying",
+        },
+        defaults={
+            "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "hidden_act": "swiglu",
+            "block_type": "sequential", "layer_norm_type": "default", "rope": False,
+            "mask_token_id": 126336,
+        },
+        own=keys.llada,
+    ),
+    "lladamoe": _masked_by(
+        156895,
+        replace(
+            _MOE, architecture="llada-moe", sight="all", own=keys.llada_moe,
+            names={
+                "intermediate_size": "dense_intermediate_size",
+                "moe_intermediate_size": "expert_intermediate_size",
+            },
+        ),
+        rms_norm_eps=1e-5,
+    ),
+    # Ye et al. 2025, arXiv 2508.15487; and DiffuCoder
+    "Dream": _masked_by(
+        151666,
+        replace(FAMILIES["qwen2"], architecture="dream", own=keys.dream, **_SEES_ALL_SHIFTED),
+    ),
+    # Cheng et al. 2025, arXiv 2510.06303
+    "sdar": _masked_by(151669, replace(_QWEN3, sight="block"), block_size=4),
+    "sdar_moe": _masked_by(151669, replace(_MOE, sight="block"), block_size=4),
+    # of dLLM, arXiv 2602.22661; those made with BD3-LM's objective see blocks
+    "a2d-llama": replace(_LLAMA, sight="block"),
+    "a2d-qwen2": replace(FAMILIES["qwen2"], sight="block"),
+    "a2d-qwen3": replace(_QWEN3, sight="block"),
+    # Gong et al. 2024, arXiv 2410.17891; the mask is a word of the vocabulary
+    "diffugpt": replace(
+        _GPT2, prefixes=(_WRAPPED, *_GPT2.prefixes),
+        outside={**_GPT2.outside, "embed_tokens": "token_embd"}, **_SEES_ALL_SHIFTED,
+    ),
+    "diffullama": _masked_by(
+        811, replace(_LLAMA, prefixes=(_WRAPPED, *_LLAMA.prefixes), **_SEES_ALL_SHIFTED)
+    ),
+    "rnd1": _masked_by(
+        151669, replace(_MOE, architecture="rnd1", **_SEES_ALL_SHIFTED), head_dim=128
+    ),
+}  # fmt: skip
+"""By config.json's model_type, or as ``meant`` says."""
+
+REFUSED = {
+    "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "llada2_moe": "LLaDA 2",
+    "mdlm": "MDLM", "sedd": "SEDD",
+}  # fmt: skip
+_WRAPPED_AS = {"gpt2": "diffugpt", "llama": "diffullama"}
+_GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
+
+
+def meant(name: str | None, config: Settings, tensors: Iterable[str]) -> str | None:
+    """What a model is to be called where its config calls it as another is called."""
+    if name == "llada" and config.get("num_experts") is not None:
+        return "lladamoe"
+    if name in _WRAPPED_AS and any(tensor.startswith(_WRAPPED) for tensor in tensors):
+        return _WRAPPED_AS[name]
+    return name
+
+
+def with_mask(name: str, family: Family, config: Settings) -> Family:
+    """The family, with the mask of a model that is known by its size."""
+    mask = _GPT2_MASKS.get(config.get("n_embd")) if name == "diffugpt" else None
+    return family if mask is None else _masked_by(mask, family)

@@ -1,0 +1,145 @@
+"""Tiny random masked diffusion models, saved as folders: the bodies that transformers has.
+
+No such model is in transformers (5.23), so each is the body that it shares with another one, asked
+with a mask that says what its tokens see; `save` then writes what it is called in its own files.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from re import sub
+from typing import Any, NamedTuple
+
+from safetensors.numpy import load_file, save_file
+
+from support import random_models
+from support.random_models import FAMILIES, VOCAB, edit
+
+MASK = 5
+TOKENS = 40
+
+
+class Row(NamedTuple):
+    """A row of ``random_models.FAMILIES``, and what another model has in its place.
+
+    keys: config.json's -> what they are called, or what is written beside them; names: patterns in
+    the names of tensors -> what is there instead
+    """
+
+    body: str
+    model_type: str
+    architecture: str
+    sight: str | int
+    shift: bool = False
+    keys: Mapping[str, str] = {}
+    more: Mapping[str, Any] = {}
+    names: Mapping[str, str] = {}
+
+
+_LLADA = {
+    "hidden_size": "d_model", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
+    "num_hidden_layers": "n_layers", "intermediate_size": "mlp_hidden_size",
+    "hidden_act": "activation_type", "max_position_embeddings": "max_sequence_length",
+    "tie_word_embeddings": "weight_tying",
+}  # fmt: skip
+_LLADA_MORE = {
+    "block_type": "llama", "block_group_size": 1, "layer_norm_type": "rms", "rope": True,
+    "layer_norm_with_affine": True, "alibi": False, "attention_layer_norm": False,
+    "input_emb_norm": False, "multi_query_attention": None, "scale_logits": False,
+}  # fmt: skip
+_LLADA_NAMES = {
+    r"model\.embed_tokens": "model.transformer.wte", r"model\.norm": "model.transformer.ln_f",
+    "lm_head": "model.transformer.ff_out", r"model\.layers": "model.transformer.blocks",
+    r"self_attn\.o_proj": "attn_out", r"self_attn\.": "", r"mlp\.gate_proj": "ff_proj",
+    r"mlp\.up_proj": "up_proj", r"mlp\.down_proj": "ff_out", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ff_norm",
+}  # fmt: skip
+_WRAPPED_LLAMA = {r"^model\.embed_tokens": "embed_tokens", r"^model\.": "denoise_model."}
+_WRAPPED_GPT2 = {r"^transformer\.wte": "embed_tokens", r"^transformer\.": "denoise_model."}
+
+DIFFUSION: Mapping[str, Row] = {
+    "llada": Row("llama-tied", "llada", "llada", "all", False, _LLADA, _LLADA_MORE, _LLADA_NAMES),
+    "llada-untied": Row(
+        "llama-biased", "llada", "llada", "all", False, _LLADA, _LLADA_MORE, _LLADA_NAMES
+    ),
+    "llada-moe": Row(
+        "qwen3_moe-unnormed", "llada", "llada-moe", "all", False,
+        {
+            "intermediate_size": "dense_intermediate_size",
+            "moe_intermediate_size": "expert_intermediate_size", "num_local_experts": "num_experts",
+        },
+        {
+            "norm_topk_prob": None, "moe_layer_freq": [1] * 4, "qk_layernorm": True,
+            "moe_router_score_function": "softmax", "shared_expert_intermediate_size": None,
+        },
+    ),
+    "dream": Row("qwen2", "Dream", "dream", "all", True),
+    "sdar": Row("qwen3", "sdar", "qwen3", 4),
+    "sdar-blocks": Row("qwen3", "sdar", "qwen3", 7, more={"block_size": 7}),
+    "sdar-moe": Row("qwen3_moe", "sdar_moe", "qwen3moe", 4),
+    "a2d-llama": Row("llama3-rope", "a2d-llama", "llama", "all"),
+    "a2d-qwen2": Row("qwen2", "a2d-qwen2", "qwen2", "all"),
+    "a2d-qwen3": Row("qwen3", "a2d-qwen3", "qwen3", "all"),
+    "a2d-blocks": Row("qwen3", "a2d-qwen3", "qwen3", 32, more={"block_size": 32}),
+    "diffugpt": Row("gpt2", "gpt2", "gpt2", "all", True, names=_WRAPPED_GPT2),
+    "diffullama": Row("llama", "llama", "llama", "all", True, names=_WRAPPED_LLAMA),
+    "rnd1": Row(
+        "qwen3_moe", "rnd1", "rnd1", "all", True,
+        more={"rope_scaling": False, "sliding_window": False},
+    ),
+}  # fmt: skip
+
+
+def context(_name: str) -> None:
+    """As ``random_models.context``."""
+
+
+def row(name: str) -> random_models.Row:
+    """Which config of transformers the body has, and GGUF's name of the architecture."""
+    return FAMILIES[DIFFUSION[name].body]._replace(architecture=DIFFUSION[name].architecture)
+
+
+def save(name: str, folder: Path, **options: Any) -> Any:
+    """As ``random_models.save``: the body, which remembers what a token of it sees."""
+    made = DIFFUSION[name]
+    body = random_models.save(made.body, folder, **options)
+    body.sight = made.sight
+    file = folder / "model.safetensors"
+    save_file({_called(k, made.names): v for k, v in load_file(file).items()}, file)
+    config = json.loads((folder / "config.json").read_text())
+    config = {made.keys.get(k, k): v for k, v in config.items()}
+    (folder / "config.json").write_text(json.dumps(_flat(config)))
+    edit(folder / "config.json", model_type=made.model_type, mask_token_id=MASK, **made.more)
+    return body
+
+
+def _called(name: str, names: Mapping[str, str]) -> str:
+    for pattern, instead in names.items():
+        name = sub(pattern, instead, name)
+    return name
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """Rotary positions as these models' own code writes them, where they are plain."""
+    rope = config.get("rope_parameters") or {}
+    if rope.get("rope_type") == "default":
+        config = {k: v for k, v in config.items() if k != "rope_parameters"}
+        config["rope_theta"] = rope["rope_theta"]
+    return config
+
+
+def logits(body: Any, ids: list[int]) -> Any:
+    """transformers' own, each row seeing what the model's tokens see: float32 (n, vocab)."""
+    import torch
+
+    n = len(ids)
+    rows, columns = torch.arange(n)[:, None], torch.arange(n)[None]
+    sight = n if body.sight == "all" else body.sight
+    seen = columns // sight <= rows // sight
+    mask = torch.where(seen, 0.0, float("-inf"))[None, None]
+    body.set_attn_implementation("eager")
+    with torch.no_grad():
+        return body(torch.tensor([ids]), attention_mask=mask).logits[0].float().numpy()
+
+
+__all__ = ["DIFFUSION", "MASK", "TOKENS", "VOCAB", "context", "logits", "row", "save"]

@@ -1,0 +1,25 @@
+"""Texts that are read as a whole, all asked for at once."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.engine import Engine, ReadWhole, Request, Scored
+
+
+def read(
+    engine: Engine, texts: list[list[int]], sight: str | int = "all"
+) -> tuple[list[NDArray[np.float32]], int]:
+    """The logits of all rows of each text, and the number of steps."""
+    found: dict[int, list[NDArray[np.float32]]] = {}
+    for text in texts:
+        decoder = ReadWhole(tuple(range(len(text))), sight)
+        [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
+        found[sequence.id] = []
+    steps = 0
+    while not engine.is_idle:
+        steps += 1
+        for event in engine.step():
+            if isinstance(event, Scored) and event.logits is not None:
+                assert event.position - 1 == sum(len(rows) for rows in found[event.id])
+                found[event.id].append(event.logits)
+    return [np.concatenate(rows) for rows in found.values()], steps
