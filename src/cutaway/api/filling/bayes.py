@@ -10,27 +10,18 @@ how texts are computed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from heapq import nsmallest
 from math import exp, fsum
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from cutaway.api.filling.causal import Causal, Ids, Known, adding_text, likeliest, log_z
 from cutaway.api.filling.filled import Candidate, Filled, Joint, candidate
-from cutaway.api.reading import each_ended
 from cutaway.api.row import held
 from cutaway.api.runner import Runner
-from cutaway.backends import Logits
-from cutaway.engine import Ended, Event, Request, Score, Scored
 from cutaway.errors import InputError
-from cutaway.sampling import read_rows
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -139,134 +130,39 @@ class _Run:
     """Asks one model for what follows texts, and how likely it found what does."""
 
     def __init__(self, llm: "ModelUser", runner: Runner) -> None:
-        self._llm, self._runner = llm, runner
+        self._tokenizer, self._model = llm.tokenizer, Causal(runner)
 
     def grown(
         self, beams: Sequence[_Beam], width: int, wanted: Sequence[Ids], *, spaced: bool
     ) -> list[_Beam]:
         """Each with its likeliest next tokens, the best of all together; and with the targets."""
-        jobs = ((_request(beam.text, len(beam.text) - 1), _LastRow()) for beam in beams)
         best: list[tuple[float, int, int]] = []  # minus the weight, which beam, and the token
         asked: list[_Beam] = []
         logprobs: dict[int, dict[int, float]] = {}
-        for index, reader in each_ended(self._runner, jobs):
-            beam, row = beams[index], reader.row()
-            log_z = float(row[0, 0]) - _first_logprob(row)
-            likeliest = self._likeliest(row[0], width, spaced=spaced)
-            logprobs[index] = {token_id: float(row[0, token_id]) - log_z for token_id in likeliest}
+        allowed = adding_text(self._tokenizer, spaced=spaced)
+        for index, row in self._model.following(beam.text for beam in beams):
+            beam, taken = beams[index], log_z(row)
+            considered = likeliest(row[0], allowed, width)
+            logprobs[index] = {token_id: float(row[0, token_id]) - taken for token_id in considered}
             best += [(-beam.weight - p, index, v) for v, p in logprobs[index].items()]
             best = nsmallest(width, best)
-            asked += [_with(beam, ids, float(row[0, ids[0]]) - log_z) for ids in wanted]
+            asked += [_with(beam, ids, float(row[0, ids[0]]) - taken) for ids in wanted]
         found = [_with(beams[index], (v,), logprobs[index][v]) for _, index, v in best]
         known = {beam.values for beam in found}
         return found + [beam for beam in asked if beam.values not in known]
 
-    def _likeliest(self, row: Logits, count: int, *, spaced: bool) -> list[int]:
-        """Tokens that add to the text; spaced: with a space in front. Ties: the lowest id."""
-        fits = np.where(self._fits(spaced=spaced), row, -np.inf)
-        order = np.argsort(-fits, kind="stable")[:count]
-        return [i for i in order.tolist() if fits[i] > -np.inf]
-
-    @cache  # noqa: B019  # as long as this one question is asked
-    def _fits(self, *, spaced: bool) -> NDArray[np.bool_]:
-        tokenizer = self._llm.tokenizer
-        each = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
-        fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in each)
-        return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
-
     def followed(self, beams: Sequence[_Beam], part: Ids) -> list[_Beam]:
         """Each with what stands behind the mask, and how likely that is."""
-        jobs, done = [], {}
-        for i, beam in enumerate(beams):
-            ids = beam.values[-1]
-            start = len(beam.text) - len(ids)  # of the mask
-            text = beam.text + part
-            if start + 1 < len(text):
-                jobs.append((i, _request(text, start), _Follower(text, start + 1)))
-            done[i] = 0.0
-        ended = each_ended(self._runner, ((request, reader) for _, request, reader in jobs))
-        for index, reader in ended:
-            done[jobs[index][0]] = reader.logprob()
+        texts = [beam.text + part for beam in beams]
+        asked = [
+            Known(text, len(beam.text) - len(beam.values[-1]) + 1)  # behind a mask's first token
+            for text, beam in zip(texts, beams, strict=True)
+        ]
         return [
-            _Beam(beam.text + part, beam.values, beam.prior, beam.rest + done[i])
-            for i, beam in enumerate(beams)
+            _Beam(text, beam.values, beam.prior, beam.rest + fsum(each))
+            for text, beam, each in zip(texts, beams, self._model.known(asked), strict=True)
         ]
 
 
 def _with(beam: _Beam, ids: Ids, logprob: float) -> _Beam:
     return _Beam(beam.text + ids, (*beam.values, ids), beam.prior + logprob, beam.rest)
-
-
-def _request(text: Ids, logits_from: int) -> Request:
-    return Request(prompt_token_ids=text, decoder=Score(logits_from=logits_from))
-
-
-def _first_logprob(row: Logits) -> float:
-    """Of token 0."""
-    [read] = read_rows(row, [0], 0)
-    if isinstance(read, Exception):
-        raise read
-    assert read.logprob is not None
-    return read.logprob
-
-
-class _Listener:
-    """Hears of one sequence that is scored."""
-
-    def __init__(self) -> None:
-        self.ended: Ended | None = None
-
-    def receive(self, event: Event) -> None:
-        """See ``Reader``."""
-        if isinstance(event, Scored) and event.logits is not None:
-            self.take(event.position - 1, event.logits)
-        elif isinstance(event, Ended):
-            self.ended = event
-
-    def take(self, position: int, logits: Logits) -> None:
-        """Logits of the rows from this position on."""
-
-    def check(self) -> None:
-        """Raise what it failed with."""
-        if self.ended and self.ended.error:
-            raise self.ended.error
-
-
-class _LastRow(_Listener):
-    """The logits of the last row."""
-
-    _row: Logits
-
-    def take(self, position: int, logits: Logits) -> None:  # noqa: ARG002
-        """Keep the last."""
-        self._row = logits[-1:]
-
-    def row(self) -> Logits:
-        """(1, vocab)."""
-        self.check()
-        return self._row
-
-
-class _Follower(_Listener):
-    """How likely a text's tokens were from one position on, without keeping logits."""
-
-    def __init__(self, text: Ids, first: int) -> None:
-        super().__init__()
-        self._text, self._first = text, first
-        self._each: list[float] = []
-
-    def take(self, position: int, logits: Logits) -> None:
-        """Look up the tokens that follow the rows."""
-        skipped = max(self._first - 1 - position, 0)
-        known = self._text[position + skipped + 1 : position + 1 + len(logits)]
-        for read in read_rows(logits[skipped : skipped + len(known)], known, 0):
-            if isinstance(read, Exception):
-                raise read
-            assert read.logprob is not None
-            self._each.append(read.logprob)
-
-    def logprob(self) -> float:
-        """Of all of them together."""
-        self.check()
-        assert len(self._each) == len(self._text) - self._first
-        return fsum(self._each)
