@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.sampling import derive_seed, luck
+from cutaway.sampling import derive_seed, luck, trial_seed
 from support.sampling_oracles import gumbel_of, philox_words, uniform_of
 
 # Random123, tests/kat_vectors, the lines "philox4x32 10": counter, key, words
@@ -135,6 +135,12 @@ def test_the_first_sample_uses_the_seed_itself(seed: int) -> None:
 def test_derived_seed_is_philox_of_n_and_seed(seed: int, n: int) -> None:
     low, high, *_ = philox_words((n, 0, 0, 1), (seed % 2**32, seed // 2**32))
     assert derive_seed(seed, n) == low + 2**32 * high
+
+
+@given(SEED, st.integers(0, 2**31))
+def test_a_trial_s_seed_is_philox_for_trials(seed: int, n: int) -> None:
+    low, high, *_ = philox_words((n, 0, 0, 4), (seed % 2**32, seed // 2**32))
+    assert trial_seed(seed, n) == low + 2**32 * high
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1])

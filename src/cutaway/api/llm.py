@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.api.keywords import RequestOptions
+    from cutaway.api.revising import Progress, Revised
     from cutaway.api.tools import Tools
 
 T = TypeVar("T")
@@ -230,6 +231,45 @@ class LLM(TextReader):
         from cutaway.api.tools import ToolUse
 
         return self.chat_ids(messages, ToolUse(self.model, tools).tools)
+
+    def revise(
+        self,
+        prompt: Prompt = "",
+        draft: Prompt | None = None,
+        *,
+        rule: str = "gibbs",
+        power: float = 4.0,
+        share: float = 0.2,
+        sweeps: int = 1,
+        surprise: str = "loop",
+        candidates: int = 16,
+        span: int | None = None,
+        seed: int | None = None,
+        progress: "Progress | None" = None,
+        stopped: Callable[[], bool] = bool,
+        **options: Any,
+    ) -> "Revised":
+        """Write a draft, or take the one that is given, and try its worst tokens again.
+
+        rule: "gibbs", "metropolis" or "better"; docs/revise.md says what each leaves as it is
+        power: of the model's own distribution over texts, which gibbs and metropolis draw from
+        share, sweeps: of the tokens, the most surprising are tried, so many times
+        surprise: "loop", given what is before, or "leave_one_out", given what is behind, too
+        candidates: how many are tried in each place. span: tokens that metropolis draws at once
+        progress: called with what is done, how much, and of how much. stopped: asked between two
+        steps; what was tried until then is kept. options: of the draft, as for generate
+        Raises InputError for a value out of range.
+        """
+        from cutaway.api.revising import How, revise
+
+        how = How.of(
+            rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
+            candidates=candidates, span=span, seed=seed,
+        )  # fmt: skip
+        return revise(
+            self, self._runner, prompt, draft, how,
+            options=options, progress=progress, stopped=stopped,
+        )  # fmt: skip
 
     def _start(
         self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None

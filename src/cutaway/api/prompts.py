@@ -25,11 +25,11 @@ def one_or_many(prompt: Any) -> tuple[list[Any], bool]:
     return (list(prompt) if many else [prompt]), many
 
 
-def check_prompt(prompt: Any) -> Prompt:
+def check_prompt(prompt: Any, name: str = "prompt") -> Prompt:
     """A prompt, with an array's ids as a list; InputError where it is none."""
     prompt = _plain(prompt)
     if not _is_prompt(prompt):
-        raise InputError(f"prompt must be a string or a list of token ids, not {shown(prompt)}")
+        raise InputError(f"{name} must be a string or a list of token ids, not {shown(prompt)}")
     checked: Prompt = prompt
     return checked
 

@@ -41,6 +41,7 @@ class Runner:
     One thread steps at a time, and what the others ask is done between two steps, so nothing in
     the engine needs a lock of its own.
 
+    steps      so many were made
     abandoned  ids of sequences whose readers were dropped, to be ended before the next step; a
                reader may be collected in the midst of one
     """
@@ -51,7 +52,7 @@ class Runner:
         self._stepping: int | None = None  # the thread that does
         self._waiting = 0  # threads that wait for it to become None
         self._free = Condition(self._lock)
-        self._steps = 0
+        self.steps = 0
         self.abandoned: deque[int] = deque()
         self._readers: WeakValueDictionary[int, Reader] = WeakValueDictionary()
         self._sequences: dict[int, Sequence] = {}
@@ -115,8 +116,8 @@ class Runner:
 
     def turn(self) -> None:
         """One step, by this thread or another."""
-        before = self._steps
-        self.wait(lambda: self._steps != before)
+        before = self.steps
+        self.wait(lambda: self.steps != before)
 
     def abort(self, sequence_id: int) -> None:
         """End a sequence, unless it has ended, and let go of it."""
@@ -153,7 +154,7 @@ class Runner:
         try:
             self._deliver(self.engine.step())
         finally:
-            self._steps += 1
+            self.steps += 1
 
     def _end_abandoned(self) -> None:
         while self.abandoned:

@@ -12,7 +12,7 @@ from cutaway.sampling.chain import (
     logprob,
 )
 from cutaway.sampling.logprobs import Likeliest, Logprobs, ReadRow
-from cutaway.sampling.luck import derive_seed, text_luck
+from cutaway.sampling.luck import coin, derive_seed, gumbel, text_luck, trial_seed
 from cutaway.sampling.native import CompiledChain, RowDraw, Sampled, sample
 from cutaway.sampling.observe import Candidate, Observation, Observe
 from cutaway.sampling.params import PARAMS, Param, Processor, SamplingParams
@@ -42,9 +42,12 @@ __all__ = [
     "StageSpec",
     "apply",
     "build_chain",
+    "coin",
     "derive_seed",
+    "gumbel",
     "logprob",
     "read_rows",
     "sample",
     "text_luck",
+    "trial_seed",
 ]

@@ -19,7 +19,8 @@ _SHIFT = np.uint64(32)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
-_TOKEN, _SAMPLE, _COIN, _TEXT = 0, 1, 2, 3  # the last counter word: what the number is for
+# The last counter word: what the number is for.
+_TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL = 0, 1, 2, 3, 4
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -78,9 +79,16 @@ def text_luck(seed: int, n: int) -> Floats:
 
 def derive_seed(seed: int, n: int) -> int:
     """The seed of the n-th of n samples: the seed itself for n = 0, else Philox of (n, seed)."""
-    if n == 0:
-        return seed
+    return _derived(seed, n, _SAMPLE) if n else seed
+
+
+def trial_seed(seed: int, n: int) -> int:
+    """The seed of the n-th trial of a revision: Philox of (n, seed)."""
+    return _derived(seed, n, _TRIAL)
+
+
+def _derived(seed: int, n: int, purpose: int) -> int:
     word = np.array([n], dtype=np.uint64)
     zero = np.zeros(1, dtype=np.uint64)
-    low, high, *_ = philox((word, zero, zero, zero + np.uint64(_SAMPLE)), _split(seed))
+    low, high, *_ = philox((word, zero, zero, zero + np.uint64(purpose)), _split(seed))
     return int(low[0]) | int(high[0]) << 32

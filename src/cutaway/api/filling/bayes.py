@@ -14,7 +14,7 @@ from heapq import nsmallest
 from math import exp, fsum
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutaway.api.filling.causal import Causal, Ids, Known, adding_text, likeliest, log_z
+from cutaway.api.filling.causal import Causal, Ids, Known, adding_text, all_logprobs, likeliest
 from cutaway.api.filling.filled import Candidate, Filled, Joint, candidate
 from cutaway.api.row import held
 from cutaway.api.runner import Runner
@@ -141,12 +141,12 @@ class _Run:
         logprobs: dict[int, dict[int, float]] = {}
         allowed = adding_text(self._tokenizer, spaced=spaced)
         for index, row in self._model.following(beam.text for beam in beams):
-            beam, taken = beams[index], log_z(row)
+            beam, each = beams[index], all_logprobs(row)
             considered = likeliest(row[0], allowed, width)
-            logprobs[index] = {token_id: float(row[0, token_id]) - taken for token_id in considered}
+            logprobs[index] = {token_id: float(each[token_id]) for token_id in considered}
             best += [(-beam.weight - p, index, v) for v, p in logprobs[index].items()]
             best = nsmallest(width, best)
-            asked += [_with(beam, ids, float(row[0, ids[0]]) - taken) for ids in wanted]
+            asked += [_with(beam, ids, float(each[ids[0]])) for ids in wanted]
         found = [_with(beams[index], (v,), logprobs[index][v]) for _, index, v in best]
         known = {beam.values for beam in found}
         return found + [beam for beam in asked if beam.values not in known]

@@ -15,9 +15,16 @@ from cutaway.api.runner import Runner
 from cutaway.backends import Logits
 from cutaway.engine import Ended, Event, Request, Score, Scored
 from cutaway.sampling import read_rows
+from cutaway.sampling.fixed_math import log_sum_exp
 from cutaway.text import Tokenizer
 
 Ids = tuple[int, ...]
+Look = Callable[[Logits, Sequence[int]], list[float]]
+"""Rows of logits and the tokens that follow them -> a number of each."""
+
+
+class Stopped(Exception):  # noqa: N818  it is none
+    """Whoever asked does not wait for the answer."""
 
 
 class Known(NamedTuple):
@@ -31,11 +38,13 @@ class Causal:
     """Asks one model what follows texts, and how likely it found what does.
 
     rows     computed so far: tokens that were not in the prefix cache
-    stopped  asked between two steps; what was asked for then has fewer answers
+    stopped  asked between two steps: whether nobody waits for answers any more; Stopped then
     """
 
-    def __init__(self, runner: Runner, stopped: Callable[[], bool] = bool) -> None:
-        self._runner, self.stopped, self.rows = runner, stopped, 0
+    stopped: Callable[[], bool]
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner, self.stopped, self.rows = runner, bool, 0
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
         """(index, logits (1, vocab)) of what comes after each, in the order in which they end."""
@@ -43,11 +52,17 @@ class Causal:
         for index, reader in self._ended(jobs):
             yield index, reader.row()
 
-    def known(self, texts: Sequence[Known]) -> list[list[float]]:
-        """The log-probability of each token that is looked up, given those before it."""
+    def known(self, texts: Sequence[Known], look: Look | None = None) -> list[list[float]]:
+        """The log-probability of each token that is looked up, given those before it.
+
+        look: what else is to be found of rows and the tokens that follow them
+        """
         found: list[list[float]] = [[] for _ in texts]
         asked = [i for i, one in enumerate(texts) if one.first < len(one.text)]
-        jobs = ((_request(texts[i].text, texts[i].first - 1), _Lookup(*texts[i])) for i in asked)
+        jobs = (
+            (_request(texts[i].text, texts[i].first - 1), _Lookup(*texts[i], look or _look_up))
+            for i in asked
+        )
         for index, reader in self._ended(jobs):
             found[asked[index]] = reader.logprobs()
         return found
@@ -57,6 +72,8 @@ class Causal:
             assert reader.ended
             self.rows += reader.ended.usage.prompt_tokens - reader.ended.usage.cached_tokens
             yield index, reader
+        if self.stopped():
+            raise Stopped
 
 
 def adding_text(tokenizer: Tokenizer, *, spaced: bool = False) -> NDArray[np.bool_]:
@@ -73,12 +90,15 @@ def likeliest(row: Logits, allowed: NDArray[np.bool_], count: int) -> list[int]:
     return [i for i in order.tolist() if fits[i] > -np.inf]
 
 
-def log_z(row: Logits) -> float:
-    """What is taken from each logit of a row (1, vocab) to get its log-probability."""
-    return float(row[0, 0]) - _looked_up(row, [0])[0]
+def all_logprobs(row: Logits) -> NDArray[np.float64]:
+    """Of every token, (vocab,), by a row (1, vocab); the very numbers that are looked up."""
+    _look_up(row, [0])  # raises where it is not finite
+    wide: NDArray[np.float64] = row[0].astype(np.float64)
+    return np.subtract(wide, log_sum_exp(wide))
 
 
-def _looked_up(logits: Logits, known: Sequence[int]) -> list[float]:
+def _look_up(logits: Logits, known: Sequence[int]) -> list[float]:
+    """How likely each row found the token that follows it."""
     found = []
     for read in read_rows(logits, known, 0):
         if isinstance(read, Exception):
@@ -132,15 +152,15 @@ class _LastRow(_Listener):
 class _Lookup(_Listener):
     """How likely a text's tokens were from one position on, without keeping logits."""
 
-    def __init__(self, text: Ids, first: int) -> None:
+    def __init__(self, text: Ids, first: int, look: Look) -> None:
         super().__init__()
-        self._text, self._first = text, first
+        self._text, self._first, self._look = text, first, look
         self._each: list[float] = []
 
     def take(self, position: int, logits: Logits) -> None:
         """Look up the tokens that follow the rows."""
         following = self._text[position + 1 : position + 1 + len(logits)]
-        self._each += _looked_up(logits[: len(following)], following)
+        self._each += self._look(logits[: len(following)], following)
 
     def logprobs(self) -> list[float]:
         """Of each of them."""

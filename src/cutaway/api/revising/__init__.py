@@ -1,0 +1,228 @@
+"""A draft that is revised: its worst tokens are tried again, one place at a time.
+
+Knows the order of things: draft, rank, try, accept. Which tokens are tried, and in which order, is
+decided once, on the draft: a choice that followed the text as it changes would lead the rules away
+from what they say they leave as it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cutaway.api.base import limits_of
+from cutaway.api.filling.causal import Ids, Known, Stopped, adding_text
+from cutaway.api.prompts import Prompt, check_prompt
+from cutaway.api.revising.loop import Loop, draft
+from cutaway.api.revising.places import Mask, Places
+from cutaway.api.revising.revised import Cost, Piece, Revised, Trial, in_bits
+from cutaway.api.revising.rules import Better, Gibbs, Metropolis, Rule
+from cutaway.api.revising.state import Model, Proposal, Text
+from cutaway.api.runner import Runner
+from cutaway.checks import check_choice, check_int, shown
+from cutaway.engine.engine import randbits
+from cutaway.errors import InputError
+from cutaway.sampling import coin, trial_seed
+from cutaway.sampling.fixed_math import exp
+from cutaway.sampling.params import MAX_SEED
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+
+__all__ = ["RULES", "SURPRISES", "Cost", "How", "Piece", "Progress", "Revised", "Trial", "revise"]
+
+RULES = ("gibbs", "metropolis", "better")
+SURPRISES = ("loop", "leave_one_out")
+"""Of a token: given what is before it; or also what is behind it, a pass for each."""
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, how much of it is done, and of how much."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+class How(NamedTuple):
+    """How a draft is revised, checked; see ``LLM.revise``."""
+
+    rule: str
+    share: float
+    sweeps: int
+    candidates: int
+    power: float
+    span: int | None
+    surprise: str
+    seed: int
+
+    @classmethod
+    def of(cls, **given: Any) -> "How":
+        """InputError for a value out of range."""
+        check_choice("rule", given["rule"], RULES)
+        check_choice("surprise", given["surprise"], SURPRISES)
+        for name, low, high in (("share", 0, 1), ("power", 0.01, 100)):
+            given[name] = _number(name, given[name], low, high)
+        for name, high in (("sweeps", 1000), ("candidates", 1000)):
+            given[name] = check_int(name, given[name], 1, high)
+        if given["span"] is not None:
+            given["span"] = check_int("span", given["span"], 1)
+            if given["rule"] != "metropolis":
+                raise InputError("span is for the rule metropolis; the others try one token")
+        if given["seed"] is None:
+            given["seed"] = randbits(32)
+        given["seed"] = check_int("seed", given["seed"], 0, MAX_SEED)
+        return cls(**given)
+
+
+def revise(
+    llm: "LLM",
+    runner: Runner,
+    prompt: Prompt,
+    given: Prompt | None,
+    how: How,
+    *,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+    stopped: Callable[[], bool],
+) -> Revised:
+    """See ``LLM.revise``."""
+    limits_of(llm.model).check_past()
+    head = _read(llm, "prompt", prompt, add_bos=None)
+    if given is None:
+        drafted = draft(llm, head, {"seed": how.seed, **options}, stopped)
+    elif options:
+        raise InputError(f"the draft is given, so nothing is drafted: leave {min(options)} out")
+    else:
+        drafted = _read(llm, "draft", given, add_bos=False, goes_on=bool(len(prompt)))
+    ids = (*head, *drafted)
+    _check_length(llm, len(drafted), len(ids))
+    began, passes = perf_counter(), runner.steps
+    allowed = adding_text(llm.tokenizer)
+    model = Loop(llm, runner, allowed)
+    first = max(len(head), 1)  # nothing is before the first token of all: it stays
+    [logprobs] = model.known([Known(ids, first)])
+    start, model.stopped = Text(ids, first, tuple(logprobs)), stopped
+    done = _Revision(model, allowed, how, progress or _silent)
+    text = done.run(start)
+    return Revised(
+        model=llm.name,
+        prompt_token_ids=head,
+        draft_token_ids=drafted,
+        token_ids=text.ids[len(head) :],
+        draft=llm.detokenize(drafted),
+        text=llm.detokenize(text.ids[len(head) :]),
+        settings=how._asdict(),
+        surprises=tuple(done.surprises.get(i) for i in range(len(head), len(ids))),
+        trials=tuple(_trial(llm, n, made) for n, made in enumerate(done.trials)),
+        planned=done.planned,
+        bits_before=in_bits(start.logprob),
+        bits_after=in_bits(text.logprob),
+        cost=Cost(runner.steps - passes, model.rows, perf_counter() - began),
+    )
+
+
+class _Tried(NamedTuple):
+    """What was proposed for a text."""
+
+    text: Text
+    proposal: Proposal
+    chance: float
+    luck: float
+
+
+class _Revision:
+    """One draft on its way, by one rule. What was done stays where it is stopped."""
+
+    def __init__(self, model: Model, allowed: Mask, how: How, progress: Progress) -> None:
+        self._model, self._allowed, self._how, self._progress = model, allowed, how, progress
+        self._rule = _rule(model, allowed, how)
+        self.surprises: dict[int, float] = {}
+        self.trials: list[_Tried] = []
+        self.planned = 0
+
+    def run(self, text: Text) -> Text:
+        """All sweeps over the worst places, the worst first."""
+        cells = [i for i in range(text.given, len(text.ids)) if self._allowed[text.ids[i]]]
+        if not cells:
+            raise InputError("no token of the draft can be replaced: the first of all stays")
+        worst = max(1, ceil(self._how.share * len(cells)))
+        self.planned = worst * self._how.sweeps
+        try:
+            self._rank(text, cells)
+            order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
+            for position in order * self._how.sweeps:
+                text = self._try(text, position)
+        except Stopped:
+            pass
+        return text
+
+    def _rank(self, text: Text, cells: Sequence[int]) -> None:
+        if self._how.surprise == "loop":
+            self.surprises = {i: in_bits(text.logprobs[i - text.given]) for i in cells}
+            return
+        places = Places(self._model, self._allowed, self._how.candidates)
+        for n, i in enumerate(cells):
+            self._progress("ranking", n, len(cells))
+            self.surprises[i] = in_bits(-places.surprise(text, i))
+
+    def _try(self, text: Text, position: int) -> Text:
+        index = len(self.trials)
+        self._progress("revising", index, self.planned)
+        seed = trial_seed(self._how.seed, index)
+        made = self._rule.propose(text, position, seed)
+        least = np.array([min(made.log_ratio, 0.0)])
+        chance = 0.0 if made.log_ratio == -inf else float(exp(least)[0])
+        luck = coin(seed, position)
+        self.trials.append(_Tried(text, made, chance, luck))
+        return text.with_(made) if luck < chance else text
+
+
+def _rule(model: Model, allowed: Mask, how: How) -> Rule:
+    if how.rule == "metropolis":
+        return Metropolis(model, allowed, how.power, how.span)
+    places = Places(model, allowed, how.candidates)
+    return Gibbs(places, how.power) if how.rule == "gibbs" else Better(places)
+
+
+def _trial(llm: "LLM", index: int, made: _Tried) -> Trial:
+    text, proposal = made.text, made.proposal
+    at, ids = proposal.position, proposal.ids
+    was = text.ids[at : at + len(ids)]
+    return Trial(
+        index, at, was, ids, llm.detokenize(was), llm.detokenize(ids), text.logprob,
+        text.with_(proposal).logprob, proposal.forward, proposal.reverse, made.chance, made.luck,
+    )  # fmt: skip
+
+
+def _read(
+    llm: "LLM", name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
+) -> Ids:
+    """Token ids of a prompt, or of a draft that goes on after one."""
+    checked = check_prompt(given, name)
+    if not isinstance(checked, str):
+        limits_of(llm.model).check_ids(name, checked)
+        return tuple(map(int, checked))
+    llm.check_length(checked)
+    return tuple(llm.tokenizer.encode(checked, add_bos=add_bos, goes_on=goes_on))
+
+
+def _check_length(llm: "LLM", drafted: int, length: int) -> None:
+    if not drafted:
+        raise InputError("the draft has no tokens: give one that has, or let the loop write one")
+    if length > llm.model.context:
+        raise InputError(
+            f"prompt and draft have {length} tokens, and the context is {llm.model.context}: "
+            "shorten them"
+        )
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    """Of a setting; ``low`` itself is outside where it is 0."""
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        number = float(value)
+        if low <= number <= high and number > 0:
+            return number
+    span = f"above 0 and at most {high}" if low == 0 else f"between {low} and {high}"
+    raise InputError(f"{name} must be a number {span}, not {shown(value)}")

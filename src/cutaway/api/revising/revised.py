@@ -1,0 +1,134 @@
+"""What became of a draft, and every trial on the way. Plain data."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from math import log
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from cutaway.text import Tokenizer
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Other tokens in the place of some, taken or not. Natural logarithms.
+
+    index           0 for the first
+    position        of the first of these tokens, prompt included
+    was, proposed   token ids: those that stood there, and those that were tried
+    was_text, proposed_text  what they add to the text
+    logprob_before  of the draft as it stood, given the prompt
+    logprob_after   of the draft with what is proposed
+    forward         of drawing this: among those that were tried (gibbs), or by the loop
+                    (metropolis); None where nothing is drawn
+    reverse         of drawing what was there
+    chance          of accepting. "gibbs": 1. "metropolis": min(1, e^r), r being
+                    power · (after - before) + reverse - forward. "better": 1 where it is likelier
+    luck            it was accepted if this, between 0 and 1, is below ``chance``
+    """
+
+    index: int
+    position: int
+    was: Ids
+    proposed: Ids
+    was_text: str
+    proposed_text: str
+    logprob_before: float
+    logprob_after: float
+    forward: float | None
+    reverse: float | None
+    chance: float
+    luck: float
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it stands there now; also where it is what stood there."""
+        return self.luck < self.chance
+
+    @property
+    def gain(self) -> float:
+        """How many bits less surprise the draft has with what is proposed."""
+        return (self.logprob_after - self.logprob_before) / log(2)
+
+    @property
+    def now(self) -> Ids:
+        """What stands there after the trial."""
+        return self.proposed if self.accepted else self.was
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"now": self.now, "accepted": self.accepted}
+
+
+class Cost(NamedTuple):
+    """What a revision took, beside drafting.
+
+    passes  steps of the engine, which other texts may have shared
+    rows    tokens computed; those that the prefix cache had are not
+    """
+
+    passes: int
+    rows: int
+    seconds: float
+
+
+class Piece(NamedTuple):
+    """Tokens of the draft that stayed or that all changed, and what stands there."""
+
+    was: str
+    now: str
+    changed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revised:
+    """A draft and what became of it; both have as many tokens.
+
+    settings     rule, power, and whatever else it was asked with
+    surprises    of each token of the draft, in bits, as ``settings["surprise"]`` says; None where
+                 it was not ranked, since it cannot be replaced
+    bits_before  the surprise of the whole draft, given the prompt, as the loop has it; and after
+    planned      how many trials were to be made: more than there are where it was stopped
+    """
+
+    model: str
+    prompt_token_ids: Ids
+    draft_token_ids: Ids
+    token_ids: Ids
+    draft: str
+    text: str
+    settings: Mapping[str, Any]
+    surprises: tuple[float | None, ...]
+    trials: tuple[Trial, ...]
+    planned: int
+    bits_before: float
+    bits_after: float
+    cost: Cost
+
+    @property
+    def seed(self) -> int:
+        """The one that gives the same revision."""
+        seed: int = self.settings["seed"]
+        return seed
+
+    def pieces(self, tokenizer: Tokenizer) -> Iterator[Piece]:
+        """Both texts, cut where tokens begin to differ and where they end to."""
+        each = ((a != b, a, b) for a, b in zip(self.draft_token_ids, self.token_ids, strict=True))
+        for changed, run in groupby(each, itemgetter(0)):
+            _, was, now = zip(*run, strict=True)
+            yield Piece(tokenizer.decode(was), tokenizer.decode(now), changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown["trials"] = [trial.to_dict() for trial in self.trials]
+        shown["cost"] = self.cost._asdict()
+        return shown
+
+
+def in_bits(logprob: float) -> float:
+    """Surprise in bits of a natural log-probability."""
+    return max(-logprob, 0.0) / log(2)
