@@ -130,7 +130,7 @@ def test_a_repository_without_gguf(client):
 def test_a_repository_of_safetensors_is_a_folder(client, tmp_path):
     client.files = ["README.md", "config.json", "model-00001-of-00002.safetensors"]
     fetched = hub.resolve("hf:org/repo")
-    assert fetched == Path("/hf/org/repo *.json,*.jinja,model*.safetensors")
+    assert fetched == Path("/hf/org/repo *.json,*.jinja,*.txt,model*.safetensors")
     (tmp_path / "config.json").touch()
     client.kept, client.failure = tmp_path, ConnectionError("offline")
     with pytest.raises(FetchError, match="could not be fetched"):

@@ -1,10 +1,14 @@
 """WordPiece, and the byte-level BPE of RoBERTa: the tokens that the `tokenizers` library gives."""
 
+import json
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError
+from cutaway.huggingface.folder import parts
 from cutaway.huggingface.settings import Settings
 from cutaway.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
@@ -29,8 +33,8 @@ SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map("".join)
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | SOUP
 
 
-def read(folder):
-    config = Settings({}, "config.json")
+def read(folder, model_type=None):
+    config = Settings({"model_type": model_type}, "config.json")
     return tokenizer_metadata(folder, config, 400, sees_all=True)
 
 
@@ -135,3 +139,101 @@ def test_a_model_that_writes_may_not_end_its_prompts(tmp_path):
     save(roberta(), tmp_path)
     with pytest.raises(FormatError, match="a prompt would be ended before it is answered"):
         tokenizer_metadata(tmp_path, Settings({}, "config.json"), 400)
+
+
+# -- folders from before tokenizer.json ----------------------------------------------------------
+
+
+def write_lists(folder, made):
+    """As transformers wrote them: the tokens of BERT line by line, RoBERTa's and their merges."""
+    model = json.loads(made.to_str())["model"]
+    vocab = made.get_vocab()
+    if model["type"] == "WordPiece":
+        words = sorted(vocab, key=vocab.get)
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+        return "bert"
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    merges = (" ".join(pair) for pair in model["merges"])
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    return "roberta"
+
+
+LISTED = {name: make for name, make in KINDS.items() if name != "as-it-is"}
+
+
+@pytest.fixture(scope="module", params=LISTED)
+def listed(request, tmp_path_factory):
+    """transformers' own tokenizer of such a folder, and ours."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp(f"listed-{request.param}")
+    kind = write_lists(folder, LISTED[request.param]())
+    mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "special": True}
+    said = {
+        "cased": {"do_lower_case": False}, "accents": {"strip_accents": False},
+        "roberta": {"mask_token": mask},
+    }  # fmt: skip
+    edit(folder / "tokenizer_config.json", **said.get(request.param, {}))
+    theirs = getattr(transformers, {"bert": "BertTokenizer", "roberta": "RobertaTokenizer"}[kind])
+    return theirs.from_pretrained(folder), Tokenizer.from_gguf(read(folder, kind))
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=SOUP)
+def test_tokens_of_lists_are_those_of_transformers(listed, text):
+    theirs, ours = listed
+    wanted = theirs.encode(text, add_special_tokens=False)
+    assert ours.encode(text, special=True, add_bos=False) == wanted
+
+
+def test_lists_have_tokens_around_a_text(listed):
+    theirs, ours = listed
+    assert ours.encode("a cup of") == theirs.encode("a cup of")
+    assert ours.mask_id == theirs.mask_token_id
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "tokenizer_class is 'BertJ",
+        ),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
+        ({"never_split": ["x"]}, "never_split"),
+        ({"cls_token": "nowhere"}, "vocab.txt: post_processor names 'nowhere', no token"),
+        ({"cls_token": 5}, "cls_token is 5; it must be the text of a token"),
+        (
+            {"added_tokens_decoder": {"9": {"content": "<x>"}}},
+            "the token '<x>' was added, which is supported only with a tokenizer.json",
+        ),
+        (None, "do_lower_case is missing; it must be true or false, since vocab.txt has words"),
+    ],
+)
+def test_what_lists_do_not_say_is_refused(tmp_path, said, sentence):
+    write_lists(tmp_path, wordpiece(lowercase=False))
+    edit(tmp_path / "tokenizer_config.json", **({} if said is None else {"do_lower_case": False}))
+    edit(tmp_path / "tokenizer_config.json", **(said or {}))
+    with pytest.raises(FormatError, match=re.escape(sentence)):
+        read(tmp_path, "bert")
+
+
+def test_lists_of_other_families_are_not_taken_for_these(tmp_path):
+    write_lists(tmp_path, roberta())
+    with pytest.raises(FormatError, match=r"has no tokenizer\.json"):
+        read(tmp_path, "gpt2")
+
+
+@pytest.mark.parametrize("content", [b"\xff\n", b""])
+def test_a_list_that_is_none(tmp_path, content):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(FormatError, match=r"no UTF-8 text|vocab is missing|object of tokens"):
+        read(tmp_path, "bert")
+
+
+def test_a_folder_s_lists_are_part_of_it_where_they_are_read(tmp_path):
+    write_lists(tmp_path, wordpiece())
+    names = lambda: [path.name for path in parts(tmp_path)]  # noqa: E731
+    (tmp_path / "model.safetensors").touch()
+    assert names() == ["model.safetensors", "vocab.txt"]
+    save(wordpiece(), tmp_path)
+    assert names() == ["model.safetensors", "tokenizer.json"]

@@ -18,6 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install '.[test
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
 
 from support.random_models import ENCODERS, VOCAB, edit, logits, save
 from support.read_whole import read
@@ -171,6 +172,16 @@ def test_a_modern_bert_s_rows_see_to_both_sides_and_no_farther(folders, tmp_path
     llm, other = LLM(tmp_path), [*IDS[:40], IDS[40] ^ 1, *IDS[41:]]
     changed = np.flatnonzero((llm.logits(IDS) != llm.logits(other)).any(axis=1))
     assert changed.tolist() == list(range(40 - 4 * 8, 40 + 4 * 8 + 1))
+
+
+def test_a_folder_from_before_tokenizer_json(tmp_path):
+    save("bert", tmp_path, tokenizer=wordpiece)
+    text = "the [MASK] jumps over the lazy [MASK]."
+    expected = LLM(tmp_path).fill(text)
+    vocab = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab()
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join(sorted(vocab, key=vocab.get)))
+    assert LLM(tmp_path).fill(text) == expected
 
 
 def test_a_prefix_of_an_encoder_is_not_saved(folders, tmp_path):

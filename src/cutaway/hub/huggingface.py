@@ -15,7 +15,7 @@ from cutaway.errors import CutawayError, FetchError, InputError
 from cutaway.hub.parts import parts_of
 
 _MAX_CHOICES = 12
-_FOLDER = ("*.json", "*.jinja", "model*.safetensors")  # what a model's folder needs
+_FOLDER = ("*.json", "*.jinja", "*.txt", "model*.safetensors")  # what a model's folder needs
 
 
 def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:

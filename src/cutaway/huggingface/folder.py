@@ -18,14 +18,14 @@ from .config import CONFIG, Config
 from .sentences import sentence_metadata
 from .shards import INDEX, Shards, shard_paths
 from .tensors import tensor_sources
-from .tokens import TOKENIZER, TOKENIZER_FILES, tokenizer_metadata
+from .tokens import tokenizer_files, tokenizer_metadata
 
 
 def parts(folder: Path) -> list[Path]:
     """The files of a folder that say what the model computes, by name."""
-    small = [folder / name for name in (CONFIG, INDEX, TOKENIZER, *TOKENIZER_FILES)]
-    of_vectors = sentences.files(folder)
-    return sorted([*(path for path in small if path.is_file()), *of_vectors, *shard_paths(folder)])
+    small = [path for path in (folder / CONFIG, folder / INDEX) if path.is_file()]
+    text = tokenizer_files(folder)
+    return sorted([*small, *text, *sentences.files(folder), *shard_paths(folder)])
 
 
 class HuggingFaceFolder(ModelFile):

@@ -45,6 +45,11 @@ class Settings:
         found = {k: v for k, v in self._values.items() if v is not None}
         return Settings({**other._values, **found}, self.file)
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """All of them, as they are."""
+        return self._values
+
     def get(self, key: str) -> Any:
         """Any value, None where it is absent."""
         value = self._values.get(self._names.get(key, key))

@@ -19,15 +19,24 @@ from cutaway.text.wordpiece import as_stored
 from .settings import Settings
 from .specials import Sources, added_tokens, special_metadata
 from .splitting import byte_level_family, is_byte_level, space_prefix, wordpiece
+from .word_lists import FILES as LISTS
+from .word_lists import tokenizer_of_lists
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG, SPECIALS, GENERATION = (
     "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
 )  # fmt: skip
 TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
-TOKENIZER_FILES = (TOKENIZER_CONFIG, SPECIALS, GENERATION, TEMPLATE, OLD_TEMPLATE)
+_BESIDE = (TOKENIZER_CONFIG, SPECIALS, GENERATION, TEMPLATE, OLD_TEMPLATE)
 _PREFIX = "tokenizer.ggml."
 _MOST_TOKENS = 1 << 21  # the largest vocabularies have 2¹⁸
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Those that are there and say how text becomes tokens, or what tokens are for."""
+    main = folder / TOKENIZER
+    lists = [] if main.is_file() else [folder / name for name in LISTS]
+    return [p for p in (main, *lists, *(folder / name for name in _BESIDE)) if p.is_file()]
 
 
 def tokenizer_metadata(
@@ -39,7 +48,8 @@ def tokenizer_metadata(
     """
     if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
         raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
-    tokenizer = Settings.read(folder / TOKENIZER)
+    own = Settings.read(folder / TOKENIZER_CONFIG).over(Settings.read(folder / SPECIALS))
+    tokenizer = Settings.read(folder / TOKENIZER) or tokenizer_of_lists(folder, config, own)
     if not tokenizer:
         raise FormatError(
             f"{folder}: the folder has no {TOKENIZER}; load the tokenizer with transformers and "
@@ -60,7 +70,6 @@ def tokenizer_metadata(
         for text, kind in zip(tokens, kinds, strict=True)
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
-    own = Settings.read(folder / TOKENIZER_CONFIG).over(Settings.read(folder / SPECIALS))
     where = Sources(tokenizer, own, config, Settings.read(folder / GENERATION), tokens)
     return metadata | special_metadata(where, sees_all=sees_all) | _template(folder, own)
 
