@@ -152,7 +152,8 @@ def _gguf_name(family: Family, name: str) -> tuple[str, int] | None:
 def _check_output(config: Config, sources: Mapping[str, object]) -> None:
     if "token_embd.weight" not in sources:
         raise FormatError("the files hold no embedding of tokens: the folder holds no model")
-    if not config.tied and "output.weight" not in sources:
+    is_body = "cls" in config.family.outside.values() and "cls.weight" not in sources
+    if not config.tied and "output.weight" not in sources and not is_body:
         raise FormatError(
             f"{config.settings.file}: tie_word_embeddings is false, and the files hold no output "
             "matrix; download the model again"
