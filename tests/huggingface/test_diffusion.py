@@ -18,6 +18,8 @@ from cutaway.weights.gguf_writer import write_gguf
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from safetensors.numpy import load_file, save_file
+
 from support import random_models
 from support.diffusion_models import DIFFUSION, MASK, VOCAB, logits, row, save
 from support.random_models import edit
@@ -60,7 +62,7 @@ def test_the_reference_s_logits_are_those_of_transformers(folders, name):
     assert llm.config.architecture == row(name).architecture
     limits = limits_of(llm.model)
     assert (limits.sight, limits.shift, limits.mask_id) == (
-        DIFFUSION[name].sight, DIFFUSION[name].shift, MASK,
+        DIFFUSION[name].sight, DIFFUSION[name].shift, DIFFUSION[name].mask,
     )  # fmt: skip
     assert (llm.config.sight, llm.config.shift) == (limits.sight, limits.shift)
     assert np.abs(llm.logits(IDS) - theirs).max() < 1e-3
@@ -191,8 +193,13 @@ def test_a_mask_that_cannot_be_known_is_none(copied):
         ("sdar", {"block_size": 0}, "block_size is 0; it must be a whole number"),
         ("sdar", {"model_type": "llada2_moe"}, r"'llada2_moe': LLaDA 2 is not supported; .* llada"),
         ("sdar", {"model_type": "diffusion_gemma"}, "DiffusionGemma is not supported"),
-        ("sdar", {"model_type": "mdlm"}, "MDLM is not supported"),
+        ("mdlm", {"time_conditioning": True}, "time_conditioning is True"),
         ("sdar", {"model_type": "bd3lm"}, "BD3-LM is not supported"),
+        (
+            "sdar",
+            {"model_type": None, "graph": {"type": "absorb"}, "noise": {}},
+            "SEDD is not supported",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(copied, name, change, sentence):
@@ -200,6 +207,17 @@ def test_what_is_not_supported_is_refused_by_name(copied, name, change, sentence
     edit(path / "config.json", **change)
     with pytest.raises(FormatError, match=sentence):
         HuggingFaceFolder(path)
+
+
+def test_mdlm_in_half_precision_is_folded_from_its_own_numbers(copied):
+    """Matrices that a gate is folded into become F32, so that nothing is rounded twice."""
+    path = copied("mdlm")
+    half = {k: v.astype(np.float16) for k, v in load_file(path / "model.safetensors").items()}
+    save_file(half, path / "model.safetensors")
+    theirs = logits({k: v.astype(np.float32) for k, v in half.items()}, IDS)
+    assert np.abs(LLM(path, backend="reference").logits(IDS) - theirs).max() < 1e-3
+    formats = {name: info.format for name, info in HuggingFaceFolder(path).tensors.items()}
+    assert (formats["blk.0.attn_qkv.weight"], formats["blk.0.ffn_down.weight"]) == ("F16", "F32")
 
 
 def test_a_model_is_shown_with_what_its_tokens_see(folders, capsys):

@@ -2,6 +2,7 @@
 
 No such model is in transformers (5.23), so each is the body that it shares with another one, asked
 with a mask that says what its tokens see; `save` then writes what it is called in its own files.
+MDLM's body is written out in `tiny_mdlm`.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from safetensors.numpy import load_file, save_file
 
-from support import random_models
+from support import random_models, tiny_mdlm
 from support.random_models import FAMILIES, VOCAB, edit
 
 MASK = 5
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     keys: Mapping[str, str] = {}
     more: Mapping[str, Any] = {}
     names: Mapping[str, str] = {}
+    mask: int = MASK
 
 
 _LLADA = {
@@ -87,6 +89,7 @@ DIFFUSION: Mapping[str, Row] = {
         "qwen3_moe", "rnd1", "rnd1", "all", True,
         more={"rope_scaling": False, "sliding_window": False},
     ),
+    "mdlm": Row("", "mdlm", "gptneox", "all", mask=VOCAB - 1),  # which has a body of its own
 }  # fmt: skip
 
 
@@ -96,12 +99,15 @@ def context(_name: str) -> None:
 
 def row(name: str) -> random_models.Row:
     """Which config of transformers the body has, and GGUF's name of the architecture."""
-    return FAMILIES[DIFFUSION[name].body]._replace(architecture=DIFFUSION[name].architecture)
+    body = FAMILIES.get(DIFFUSION[name].body, random_models.Row("not there", {}, ""))
+    return body._replace(architecture=DIFFUSION[name].architecture)
 
 
 def save(name: str, folder: Path, **options: Any) -> Any:
     """As ``random_models.save``: the body, which remembers what a token of it sees."""
     made = DIFFUSION[name]
+    if name == "mdlm":
+        return tiny_mdlm.save(folder)
     body = random_models.save(made.body, folder, **options)
     body.sight = made.sight
     file = folder / "model.safetensors"
@@ -132,6 +138,8 @@ def logits(body: Any, ids: list[int]) -> Any:
     """transformers' own, each row seeing what the model's tokens see: float32 (n, vocab)."""
     import torch
 
+    if isinstance(body, dict):
+        return tiny_mdlm.logits(body, ids)
     n = len(ids)
     rows, columns = torch.arange(n)[:, None], torch.arange(n)[None]
     sight = n if body.sight == "all" else body.sight

@@ -113,7 +113,8 @@ class Config:
 
     def _feed_forward(self, hidden: int) -> int:
         s = self.settings
-        if self.family.architecture == "gpt2" and s.get("intermediate_size") is None:
+        plain = self.family.architecture == "gpt2" or self.family.modulated
+        if plain and s.get("intermediate_size") is None:
             return 4 * hidden
         return s.size("intermediate_size")
 

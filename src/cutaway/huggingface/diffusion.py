@@ -81,12 +81,34 @@ DIFFUSION: Mapping[str, Family] = {
     "rnd1": _masked_by(
         151669, replace(_MOE, architecture="rnd1", **_SEES_ALL_SHIFTED), head_dim=128
     ),
+    # Sahoo et al. 2024, arXiv 2406.07524: a DiT, whose mask is behind GPT-2's vocabulary
+    "mdlm": Family(
+        architecture="gptneox", prefixes=("backbone.",), sight="all", modulated=True,
+        outside={
+            "vocab_embed": "token_embd", "output_layer.norm_final": "output_norm",
+            "output_layer.linear": "output",
+        },
+        layer={
+            "norm1": "attn_norm", "attn_qkv": "attn_qkv", "attn_out": "attn_output",
+            "norm2": "ffn_norm", "mlp.0": "ffn_up", "mlp.2": "ffn_down",
+        },
+        skipped=(
+            "rotary_emb.inv_freq", "adaLN_modulation.weight", "adaLN_modulation.bias",
+            "sigma_map.mlp.0.weight", "sigma_map.mlp.0.bias",
+            "sigma_map.mlp.2.weight", "sigma_map.mlp.2.bias",
+        ),
+        names={
+            "hidden_size": "hidden_dim", "num_hidden_layers": "n_blocks",
+            "num_attention_heads": "n_heads", "max_position_embeddings": "model_length",
+        },
+        defaults={"layer_norm_epsilon": 1e-5}, own=keys.mdlm, grouped=False, layer_norm=True,
+    ),
 }  # fmt: skip
 """By config.json's model_type, or as ``meant`` says."""
 
 REFUSED = {
     "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "llada2_moe": "LLaDA 2",
-    "mdlm": "MDLM", "sedd": "SEDD",
+    "sedd": "SEDD",
 }  # fmt: skip
 _WRAPPED_AS = {"gpt2": "diffugpt", "llama": "diffullama"}
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
@@ -96,6 +118,8 @@ def meant(name: str | None, config: Settings, tensors: Iterable[str]) -> str | N
     """What a model is to be called where its config calls it as another is called."""
     if name == "llada" and config.get("num_experts") is not None:
         return "lladamoe"
+    if name is None and isinstance(config.get("graph"), dict) and config.get("noise") is not None:
+        return "sedd"
     if name in _WRAPPED_AS and any(tensor.startswith(_WRAPPED) for tensor in tensors):
         return _WRAPPED_AS[name]
     return name
@@ -104,4 +128,6 @@ def meant(name: str | None, config: Settings, tensors: Iterable[str]) -> str | N
 def with_mask(name: str, family: Family, config: Settings) -> Family:
     """The family, with the mask of a model that is known by its size."""
     mask = _GPT2_MASKS.get(config.get("n_embd")) if name == "diffugpt" else None
+    if name == "mdlm":
+        mask = config.size("vocab_size") - 1
     return family if mask is None else _masked_by(mask, family)

@@ -43,6 +43,7 @@ class Family:
     sight         "past"; of a diffusion model "all", or "block": of so many tokens as config.json
                   says, and all where it does not
     shifts        whether rows of a diffusion model predict the next position
+    modulated     whether norms and matrices are to have MDLM's modulation in them
     """
 
     architecture: str
@@ -63,6 +64,7 @@ class Family:
     longrope: bool = False
     sight: str = "past"
     shifts: bool = False
+    modulated: bool = False
 
 
 _OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}

@@ -207,6 +207,12 @@ def llada_moe(config: Settings) -> dict[str, Any]:
     return qwen3_moe(config)
 
 
+def mdlm(config: Settings) -> dict[str, Any]:
+    """A GPT-NeoX with the other GELU, once it needs no time."""
+    config.must_be("time_conditioning", False)
+    return {"use_parallel_residual": False, "hidden_activation": "gelu_new"}
+
+
 def dream(config: Settings) -> dict[str, Any]:
     """Qwen 2."""
     config.must_be("use_mrope", False)

@@ -15,6 +15,7 @@ from cutaway.weights import ModelFile
 
 from . import sentences
 from .config import CONFIG, Config
+from .modulation import folded
 from .sentences import sentence_metadata
 from .shards import INDEX, Shards, shard_paths
 from .tensors import tensor_sources
@@ -41,7 +42,8 @@ class HuggingFaceFolder(ModelFile):
         Config(self.path)  # what is wrong with it is to be said before what is wrong with tensors
         shards = Shards(self.path)
         config = Config(self.path, shards)
-        self._sources = tensor_sources(config, shards)
+        sources = tensor_sources(config, shards)
+        self._sources = folded(sources, shards) if config.family.modulated else sources
         rows = self._sources["token_embd.weight"].shape[0]
         self.metadata = MappingProxyType(
             config.metadata

@@ -22,7 +22,11 @@ from .rewrites import Rewrite, WithoutFirst, as_it_is, transposed
 from .shards import Shards
 
 _LAYER = re.compile(r"(?:layers|blocks|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
-_ENDINGS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_ENDINGS = {
+    "weight": "weight", "bias": "bias",
+    "gamma": "weight", "beta": "bias",  # norms of old files
+    "embedding": "weight",  # MDLM's
+}  # fmt: skip
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 _VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.")
 
@@ -132,7 +136,7 @@ def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int
 def _gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
     base, _, ending = name.rpartition(".")
-    if (ending := _ENDINGS.get(ending, "")) == "":  # norms of old files have gamma and beta
+    if (ending := _ENDINGS.get(ending, "")) == "":
         return None
     for prefix in family.prefixes:
         if base.startswith(prefix):

@@ -34,7 +34,11 @@ _FULL_EVERY = {"gemma2": 2, "gemma3": 6, "modern-bert": 3}  # one of so many lay
 _FULL_FIRST = ("modern-bert",)  # the first of them, elsewhere the last
 _WINDOW = {"gemma2": 4096}
 _GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-_ACTIVATIONS = {"bert": _GELU, "modern-bert": _GELU | {"silu": "silu"}}  # the usual one first
+_ACTIVATIONS = {  # the usual one first
+    "bert": _GELU,
+    "gptneox": _GELU,
+    "modern-bert": _GELU | {"silu": "silu"},
+}
 _SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
 _LARGE = {
     "gemma2": 46,
@@ -70,7 +74,7 @@ class ModelConfig:
     extends_context    whether texts may be longer than the model was first trained for
     windows            tokens that each layer sees, itself included, or where the sight is "all" how
                        many to each side; 0: all
-    activation         of an encoder's MLP: "gelu", "gelu_tanh", "silu"; elsewhere the wiring's own
+    activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
     *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
-from cutaway.model.architectures.parts import attention, embedding, gated_mlp, plain_mlp
+from cutaway.model.architectures.parts import PLAIN, attention, embedding, gated_mlp, plain_mlp
 from cutaway.model.config import ModelConfig
 from cutaway.model.graph import Graph, Tensor
 
-_PLAIN = {"gelu": Graph.gelu_exact, "gelu_tanh": Graph.gelu}
 _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Graph.silu_mul}
 
 
@@ -18,7 +17,7 @@ def bert(g: Graph, c: ModelConfig) -> Tensor:
     which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types.
     Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
     """
-    act = partial(_PLAIN[c.activation], g)
+    act = partial(PLAIN[c.activation], g)
     x = embedding(g, c)  # (M, hidden)
     if g.has("token_types.weight"):
         x = g.add(x, g.embed_first("token_types"))  # one text is all of the first type

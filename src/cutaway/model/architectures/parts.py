@@ -13,6 +13,8 @@ from cutaway.model.graph import Graph, Tensor
 from cutaway.model.rope import Rope
 
 Gate = Callable[[Tensor, Tensor], Tensor]
+PLAIN = {"gelu": Graph.gelu_exact, "gelu_tanh": Graph.gelu}
+"""By ``ModelConfig.activation``, where nothing is gated."""
 
 
 def embedding(g: Graph, c: ModelConfig) -> Tensor:
