@@ -1,0 +1,109 @@
+"""The toy's training: what is masked, that it can be stopped, and that its file is the model."""
+
+import numpy as np
+import pytest
+import torch
+
+import canvas_model
+import train_canvas
+from canvas_model import CHARACTERS, MASK, Sizes, Toy, ToyFile
+from cutaway import LLM, InputError
+from cutaway.weights.gguf_writer import write_gguf
+
+SMALL = Sizes(hidden=64, layers=2, heads=2, ffn=96, context=64)
+TEXT = "It is a truth universally acknowledged, that a single man must want.\n" * 40
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(train_canvas, "Sizes", lambda: SMALL)
+    monkeypatch.setattr(train_canvas, "BATCH", 256)
+    monkeypatch.setattr(train_canvas, "WINDOWS", (32, 64))
+    monkeypatch.setattr(train_canvas, "HELD_OUT", 1000)
+    monkeypatch.setattr(train_canvas, "EVERY", 3)
+    monkeypatch.setattr(train_canvas, "DRAWS", 1)
+    monkeypatch.setattr(train_canvas, "LAST_DRAWS", 1)
+    torch.set_num_threads(1)  # these sizes are too small to be shared
+
+
+def test_its_file_is_the_model(tmp_path):
+    torch.manual_seed(1)
+    model = Toy(SMALL)
+    torch.nn.init.normal_(model.output.weight)
+    for layer in model.blk:
+        torch.nn.init.normal_(layer.attn_output.weight, std=0.1)
+        torch.nn.init.normal_(layer.ffn_down.weight, std=0.1)
+    write_gguf(tmp_path / "toy.gguf", ToyFile(model, "toy", "A toy."))
+    with LLM(tmp_path / "toy.gguf", backend="reference", progress=False) as llm:
+        ids = llm.tokenizer.encode("Mr. Darcy said:\n")
+        assert [CHARACTERS[i] for i in ids] == [*"Mr. Darcy said:\n"]
+        assert llm.tokenizer.decode(ids) == "Mr. Darcy said:\n"
+        ids = [*ids, MASK, MASK, *ids]
+        with torch.no_grad():
+            expected = model(torch.tensor([ids]))[0].numpy()
+        assert np.abs(expected).max() > 1
+        assert np.abs(llm.logits(ids) - expected).max() < 1e-4
+        with pytest.raises(InputError, match="the text holds 'é', for which"):
+            llm.tokenizer.encode("café")
+
+
+def test_heads_begin_with_their_eyes_on_neighbours():
+    torch.manual_seed(2)
+    model = Toy(Sizes())
+    x = model.token_embd(torch.randint(MASK + 1, (1, 32)))
+    for distance, layer in enumerate(model.blk, 1):
+        n = layer.attn_norm(x)
+        q, k = (
+            canvas_model.turned(
+                matrix(n).unflatten(-1, (layer.heads, -1)).transpose(1, 2), model.turn[:, :32]
+            )
+            for matrix in (layer.attn_q, layer.attn_k)
+        )
+        looks = (q @ k.transpose(-1, -2))[0, :, 8:24].argmax(-1) - torch.arange(8, 24)
+        assert looks[0].median() == -distance
+        assert looks[1].median() == distance
+
+
+def test_what_is_masked():
+    random = torch.Generator().manual_seed(3)
+    torch.set_num_threads(1)
+    counts, kept = np.zeros(65, int), []
+    for _ in range(200):
+        holes = train_canvas.masked(torch.zeros(32, 64), random, prompts=False)
+        counts += np.bincount(holes.sum(1), minlength=65)
+        some = train_canvas.masked(torch.zeros(32, 64), random, prompts=True)
+        kept += some[::2].int().argmax(1).tolist()
+        few = train_canvas.masked(torch.zeros(32, 64), random, most=0.25, prompts=False)
+        assert few.sum(1).min() >= 1 and few.sum(1).max() <= 16
+    assert counts[0] == 0
+    assert counts[1:].min() > 70  # of 100: evenly from 1 to 64
+    assert counts[1:].max() < 130
+    assert np.mean(kept) > 28  # a prompt is half of a window, and the mask begins behind it
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not(small, tmp_path, capsys):
+    train_canvas.train(TEXT, tmp_path / "whole.pt", 6)
+    first = train_canvas.Training(TEXT)
+    for _ in range(3):
+        first.step(30)  # it was to be longer
+    first.save(tmp_path / "parts.pt")
+    train_canvas.train(TEXT, tmp_path / "parts.pt", 6)
+    whole, parts = (
+        torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "parts")
+    )
+    assert whole["figures"]["bits_per_character"] == parts["figures"]["bits_per_character"]
+    for name, weights in whole["model"].items():
+        assert torch.equal(weights, parts["model"][name]), name
+    assert capsys.readouterr().out.count('"characters": 1536') == 2
+
+
+def test_another_text_is_refused(tmp_path):
+    (tmp_path / "text").write_text(TEXT)
+    with pytest.raises(SystemExit, match="is not the text of TEXT_SHA256"):
+        train_canvas.read(tmp_path / "text")
+
+
+def test_clean_leaves_nothing_but_its_characters():
+    assert (
+        train_canvas.clean("A  £5 note,\nsaid _he_.\n\n * * *\n\nNo.") == "A 5 note, said he.\nNo."
+    )
