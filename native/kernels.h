@@ -96,8 +96,8 @@ struct Kernels {
   double (*exp_sum_near)(const float* x, size_t n, float peak);  // within a part in 100,000
   void (*exp_each)(const float* x, size_t n, float peak, double* out);
   double (*ordered_sum)(const double* x, size_t n);
-  void (*luck_all)(size_t n, uint32_t position, uint64_t seed, uint32_t* out);  // room for 128 more
-  void (*luck_some)(const uint32_t* ids, size_t n, uint32_t position, uint64_t seed,
+  void (*luck_all)(size_t n, uint64_t place, uint64_t seed, uint32_t* out);  // room for 128 more
+  void (*luck_some)(const uint32_t* ids, size_t n, uint64_t place, uint64_t seed,
                     uint32_t* out);  // both: room for 32 more
   float (*bounds)(const float* x, const uint32_t* words, size_t n, float top, float* out);
   // sample_observe.inc

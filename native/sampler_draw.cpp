@@ -41,12 +41,12 @@ size_t Candidates::luckiest(const Row& row) {
   uint32_t* words = s_.words.data();
   const uint32_t* ids = s_.ids.data();
   if (all_) {
-    k_.luck_all(n_, row.position, row.seed, words);
+    k_.luck_all(n_, row.place, row.seed, words);
   } else if (n_ > ids[n_ - 1] / kShared) {
-    k_.luck_all(ids[n_ - 1] + 1, row.position, row.seed, words);
+    k_.luck_all(ids[n_ - 1] + 1, row.place, row.seed, words);
     for (size_t i = 0; i < n_; i++) words[i] = words[ids[i]];  // in place: an id is never below its index
   } else {
-    k_.luck_some(ids, n_, row.position, row.seed, words);
+    k_.luck_some(ids, n_, row.place, row.seed, words);
   }
   const auto score = [&](size_t i) { return (double)z_[i] + gumbel(words[i]); };
   uint32_t* index = s_.index.data();

@@ -35,9 +35,9 @@ inline double exact_log(double x) {
   return e * 6.93147180369123816490e-01 + (e * 1.90821492927058770002e-10 + 2.0 * s * y);
 }
 
-// luck.coin: the first word of Philox4x32-10 for the counter (0, position, 0, 2), as a number in (0, 1).
-inline double coin(uint64_t seed, uint32_t position) {
-  uint32_t c[4] = {0, position, 0, 2};
+// luck.coin: the first word of Philox4x32-10 for the counter (0, position, visit, 2), as a number in (0, 1).
+inline double coin(uint64_t seed, uint64_t place) {
+  uint32_t c[4] = {0, (uint32_t)place, (uint32_t)(place >> 32), 2};
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
   for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
     const uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];

@@ -68,11 +68,11 @@ std::vector<uint32_t> mask_of(nb::handle item, size_t vocab) {
   return {bits.data(), bits.data() + bits.size()};
 }
 
-// (chain, seed, position, output ids or None, observe or None, forced id or None, mask or None)
+// (chain, seed, place, output ids or None, observe or None, forced id or None, mask or None)
 Row row_of(nb::handle item, size_t vocab) {
   const nb::tuple t = nb::cast<nb::tuple>(item);
   if (t.size() != 7) throw std::invalid_argument("a row has seven fields");
-  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint32_t>(t[2]), {}, {}, {}, {}};
+  Row row{nb::cast<const Chain*>(t[0]), nb::cast<uint64_t>(t[1]), nb::cast<uint64_t>(t[2]), {}, {}, {}, {}};
   if (!t[3].is_none()) row.output = ids_of(nb::cast<nb::sequence>(t[3]));
   if (!t[4].is_none()) row.observe = observe_of(t[4], vocab);
   if (!t[5].is_none()) row.forced = id_of(t[5], vocab);

@@ -63,7 +63,7 @@ void Observer::luck() {
   constexpr size_t room = 32;  // luck_some reads and writes so far beyond
   std::vector<uint32_t> ids(seen_.candidates.size() + room), words(ids.size());
   for (size_t i = 0; i < seen_.candidates.size(); i++) ids[i] = seen_.candidates[i].id;
-  k_.luck_some(ids.data(), seen_.candidates.size(), row_.position, row_.seed, words.data());
+  k_.luck_some(ids.data(), seen_.candidates.size(), row_.place, row_.seed, words.data());
   for (size_t i = 0; i < seen_.candidates.size(); i++) seen_.candidates[i].luck = gumbel(words[i]);
 }
 

@@ -142,7 +142,7 @@ void top_n_sigma(Candidates& c, const Stage& stage, const Row&, StageReport* rep
 }
 
 void xtc(Candidates& c, const Stage& stage, const Row& row, StageReport* report) {
-  if (coin(row.seed, row.position) >= stage.numbers[0]) return;
+  if (coin(row.seed, row.place) >= stage.numbers[0]) return;
   const auto weights = c.weights();
   const double least = stage.numbers[1] * c.mass();
   const auto likely = (size_t)std::count_if(weights.begin(), weights.end(), [&](double w) { return w >= least; });

@@ -4,7 +4,8 @@ Knows Python's and NumPy's numbers. Refuses to know what they are for.
 """
 
 from collections.abc import Iterable
-from numbers import Integral
+from math import isfinite
+from numbers import Integral, Real
 from operator import index
 from typing import Any
 
@@ -29,6 +30,24 @@ def check_int(name: str, value: Any, low: int, high: int | None = None) -> int:
     if plain < low or (high is not None and plain > high):
         raise InputError(f"{name} must be {span}, not {shown(plain)}")
     return plain
+
+
+def check_finite(name: str, value: Any) -> float:
+    """Return value as a plain float, NumPy's too; InputError unless it is a finite number."""
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool) and isfinite(value):
+            return float(value)
+    except OverflowError:  # an integer beyond float
+        pass
+    raise InputError(f"{name} must be a finite number, not {shown(value)}")
+
+
+def check_number(name: str, value: Any, low: float, high: float) -> float:
+    """The same; InputError unless it is in [low, high]."""
+    number = check_finite(name, value)
+    if not low <= number <= high:
+        raise InputError(f"{name} must be between {low:g} and {high:g}, not {number:g}")
+    return number
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:

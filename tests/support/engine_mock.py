@@ -43,6 +43,7 @@ VOCAB, WIDTH = 257, 5
 LETTERS = [*b"ab", *"éè".encode(), END]
 NEVER_WRITTEN = -7
 NOT_SEEN = -8
+AT = -9
 GREEDY = SamplingParams(temperature=0)
 
 Model = Callable[[tuple[int, ...]], np.ndarray]
@@ -123,6 +124,7 @@ class MockBackend(HostSampling):
 
     With a window it keeps them twice, and reads the last ones of a row from where they can be let
     go of: whatever is read too late or from another block changes the logits, or fails.
+    Where it tells places, the model is called with that of a row that sees what is behind it.
     """
 
     name = tier = "mock"
@@ -134,7 +136,7 @@ class MockBackend(HostSampling):
         self.kv_blocks, self.model, self.window = kv_blocks, model, window
         groups = [KVGroup((0,), 0, "tokens", 4), KVGroup((1,), window, "tokens", 4)]
         self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],))
-        self.most_rows = 512
+        self.most_rows, self.tells_places = 512, False
         self.windows: dict[int, np.ndarray] = {}  # by block, until it is let go of
         self.most_windows = 0
         self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
@@ -155,7 +157,13 @@ class MockBackend(HostSampling):
             if self.window:
                 self.windows.setdefault(block, self._nothing())[place] = token
         self.most_windows = max(self.most_windows, len(self.windows))
-        return self._hand_out([self.model(self._history(batch, r)) for r in batch.logit_rows])
+        return self._hand_out([self._row(batch, r) for r in batch.logit_rows])
+
+    def _row(self, batch, row) -> np.ndarray:
+        history, position = self._history(batch, row), int(batch.positions[row])
+        if not self.tells_places or batch.limits is None or batch.limits[row] == position:
+            return self.model(history)
+        return self.model((*history, AT, position))
 
     def hidden(self, batch):
         """The first numbers of the rows' logits, exactly."""
@@ -260,13 +268,17 @@ class MockBackend(HostSampling):
 
 def make_engine(
     model: Model = noise, *, context: int = 64, kv_blocks: int = 64, block: int = 32,
-    pieces=token_bytes, draft: Model | None = None, window: int = 0, **policy,
+    pieces=token_bytes, draft: Model | None = None, window: int = 0, sight: str | int = "past",
+    shift: bool = False, tells_places: bool = False, **policy,
 ) -> Engine:  # fmt: skip
     """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
-    rows, sight = policy.pop("rows", 512), policy.pop("sight", "past")
-    limits = Limits(context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}), sight=sight)
+    rows = policy.pop("rows", 512)
+    limits = Limits(
+        context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}), sight=sight, shift=shift
+    )
     backend = MockBackend(kv_blocks, model, block, window)
-    backend.most_rows = rows
+    backend.most_rows = rows if sight == "past" else rows + 64  # a whole text, beside others
+    backend.tells_places = tells_places
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
     made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)
     engine = Engine(backend, limits, pieces, GRAMMARS, made)

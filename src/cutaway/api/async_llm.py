@@ -28,7 +28,7 @@ from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
 from cutaway.api.request import Options
 from cutaway.api.samples import answer
-from cutaway.engine import AsyncEngine, Engine, Event, Inboxes, Step
+from cutaway.engine import AsyncEngine, Engine, Event, Inboxes, Pass, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Trial, source_of
@@ -69,6 +69,8 @@ class Generations:
             generation.speculation = speculation
             if isinstance(event, Step):
                 generation.steps.append(event)
+            elif isinstance(event, Pass):
+                generation.passes.append(event)
             generation.arrived(event, made)
         return [(one.which, one.event) for one in news]
 

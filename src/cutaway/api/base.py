@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.api.keywords import GrammarOptions
+    from cutaway.engine import Decoder
     from cutaway.grammar import Accepted, Compiled
     from cutaway.text.tools import Tool
 
@@ -126,12 +127,25 @@ class ModelUser:
             notes += self.model.grammars.notes(grammar)
         if options.constraint.heal is True:
             ids, options = self._healed(ids, options)
-        request = options.request(ids, tuple(self.tokenizer.end_ids))
+        ids, decoder = self._decoder(ids, options)
+        request = options.request(ids, tuple(self.tokenizer.end_ids), decoder)
         if options.changes:
             from cutaway.changes import bind
 
             request = replace(request, changes=bind(options.changes, self.graph, len(ids)))
         return Asked(request, text, tuple(notes), held)
+
+    def _decoder(self, ids: list[int], options: Options) -> "tuple[list[int], Decoder | None]":
+        """How a prompt is gone on with, and what of it is before what is written."""
+        if options.denoise is None:
+            return ids, None
+        from cutaway.engine import Denoise
+
+        tokenizer = self.tokenizer
+        ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
+        ids, behind = (ids[:-1], (ids[-1],)) if ends else (ids, ())
+        never = tokenizer.mask_id if self.config.sight != "past" else None
+        return ids, Denoise(options.denoise, never, behind)
 
     def _healed(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
         """Take the last token back, where it is text and not all of the prompt."""

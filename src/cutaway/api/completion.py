@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from cutaway.engine import Speculation, Step, Usage
+from cutaway.engine import Pass, Speculation, Step, Usage
 from cutaway.errors import InputError
 from cutaway.sampling import Logprobs, ReadRow
 
@@ -69,6 +69,7 @@ class Completion:
                    that were drawn: known with n > 1 under a grammar, a trace, ``ledger`` or
                    ``align``; None otherwise
     aligned        where ``align`` chose this text among n
+    passes         of a canvas: what each pass did
     new_messages   of a chat: what to append to its messages; the last of them is the answer
     """
 
@@ -93,6 +94,7 @@ class Completion:
     steps: tuple[Step, ...]
     neg_log_z: float | None = None
     aligned: Aligned | None = None
+    passes: tuple[Pass, ...] = ()
     new_messages: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -125,8 +127,9 @@ class Completion:
         return by_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that ``--json`` prints: every field but ``steps``."""
+        """The document that ``--json`` prints: every field but ``steps``; how many ``passes``."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
+        shown["passes"] = len(self.passes)
         for name in ("usage", "timing", "speculation"):
             shown[name] = shown[name]._asdict()
         shown["aligned"] = self.aligned and self.aligned._asdict()

@@ -15,6 +15,7 @@ from cutaway.engine import (
     Ended,
     Event,
     FinishReason,
+    Pass,
     Request,
     Scored,
     Speculation,
@@ -40,7 +41,7 @@ class Generation:
     id       of the sequence in its engine
     request  as the engine runs it, its seed chosen
     notes    see ``Completion``
-    steps    those that were read
+    steps, passes  those that were read
     started, ended  the events, once they came
     watch    when it was asked for, and when tokens came
     speculation  draft tokens proposed and accepted, as far as is known before the end
@@ -63,6 +64,7 @@ class Generation:
         self.seed = request.sampling.seed
         self.watch = Stopwatch(asked)
         self.steps: list[Step] = []
+        self.passes: list[Pass] = []
         self.prompt_scores: list[ReadRow] = []
         self.speculation = Speculation()
         self.started: Started | None = None
@@ -142,7 +144,7 @@ class Generation:
     @property
     def chain(self) -> tuple[Mapping[str, Any], ...]:
         """The sampling stages in force, in order."""
-        constrained = self.request.constraint.is_set
+        constrained = self.request.is_constrained
         return chain_as_data(build_chain(self.request.sampling, constrained=constrained))
 
     def usage(self) -> Usage:
@@ -181,6 +183,7 @@ class Generation:
             logprobs=tuple(s.observed.logprobs(top) for s in self.steps if top and s.observed),
             steps=tuple(self.steps),
             neg_log_z=neg_log_z(self.steps),
+            passes=tuple(self.passes),
         )
 
     @property

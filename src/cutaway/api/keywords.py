@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
+from cutaway.canvas import Rule
 from cutaway.changes import Change
 from cutaway.grammar import OwnCheck
 from cutaway.sampling import Processor
@@ -76,3 +77,4 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     special: bool
     trace: str | PathLike[str] | None
     changes: Sequence[Change | str]
+    denoise: Rule | str | Mapping[str, Any] | None

@@ -181,6 +181,17 @@ class LLM(TextReader):
             raise InputError("speculate: name the draft model among the common options")
         return self._start(prompt, options)
 
+    def denoise(self, prompt: Prompt, **settings: Any) -> Any:
+        """Reveal a canvas of ``max_tokens`` cells behind a prompt, in passes.
+
+        settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and options
+        as for generate. ``Completion.passes`` says what each pass did. InputError where the model
+        writes from left to right alone.
+        """
+        from cutaway.api.request import rule_apart
+
+        return self.generate(prompt, **rule_apart(settings))
+
     def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
         """Continue a prompt, yielding each Step as it is made. Options as for generate."""
         parsed = self.parse_options(options)

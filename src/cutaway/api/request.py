@@ -23,7 +23,9 @@ from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
 
 if TYPE_CHECKING:
+    from cutaway.canvas import Rule
     from cutaway.changes import Change
+    from cutaway.engine import Decoder
 
 _PARTS: Mapping[str, type] = {
     "sampling": SamplingParams,
@@ -36,7 +38,7 @@ _OBSERVED: Mapping[str, Any] = {
     "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
 }  # fmt: skip
 _OWN: Mapping[str, Any] = {
-    "n": 1, "align": False, "special": False, "trace": None, "changes": (),
+    "n": 1, "align": False, "special": False, "trace": None, "changes": (), "denoise": None,
 }  # fmt: skip
 OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
 """Every keyword of a request."""
@@ -60,6 +62,7 @@ class Options:
     trace            the file to record the run in; of several texts the first, see
                      ``trace.write.numbered``
     changes          what is other inside the model while it writes
+    denoise          the rule by which a canvas is revealed; None: written from left to right
     draft            the draft model, where speculate was "draft:MODEL"
     sources          where each setting came from: "given", "default", "common" for one that goes
                      for all requests, or "chosen" for a seed
@@ -79,13 +82,20 @@ class Options:
     special: bool
     trace: Path | None
     changes: "tuple[Change, ...]"
+    denoise: "Rule | None"
     draft: str | None
     sources: Mapping[str, str]
 
-    def request(self, prompt_token_ids: Sequence[int], also_track: Sequence[int] = ()) -> Request:
+    def request(
+        self,
+        prompt_token_ids: Sequence[int],
+        also_track: Sequence[int] = (),
+        decoder: "Decoder | None" = None,
+    ) -> Request:
         """What the engine is asked for this prompt.
 
         also_track: ids that are tracked where a trace observes the run, such as the end tokens
+        decoder: how it is written; None: from left to right
         """
         traced = self.candidates > 0
         observe = Observe(
@@ -95,7 +105,7 @@ class Options:
             after_chain=self.logprobs > 0,
             prompt_top=self.prompt_logprobs,
         )
-        decoder = Autoregressive() if self.stopping.max_tokens else Score()
+        decoder = decoder or (Autoregressive() if self.stopping.max_tokens else Score())
         return Request(
             prompt_token_ids=tuple(prompt_token_ids),
             sampling=self.sampling,
@@ -125,7 +135,8 @@ class Options:
         trace = None if self.trace is None else str(self.trace)
         changes = [one.to_json() if one.vector else str(one) for one in self.changes]
         own = {"n": self.n, "align": self.align, "special": self.special, "trace": trace}
-        return self.settings(seed) | own | {"changes": changes}
+        denoise = self.denoise and self.denoise.to_json()
+        return self.settings(seed) | own | {"changes": changes, "denoise": denoise}
 
     def settings(self, seed: int | None) -> dict[str, Any]:
         """Those of one text, by name: the keywords of another request for the same."""
@@ -176,6 +187,14 @@ def parse_options(
     return Options(**parts, **observed, **own, draft=draft, sources=sources)
 
 
+def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of a request, from those of a rule and of a request beside each other."""
+    from cutaway.canvas import SETTINGS
+
+    rule = {name: value for name, value in settings.items() if name in SETTINGS}
+    return {k: v for k, v in settings.items() if k not in SETTINGS} | {"denoise": rule or True}
+
+
 def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams) -> None:
     if n < 2:
         raise InputError("align chooses one of n texts: give n, 2 or more")
@@ -209,6 +228,10 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         from cutaway.changes import check_changes
 
         own["changes"] = check_changes(own["changes"])
+    if own["denoise"] is not None:
+        from cutaway.canvas import read_rule
+
+        own["denoise"] = read_rule(own["denoise"])
     return own
 
 

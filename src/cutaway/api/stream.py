@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from time import perf_counter
 from weakref import finalize
 
@@ -12,7 +13,7 @@ from cutaway.api.generation import Generation
 from cutaway.api.request import Options
 from cutaway.api.runner import Runner
 from cutaway.backends import Logits
-from cutaway.engine import Ended, Event, FinishReason, Scored, Step
+from cutaway.engine import Ended, Event, FinishReason, Pass, Scored, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError
 from cutaway.loading.model import LoadedModel
@@ -40,17 +41,28 @@ class Stream(Generation, Iterator[Step]):
         super().__init__(sequence.id, sequence.request, options, model, notes=notes, asked=asked)
         self.stop_asked = False
         self._runner = runner
-        self._unread: deque[Step] = deque()
+        self._unread: deque[Step | Pass] = deque()
         runner.listen(sequence, self)
         finalize(self, runner.abandoned.append, sequence.id).atexit = False
 
     def receive(self, event: Event) -> None:
         """Take an event from whichever thread steps."""
         self.arrived(event, perf_counter())
-        if isinstance(event, Step):
+        if isinstance(event, Step | Pass):
             self._unread.append(event)
 
     def __next__(self) -> Step:
+        while isinstance(event := self._next(), Pass):
+            pass
+        return event
+
+    def events(self) -> Iterator[Step | Pass]:
+        """Each step, and of a canvas each pass, as they are made."""
+        with suppress(StopIteration):
+            while True:
+                yield self._next()
+
+    def _next(self) -> Step | Pass:
         if not (self._unread or self.stop_asked or self._closed):
             self._runner.wait(self._has_news)
         if not self._unread or self._closed:
@@ -58,13 +70,17 @@ class Stream(Generation, Iterator[Step]):
             if self.error:
                 raise self.error
             raise StopIteration
-        self.steps.append(self._unread.popleft())
-        return self.steps[-1]
+        event = self._unread.popleft()
+        if isinstance(event, Step):
+            self.steps.append(event)
+        else:
+            self.passes.append(event)
+        return event
 
     @property
     def num_arrived(self) -> int:
         """Tokens that were written so far, read or not."""
-        return len(self.steps) + len(self._unread)
+        return len(self.steps) + sum(isinstance(event, Step) for event in [*self._unread])
 
     def _has_news(self) -> bool:
         return bool(self._unread) or self.ended is not None or self.stop_asked

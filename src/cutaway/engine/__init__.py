@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
     from cutaway.engine.constraints import Constraint, ConstraintParams
     from cutaway.engine.decoders import Autoregressive, Decoder, Hold, ReadWhole, Score
+    from cutaway.engine.denoise import Denoise
     from cutaway.engine.draft_model import DraftModel
     from cutaway.engine.embed import Embed
     from cutaway.engine.engine import Engine
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
         Ended,
         Event,
         FinishReason,
+        Pass,
+        PassCell,
         Phases,
         Scored,
         Speculation,
@@ -40,6 +43,7 @@ __all__ = [
     "Constraint",
     "ConstraintParams",
     "Decoder",
+    "Denoise",
     "DraftModel",
     "Embed",
     "Embedded",
@@ -50,6 +54,8 @@ __all__ = [
     "Hold",
     "Inboxes",
     "Limits",
+    "Pass",
+    "PassCell",
     "Phases",
     "Policy",
     "ReadWhole",
@@ -71,6 +77,7 @@ _MODULES = {
     "asynchronous": ("AsyncEngine",),
     "constraints": ("Constraint", "ConstraintParams"),
     "decoders": ("Autoregressive", "Decoder", "Hold", "ReadWhole", "Score"),
+    "denoise": ("Denoise",),
     "draft_model": ("DraftModel",),
     "embed": ("Embed",),
     "engine": ("Engine",),
@@ -79,6 +86,8 @@ _MODULES = {
         "Ended",
         "Event",
         "FinishReason",
+        "Pass",
+        "PassCell",
         "Phases",
         "Scored",
         "Speculation",

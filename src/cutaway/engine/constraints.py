@@ -172,12 +172,21 @@ class ConstraintParams:
         return self.allowed_token_ids is not None or words or self.source is not None
 
     def make(
-        self, vocabulary: "Vocabulary", ending: frozenset[int], prompt: Sequence[int] = ()
+        self,
+        vocabulary: "Vocabulary",
+        ending: frozenset[int],
+        prompt: Sequence[int] = (),
+        never: Sequence[int] = (),
     ) -> "Constraint | None":
-        """What it means for one sequence, which ``ending`` tokens end; None where all may come."""
-        if not self.is_set:
+        """What it means for one sequence, which ``ending`` tokens end; None where all may come.
+
+        never: tokens that the sequence's decoder forbids
+        """
+        if not (self.is_set or never):
             return None
         made: list[Constraint] = []  # of tokens, and of bytes
+        if never:
+            made.append(AllowedTokens(vocabulary.mask_without(never)))
         if self.allowed_token_ids is not None:
             made.append(AllowedTokens(vocabulary.mask_of(self.allowed_token_ids)))
         if self.min_tokens:

@@ -53,8 +53,17 @@ class Decoder(Protocol):
     drafts: bool
     hidden: bool
 
+    @property
+    def never(self) -> tuple[int, ...]:
+        """Tokens that are never drawn."""
+        ...
+
     def longest(self, request: "Request", limits: "Limits") -> int:
         """How many positions the sequence can have at most; InputError where it cannot be."""
+        ...
+
+    def shares(self, sequence: "Sequence") -> bool:
+        """Whether what is computed of a KV block depends on nothing behind it."""
         ...
 
     def positions(self, sequence: "Sequence") -> int:
@@ -90,6 +99,11 @@ class Autoregressive:
     """From left to right, a token at a time; draft tokens are checked in the same step."""
 
     drafts, hidden = True, False
+    never = ()
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Always."""
+        return True
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """Prompt and ``max_tokens``, as far as the context goes."""
@@ -158,6 +172,11 @@ class Undrawn:
     """What reads a prompt, and draws nothing after it."""
 
     drafts = hidden = False
+    never = ()
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Always."""
+        return True
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The prompt, which may fill the context."""
@@ -253,6 +272,10 @@ class ReadWhole(Undrawn):
 
     wanted: tuple[int, ...]
     sight: str | int
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never."""
+        return False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The text, which may fill a step."""

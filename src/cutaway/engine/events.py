@@ -1,4 +1,4 @@
-"""The events of a request: Started, Scored…, Step…, Ended. Plain data, and all that anybody hears.
+"""The events of a request: Started, Scored…, Pass…, Step…, Ended. Plain data, and all there is.
 
 A file, a server, a page, a process elsewhere and a ``Completion`` are made of these alone. They can
 be pickled; none of them refers to the engine. They are tuples: every token makes one.
@@ -118,6 +118,7 @@ class Step(NamedTuple):
     wanted          what the same luck would have drawn here without the constraint, where the
                     ledger was asked for; None where the constraint forbade nothing
     checks          names of the checks that refused tokens which the rest allowed
+    passed          of a canvas: the pass in which the token came to stand here
     """
 
     id: int
@@ -136,11 +137,66 @@ class Step(NamedTuple):
     fingerprint: int
     wanted: int | None = None
     checks: tuple[str, ...] = ()
+    passed: int | None = None
 
     @property
     def neg_log_z(self) -> float | None:
         """As of its ``Observation``; None where the token was not drawn, or nothing observed."""
         return self.observed.neg_log_z if self.observed and self.source != "forced" else None
+
+
+class PassCell(NamedTuple):
+    """A cell that a pass looked at.
+
+    token_id     what was drawn for it, whether or not it came to stand there
+    logprob      of that token, natural, under the model's own logits
+    entropy      of the row, in nats
+    figure       what the rule's order follows: the highest goes first
+    was, now     what stands there before and after the pass; None where it is masked
+    logits_hash  of the bits of the row
+    observed     what the request asked to observe
+    """
+
+    position: int
+    token_id: int
+    logprob: float
+    entropy: float
+    figure: float
+    was: int | None
+    now: int | None
+    logits_hash: int
+    observed: Observation | None
+
+
+class Pass(NamedTuple):
+    """One pass over a canvas. The steps of a block follow when it is finished.
+
+    index         0 for the first pass
+    block         positions of the block: its first, and the one behind its last
+    rows          how many were computed
+    cells         those that were looked at, in the order of their positions
+    masked_again  positions of cells that go back to being masked
+    bound         the most that revealing the pass's cells together can lose, in nats; see
+                  ``canvas.bound``
+    visit         which of the luck of its positions it drew with
+    fingerprint   of the logits of all cells that passes up to this one looked at
+    """
+
+    id: int
+    index: int  # type: ignore[assignment]  # tuples have a method of this name
+    block: tuple[int, int]
+    rows: int
+    cells: tuple[PassCell, ...]
+    masked_again: tuple[int, ...]
+    bound: float
+    visit: int
+    phases: Phases
+    fingerprint: int
+
+    @property
+    def revealed(self) -> list[PassCell]:
+        """The cells that were masked, and are not any more."""
+        return [cell for cell in self.cells if cell.was is None and cell.now is not None]
 
 
 class Ended(NamedTuple):
@@ -164,7 +220,7 @@ class Ended(NamedTuple):
         return Ended, (*self._replace(error=self.error and explained(self.error)),)
 
 
-Event = Started | Scored | Embedded | Step | Ended
+Event = Started | Scored | Embedded | Pass | Step | Ended
 
 
 def neg_log_z(steps: Iterable[Step]) -> float | None:

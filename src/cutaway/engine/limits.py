@@ -96,6 +96,32 @@ class Limits:
             )
         self.check_scored(ids)
 
+    def check_canvas(self, total: int, prompt: int, block: int | None, mask_id: int | None) -> None:
+        """InputError where a canvas cannot be revealed: so many tokens in all, with the prompt's.
+
+        block: cells that are finished before others, where the rule says so
+        """
+        if self.sight == "past":
+            if block != 1:
+                raise InputError(
+                    "this model sees only what is before a token: it writes from left to right, "
+                    "with generate"
+                )
+        elif mask_id is None:
+            raise InputError("this model names no mask token, so it has no canvas to reveal")
+        elif self.sight != "all" and block not in (None, self.sight):
+            raise InputError(f"block: this model's blocks have {self.sight} tokens: leave it out")
+        most = self.context_length
+        if self.sight == "all":
+            most = min(most, self.step_rows)
+        if total > most:
+            raise TooLongError(
+                f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and this "
+                f"model sees {most} at once: shorten the prompt or lower max_tokens"
+            )
+        if not prompt and (self.shift or self.sight == "past"):
+            raise InputError("prompt is empty and this model has no begin token: write something")
+
     def check_prompt(self, prompt: tuple[int, ...]) -> None:
         """InputError where the model cannot be asked to continue this."""
         if not prompt:

@@ -74,6 +74,11 @@ class Request:
         ids = check_ids("prompt", self.prompt_token_ids)
         object.__setattr__(self, "prompt_token_ids", ids)
 
+    @property
+    def is_constrained(self) -> bool:
+        """Whether rows may come with a mask of the tokens that are allowed."""
+        return self.constraint.is_set or bool(self.decoder.never)
+
     def with_seed(self, seed: int) -> "Request":
         """The same, drawn with this seed."""
         if seed == self.sampling.seed:

@@ -89,7 +89,8 @@ class Scheduler:
         if not sequence.request.run.kv_cache:
             return
         whole = sequence.num_computed_tokens // self.blocks.block
-        if self.policy.prefix_cache and whole > sequence.published:
+        shares = self.policy.prefix_cache and sequence.decoder.shares(sequence)
+        if shares and whole > sequence.published:
             text = sequence.tokens(0, whole * self.blocks.block)
             sequence.blocks = self.blocks.publish(
                 sequence.blocks, text, sequence.published, sequence.salt
@@ -171,8 +172,9 @@ class Scheduler:
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
         """The sample of the same prompt that runs, while this one has not begun to write."""
-        shares = sequence.request.run.kv_cache and not sequence.output_token_ids
-        return sequence.fork_of if shares and sequence.fork_of in self.running else None
+        shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
+        begins = shares and not sequence.output_token_ids
+        return sequence.fork_of if begins and sequence.fork_of in self.running else None
 
     # -- rows --------------------------------------------------------------------------------
 
@@ -183,8 +185,10 @@ class Scheduler:
         room = self.policy.max_rows
         for left, sequence in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if self._grow(sequence):
-                scheduled.append(self._rows(sequence, room - left + 1))  # one row each at least
-                room -= scheduled[-1].num_rows
+                one = self._rows(sequence, room - left + 1)  # one row each at least
+                if one.num_rows:  # else it waits for room
+                    scheduled.append(one)
+                    room -= one.num_rows
         self._draft([s for s in scheduled if s.sequence.decoder.drafts], len(scheduled))
         return scheduled
 
@@ -216,11 +220,13 @@ class Scheduler:
         policy, taken = self.policy, {s.sequence.id for s in decoding}
         room = policy.max_prefill_rows_while_decoding if decoding else policy.max_rows
         room -= sum(s.num_rows for s in decoding)
-        prefill = []
+        prefill: list[Scheduled] = []
         for sequence in list(self.running):
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
             one = self._rows(sequence, room)
+            if not (one.num_rows or prefill):  # a text that is computed whole, or not at all
+                one = self._rows(sequence, policy.max_rows)
             if one.num_rows:  # else it holds what it has
                 prefill.append(one)
                 room -= one.num_rows

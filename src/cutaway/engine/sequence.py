@@ -42,6 +42,7 @@ from cutaway.sampling import (
 from cutaway.text import TextStream
 
 if TYPE_CHECKING:
+    from cutaway.canvas import Canvas
     from cutaway.engine.going_back import GoingBack
 
 
@@ -65,6 +66,8 @@ class Sequence:
     forced             token ids that come next, and are not drawn
     expected           token ids that the constraint leaves alone, drawn as draft tokens are
     rewound            tokens were taken back, and what was computed does not fit any more
+    canvas             the cells of a text that is not written from left to right, once begun;
+                       passes_fingerprint is of all rows that its passes looked at
     """
 
     id: int
@@ -83,6 +86,8 @@ class Sequence:
     logits_emitted: int = 0
     pooled: NDArray[np.float64] | None = None
     fingerprint: int = START
+    canvas: "Canvas | None" = None
+    passes_fingerprint: int = START
     finish_reason: FinishReason | None = None
     matched: str | int | None = None
     error: Exception | None = None
@@ -99,7 +104,7 @@ class Sequence:
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
         self._begin()
-        stages = build_chain(request.sampling, constrained=self.constraint is not None)
+        stages = build_chain(request.sampling, constrained=request.is_constrained)
         self.chain = CompiledChain(stages, request.sampling, self.prompt_token_ids)
         self.back: GoingBack | None = None
         if hasattr(self.constraint, "spoke"):  # checks, which alone come to dead ends
@@ -111,7 +116,7 @@ class Sequence:
         """The state of a text of which nothing is written."""
         request = self.request
         self.constraint = request.constraint.make(
-            self.vocabulary, self._ending, self.prompt_token_ids
+            self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.never
         )
         self._skip = len(request.constraint.taken(self.vocabulary))  # bytes that are no new text
         self.expected: list[int] = []

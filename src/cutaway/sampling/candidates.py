@@ -37,13 +37,13 @@ class Context(NamedTuple):
 
     mask            a bit per token id, in words of 32 (ceil(vocab / 32),), set where the token is
                     allowed; None allows all
-    seed, position  of the draw: what its luck is a function of
+    seed, place     of the draw: what its luck is a function of
     """
 
     history: History
     mask: NDArray[np.uint32] | None = None
     seed: int = 0
-    position: int = 0
+    place: int = 0
 
 
 @dataclass(slots=True)

@@ -104,11 +104,11 @@ def apply(
     return passed[-1], reports(chain, passed) if ledger else ()
 
 
-def choose(c: Candidates, params: SamplingParams, seed: int, position: int) -> int:
+def choose(c: Candidates, params: SamplingParams, seed: int, place: int) -> int:
     """The token id among the survivors: argmax of processed logit + luck, or greedy."""
     score = c.logits.astype(np.float64)
     if params.temperature > 0:
-        score = score + gumbel(seed, position, c.ids)
+        score = score + gumbel(seed, place, c.ids)
     return int(c.ids[np.argmax(score)])
 
 

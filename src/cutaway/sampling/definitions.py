@@ -169,7 +169,7 @@ def top_n_sigma(c: Candidates, rule: Rule, _: Context) -> Candidates:
 
 def xtc(c: Candidates, rule: Rule, context: Context) -> Candidates:
     """With this chance, remove all that reach the threshold but the least likely of them."""
-    if coin(context.seed, context.position) >= rule["probability"]:
+    if coin(context.seed, context.place) >= rule["probability"]:
         return c
     weights, order = c.weights(), c.best_first()
     count = int(np.count_nonzero(weights >= rule["threshold"] * ordered_sum(weights)))

@@ -1,9 +1,10 @@
-"""Luck: random numbers as a pure function of (seed, absolute position, token id).
+"""Luck: random numbers as a pure function of (seed, absolute position, visit, token id).
 
 Knows Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011) and the Gumbel noise made from it. Nothing is consumed and nothing has
 state, so a token's luck stays the same when a filter removes its neighbours, when
-the temperature changes or when the text is forked.
+the temperature changes or when the text is forked. Where a position is drawn more than once, as
+cells of a canvas are, each visit may have luck of its own; the first has number 0.
 Refuses to know about logits.
 """
 
@@ -20,7 +21,7 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
 # The last counter word: what the number is for.
-_TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL = 0, 1, 2, 3, 4
+_TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL, _ORDER, _MASK_AGAIN = 0, 1, 2, 3, 4, 5, 6
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -43,31 +44,52 @@ def _split(number: int) -> tuple[int, int]:
     return number & 0xFFFFFFFF, number >> 32
 
 
-def uniform(seed: int, position: int, token_ids: NDArray[np.int64]) -> Floats:
+def place_of(position: int, visit: int) -> int:
+    """A position and which time it is drawn, as one number."""
+    return position | visit << 32
+
+
+def uniform(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
     """Numbers in (0, 1), one per token id, (n,).
 
-    One Philox call serves four neighbouring ids: counter = (id // 4, position, 0, 0),
-    word id % 4, and u = (word + 1/2) / 2**32, which is never 0 and never 1.
+    place: a position, or ``place_of`` it. One Philox call serves four neighbouring ids: counter =
+    (id // 4, position, visit, 0), word id % 4, and u = (word + 1/2) / 2**32, which is never 0 and
+    never 1.
     """
     ids = token_ids.astype(np.uint64)
-    zero = np.uint64(0)
     groups, where = np.unique(ids >> np.uint64(2), return_inverse=True)
-    at = np.full_like(groups, position)
-    words = np.stack(philox((groups, at, zero + at * zero, at * zero + _TOKEN), _split(seed)))
+    at, visit = (np.full_like(groups, word) for word in _split(place))
+    purpose = np.full_like(groups, _TOKEN)
+    words = np.stack(philox((groups, at, visit, purpose), _split(seed)))
     chosen: Words = words[ids & np.uint64(3), where]
     return (chosen.astype(np.float64) + 0.5) * 2.0**-32
 
 
-def gumbel(seed: int, position: int, token_ids: NDArray[np.int64]) -> Floats:
+def gumbel(seed: int, place: int, token_ids: NDArray[np.int64]) -> Floats:
     """Standard Gumbel noise, one per token id, (n,): argmax(z + gumbel) draws from softmax(z)."""
-    return -log(-log(uniform(seed, position, token_ids)))
+    return -log(-log(uniform(seed, place, token_ids)))
 
 
-def coin(seed: int, position: int) -> float:
-    """A number in (0, 1) of a position alone, for a stage that acts at random."""
-    word, zero = np.array([position], np.uint64), np.zeros(1, np.uint64)
-    first, *_ = philox((zero, word, zero, zero + np.uint64(_COIN)), _split(seed))
-    return float((first.astype(np.float64)[0] + 0.5) * 2.0**-32)
+def coin(seed: int, place: int) -> float:
+    """A number in (0, 1) of a place alone, for a stage that acts at random."""
+    return float(_of_places(seed, [place], _COIN)[0])
+
+
+def order_luck(seed: int, places: list[int]) -> Floats:
+    """Numbers in (0, 1), one per place: which of the cells of a canvas are revealed."""
+    return _of_places(seed, places, _ORDER)
+
+
+def mask_luck(seed: int, places: list[int]) -> Floats:
+    """Numbers in (0, 1), one per place: which cells of a canvas are masked again."""
+    return _of_places(seed, places, _MASK_AGAIN)
+
+
+def _of_places(seed: int, places: list[int], purpose: int) -> Floats:
+    at, visit = (np.array(words, np.uint64) for words in zip(*map(_split, places), strict=True))
+    zero = np.zeros_like(at)
+    first, *_ = philox((zero, at, visit, zero + np.uint64(purpose)), _split(seed))
+    return (first.astype(np.float64) + 0.5) * 2.0**-32
 
 
 def text_luck(seed: int, n: int) -> Floats:

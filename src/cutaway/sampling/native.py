@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cutaway.errors import CutawayError
 from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow, NothingAllowedError
 from cutaway.sampling.chain import Stage, StageReport, choose, logprob, states
+from cutaway.sampling.luck import place_of
 from cutaway.sampling.observe import Candidate, Observation, Observe, check_vocabulary, observe
 from cutaway.sampling.params import SamplingParams
 from cutaway.sampling.row_hash import row_hash
@@ -81,6 +82,7 @@ class CompiledChain:
 class RowDraw(NamedTuple):
     """What one row is to be turned into: the token at an absolute position.
 
+    visit    which time this position is drawn, as luck counts; 0 the first
     observe  what to note beside the token; None nothing
     forced   the token, where it is given; the chain need not have kept it
     mask     a bit per token id, uint32 (ceil(vocab / 32),), set where the token is allowed; for
@@ -94,6 +96,12 @@ class RowDraw(NamedTuple):
     observe: Observe | None = None
     forced: int | None = None
     mask: NDArray[np.uint32] | None = None
+    visit: int = 0
+
+    @property
+    def place(self) -> int:
+        """What its luck is a function of, beside the seed."""
+        return place_of(self.position, self.visit)
 
     @property
     def asks_wanted(self) -> bool:
@@ -171,7 +179,7 @@ def native_row(draw: RowDraw) -> tuple[Any, ...]:
     native, o = draw.compiled.native, draw.observe
     output = draw.history.output_token_ids if native.history else None
     observed = o and (o.top, o.track, o.stages, o.after_chain)
-    return native, draw.seed, draw.position, output, observed, draw.forced, draw.mask
+    return native, draw.seed, draw.place, output, observed, draw.forced, draw.mask
 
 
 def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | Exception:
@@ -209,7 +217,7 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     if (refused := check_vocabulary(draw.observe, draw.forced, len(row))) is not None:
         return refused
     chain, params = draw.compiled.chain, draw.compiled.params
-    context = Context(draw.history, draw.mask, draw.seed, draw.position)
+    context = Context(draw.history, draw.mask, draw.seed, draw.place)
     try:
         passed = states(chain, row, context)
         wanted = _wanted(draw, passed, context) if draw.asks_wanted else None
@@ -218,9 +226,9 @@ def _by_twin(draw: RowDraw, row: LogitsRow) -> Sampled | Exception:
     except Exception as error:  # whatever a user's processor may raise
         return error
     last = passed[-1]
-    sampled_id = choose(last, params, draw.seed, draw.position)
+    sampled_id = choose(last, params, draw.seed, draw.place)
     token_id = sampled_id if draw.forced is None else draw.forced
-    luck = (draw.seed, draw.position) if params.temperature > 0 else None
+    luck = (draw.seed, draw.place) if params.temperature > 0 else None
     return Sampled(
         token_id,
         sampled_id,
@@ -242,7 +250,7 @@ def _wanted(draw: RowDraw, passed: Sequence[Candidates], context: Context) -> in
     free = passed[at]
     for stage in after:
         free = STAGES[stage.name].apply(free, stage.rule, context)
-    return choose(free, draw.compiled.params, draw.seed, draw.position)
+    return choose(free, draw.compiled.params, draw.seed, draw.place)
 
 
 def _not_finite(draw: RowDraw) -> CutawayError:

@@ -135,7 +135,7 @@ def observe(
 ) -> Observation:
     """Of a row whose ``passed`` were in before the first stage and after each.
 
-    luck: the draw's seed and position; None where it is greedy.
+    luck: the draw's seed and place; None where it is greedy.
     """
     row, last = passed[0].logits, passed[-1]
     wide, at = row.astype(np.float64), last.find(token_id)

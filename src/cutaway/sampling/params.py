@@ -6,11 +6,9 @@ and the page take them from here. Refuses to know what they do (definitions.py) 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from math import isfinite
-from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
-from cutaway.checks import check_choice, check_ids, check_int, shown
+from cutaway.checks import check_choice, check_finite, check_ids, check_int, shown
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import LogitsRow
 from cutaway.sampling.stages import PRESETS, STAGES
@@ -60,7 +58,7 @@ class Param(NamedTuple):
         if self.type is int:
             high = None if self.high is None else int(self.high)
             return check_int(name, value, int(self.low), high)
-        number = _number(name, value)
+        number = check_finite(name, value)
         low = number > self.low if self.above else number >= self.low
         high = self.high is None or (number < self.high if self.below else number <= self.high)
         if (low and high) or (self.zero and number == 0):
@@ -86,15 +84,6 @@ def _param(
     )
     made: T = field(default=default, metadata={"param": param})
     return made
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        if isinstance(value, Real) and not isinstance(value, bool) and isfinite(value):
-            return float(value)
-    except OverflowError:  # an integer beyond float
-        pass
-    raise InputError(f"{name} must be a finite number, not {shown(value)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +199,7 @@ class SamplingParams:
         plain: dict[int, float] = {}
         for key, bias in self.logit_bias.items():
             token_id = check_int("logit_bias: a token id", key, 0)
-            plain[token_id] = _number(f"logit_bias[{token_id}]", bias)
+            plain[token_id] = check_finite(f"logit_bias[{token_id}]", bias)
             if not -100 <= plain[token_id] <= 100:
                 raise InputError(
                     f"logit_bias[{token_id}] must be between -100 and 100, not {shown(bias)}"

@@ -1,0 +1,22 @@
+"""A canvas: cells that are written in any order, and the rules by which they are revealed.
+
+Knows figures of cells, how many a pass may reveal, and which are masked again. Refuses to know
+models, sequences and who computes a pass.
+"""
+
+from cutaway.canvas.canvas import Canvas, Cell, Revealed, make_canvas
+from cutaway.canvas.reveal import Figures
+from cutaway.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_rule
+
+__all__ = [
+    "RULES",
+    "SETTINGS",
+    "Canvas",
+    "Cell",
+    "Figures",
+    "ForcedCell",
+    "Revealed",
+    "Rule",
+    "make_canvas",
+    "read_rule",
+]

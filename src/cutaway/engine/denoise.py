@@ -1,0 +1,315 @@
+"""The decoder of canvases: masked cells are revealed in any order, many in a pass, by a rule.
+
+A pass computes the rows of the canvas and of what is before it, as far as they can change; each
+masked cell of the current block is drawn, and the rule (canvas/) says which of the draws stay. When
+a block is finished its tokens become steps, from left to right. With blocks of one cell, from the
+left, on a model that sees only the past, this is the autoregressive loop, bit for bit.
+
+Refuses to know other sequences, KV blocks and how logits are computed.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutaway.canvas import Canvas, Figures, Rule, make_canvas
+from cutaway.engine.events import Event, Pass, PassCell, Phases
+from cutaway.engine.fingerprint import chain_hash
+from cutaway.engine.limits import last_seen
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import InputError
+from cutaway.sampling import Observe, RowDraw, Sampled
+from cutaway.sampling.candidates import Context, LogitsRow
+from cutaway.sampling.chain import states
+from cutaway.sampling.fixed_math import entropy, exp
+
+if TYPE_CHECKING:
+    from cutaway.backends import Logits
+    from cutaway.engine.decoders import Computed
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request
+    from cutaway.engine.sequence import Sequence
+
+_KV_BLOCK = 32
+_CANDIDATES = 3
+"""The likeliest of each row that figures need: two, and the mask, which is never drawn."""
+
+
+@dataclass(frozen=True)
+class Denoise:
+    """Writes a canvas of ``max_tokens`` cells behind the prompt.
+
+    mask_id  what a masked cell is computed as, and what is never drawn; None where nothing ahead
+             is seen
+    behind   tokens behind the canvas
+    """
+
+    rule: Rule
+    mask_id: int | None = None
+    behind: tuple[int, ...] = ()
+
+    drafts = hidden = False
+
+    @property
+    def never(self) -> tuple[int, ...]:
+        """Tokens that are never drawn."""
+        return () if self.mask_id is None else (self.mask_id,)
+
+    # -- which rows ------------------------------------------------------------------------------
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """Prompt, canvas and what is behind it."""
+        _check_plain(request)
+        prompt, cells = len(request.prompt_token_ids), request.stopping.max_tokens
+        total = prompt + cells + len(self.behind)
+        limits.check_ids("prompt", request.prompt_token_ids)
+        limits.check_ids("behind", self.behind)
+        limits.check_ids("forced_cells", [one.token_id for one in self.rule.forced_cells])
+        limits.check_canvas(total, prompt, self.rule.block, self.mask_id)
+        if self.behind and limits.sight != "all":
+            raise InputError(
+                "behind: this model does not see what is behind a canvas: leave it out"
+            )
+        if any(not 0 <= one.cell < cells or one.passed < 0 for one in self.rule.forced_cells):
+            raise InputError(
+                f"forced_cells: cells are counted from 0 to {cells - 1}, and passes from 0"
+            )
+        return total
+
+    def shares(self, sequence: "Sequence") -> bool:
+        """Whether keys and values of a KV block depend on nothing behind it."""
+        block = _model_block(sequence)
+        return block is not None and _KV_BLOCK % block == 0
+
+    def positions(self, sequence: "Sequence") -> int:
+        """To the end of what is computed."""
+        return self._end(sequence, self._canvas(sequence))
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """Whole blocks of the model before the first masked cell; none where a token sees all."""
+        block = _model_block(sequence)
+        if block is None or not self.shares(sequence):
+            return 0
+        return max(len(sequence) - _shift(sequence), 0) // block * block
+
+    def is_decoding(self, sequence: "Sequence") -> bool:
+        """Whether a block alone is to be computed."""
+        block = _model_block(sequence)
+        return block is not None and self.positions(sequence) - sequence.num_computed_tokens <= max(
+            2 * block, 1
+        )
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """All from the first that can have changed; where there is no room, some of the prompt."""
+        canvas, block = self._canvas(sequence), _model_block(sequence)
+        start, end = sequence.num_computed_tokens, self._end(sequence, canvas)
+        if end - start > room:
+            known = min(start + room, len(sequence) - _shift(sequence))
+            end = start if block is None else max(known // block * block, start)
+            part = sequence.tokens(start, end)
+            return Scheduled(sequence, start, part, len(part), limits=_limits(sequence, start, end))
+        tokens = [*sequence.tokens(start, end), *self._cells(sequence, canvas), *self.behind]
+        shift = _shift(sequence) + start - canvas.first
+        wanted = [cell - shift for cell in canvas.asked]
+        limits = _limits(sequence, start, end)
+        return Scheduled(sequence, start, tokens[: end - start], end - start, wanted, limits)
+
+    def _canvas(self, sequence: "Sequence") -> Canvas:
+        if sequence.canvas is None:
+            block, length = _model_block(sequence), sequence.request.stopping.max_tokens
+            sees_ahead = block if block and block > 1 else None
+            first = len(sequence.prompt_token_ids)
+            sequence.canvas = make_canvas(self.rule, first, length, sees_ahead)
+        return sequence.canvas
+
+    def _end(self, sequence: "Sequence", canvas: Canvas) -> int:
+        """Behind the last row: of all, or of the current block."""
+        block = _model_block(sequence)
+        if block is None:
+            return canvas.first + len(canvas.cells) + len(self.behind)
+        end = canvas.first + (len(canvas.cells) if canvas.is_full else canvas.span[1])
+        return end - (block == 1)  # whose own row says nothing of it
+
+    def _cells(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
+        """What stands in the cells that are no steps yet."""
+        return canvas.token_ids(self.mask_id or 0)[len(sequence.output_token_ids) :]
+
+    # -- what is drawn ---------------------------------------------------------------------------
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:
+        """One for each cell that is looked at."""
+        sequence, visit = scheduled.sequence, self._visit(scheduled.sequence)
+        if not scheduled.logit_rows:
+            return []
+        canvas, [mask] = self._canvas(sequence), sequence.masks([])
+        known = [cell.drawn.token_id for cell in canvas.cells if cell.drawn]
+        history = sequence.history(known[len(sequence.output_token_ids) :])
+        observe = self._observe(sequence)
+        return [
+            RowDraw(
+                sequence.chain, history, sequence.seed, canvas.first + cell, observe,
+                canvas.forced.get(cell), mask, visit,
+            )
+            for cell in canvas.asked
+        ]  # fmt: skip
+
+    def _visit(self, sequence: "Sequence") -> int:
+        return self._canvas(sequence).index if self.rule.luck == "fresh" else 0
+
+    def _observe(self, sequence: "Sequence") -> Observe:
+        asked = sequence.observe or Observe()
+        top = max(asked.top, _CANDIDATES)
+        return replace(asked, top=top, after_chain=asked.after_chain or self.rule.after_chain)
+
+    # -- what becomes of it ----------------------------------------------------------------------
+
+    def commit(self, scheduled: Scheduled, computed: "Computed") -> list[Event]:
+        """Reveal what the rule says; steps of a block that is finished."""
+        sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
+        final = self._final(scheduled)
+        events: list[Event] = []
+        if scheduled.logit_rows:
+            drawn = [one for one in computed.drawn if isinstance(one, Sampled)]
+            failed = [one for one in computed.drawn if isinstance(one, Exception)]
+            sequence.error = next(iter(failed), None) or _out_of_reach(canvas)
+            if sequence.error:
+                return []
+            events.append(self._passed(scheduled, computed, drawn))
+            if canvas.is_done:
+                events += self._write(sequence, canvas, computed.phases)
+        sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
+        return events
+
+    def _final(self, scheduled: Scheduled) -> int:
+        """How many of the first rows are computed with all that they will ever see."""
+        sequence, block = scheduled.sequence, _model_block(scheduled.sequence)
+        if block is None:
+            return 0
+        return min(len(sequence), scheduled.start + scheduled.num_rows) // block * block
+
+    def _passed(self, scheduled: Scheduled, computed: "Computed", drawn: list[Sampled]) -> Pass:
+        """Reveal what the rule says, and tell it."""
+        sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
+        asked, visit, index = canvas.asked, self._visit(sequence), canvas.index
+        was = [canvas.cells[cell].token_id for cell in asked]
+        of = self._figures(scheduled, computed.logits, drawn)
+        revealed = canvas.reveal(drawn, of, sequence.seed)
+        for one in drawn:
+            sequence.passes_fingerprint = chain_hash(sequence.passes_fingerprint, one.logits_hash)
+        figures, entropies = revealed.figures.tolist(), of.entropy.tolist()
+        cells = tuple(
+            PassCell(
+                canvas.first + cell, one.token_id, one.logprob, entropies[n], figures[n], was[n],
+                canvas.cells[cell].token_id, one.logits_hash,
+                one.observed if sequence.observe else None,
+            )
+            for n, (cell, one) in enumerate(zip(asked, drawn, strict=True))
+        )  # fmt: skip
+        start, end = canvas.span
+        again = tuple(canvas.first + cell for cell in revealed.masked_again)
+        return Pass(
+            sequence.id, index, (canvas.first + start, canvas.first + end), scheduled.num_rows,
+            cells, again, revealed.bound, visit, computed.phases, sequence.passes_fingerprint,
+        )  # fmt: skip
+
+    def _figures(self, scheduled: Scheduled, logits: "Logits", drawn: list[Sampled]) -> Figures:
+        """What the rule looks at."""
+        best: list[list[float]] = []
+        own, entropies = [], []
+        for n, one in enumerate(drawn):
+            seen = one.observed
+            assert seen is not None
+            if self.rule.after_chain:
+                likely = [logprob for _, logprob in seen.after_chain]
+                own.append(-np.inf if seen.final_logprob is None else seen.final_logprob)
+                entropies.append(self._entropy_after_chain(scheduled, n, logits[n]))
+            else:
+                likely = [
+                    candidate.logit - seen.log_sum_exp
+                    for candidate in seen.candidates
+                    if candidate.id != self.mask_id
+                ]
+                own.append(one.logprob)
+                entropies.append(seen.entropy)
+            best.append([*likely, -np.inf, -np.inf][:2])
+        first, second = np.array(best).T
+        positions = np.array(
+            [
+                self._canvas(scheduled.sequence).first + cell
+                for cell in self._canvas(scheduled.sequence).asked
+            ],
+            np.int64,
+        )
+        return Figures(positions, exp(np.array(own)), exp(first), exp(second), np.array(entropies))
+
+    def _entropy_after_chain(self, scheduled: Scheduled, n: int, row: "LogitsRow") -> float:
+        """Of what the stages leave of a row; where they leave all as it is, of the row."""
+        draw = self.draws(scheduled)[n]
+        context = Context(draw.history, draw.mask, draw.seed, draw.place)
+        return entropy(states(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
+
+    def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:
+        """The finished block's tokens are the text now, up to one that ends it."""
+        events: list[Event] = []
+        for number in range(*canvas.span):
+            cell = canvas.cells[number]
+            assert cell.drawn is not None
+            is_forced = (cell.passed, number) in {
+                (f.passed, f.cell) for f in self.rule.forced_cells
+            }
+            observed = cell.drawn.observed if sequence.observe else None
+            drawn = cell.drawn._replace(observed=observed)
+            step = sequence.append(drawn, "forced" if is_forced else "", phases)
+            events += sequence.settle(step._replace(passed=cell.passed))
+            if sequence.finish_reason or sequence.error:
+                break
+        canvas.next_block()
+        return events
+
+
+def _out_of_reach(canvas: Canvas) -> InputError | None:
+    """What is wrong with a cell that is forced in a pass over another block."""
+    start, end = canvas.span
+    for passed, cell, _ in canvas.rule.forced_cells:
+        if passed == canvas.index and not start <= cell < end:
+            return InputError(
+                f"forced_cells: pass {canvas.index} reveals cells {start} to {end - 1}, and not "
+                f"cell {cell}: give another"
+            )
+    return None
+
+
+def _model_block(sequence: "Sequence") -> int | None:
+    """How many tokens of a block see each other: one, where all see the past; None: all do."""
+    sight = sequence.vocabulary.limits.sight
+    return {"past": 1, "all": None}.get(sight) if isinstance(sight, str) else sight
+
+
+def _shift(sequence: "Sequence") -> int:
+    """How far before a cell the row is that says what stands there."""
+    limits = sequence.vocabulary.limits
+    return int(limits.shift or limits.sight == "past")
+
+
+def _limits(sequence: "Sequence", start: int, end: int) -> list[int] | None:
+    """The last position that each row sees; None: its own."""
+    sight = sequence.vocabulary.limits.sight
+    if _model_block(sequence) == 1:
+        return None
+    return [last_seen(sight, p, end) for p in range(start, end)]
+
+
+def _check_plain(request: "Request") -> None:
+    """InputError for what only a text has that is written from left to right."""
+    constraint = request.constraint
+    for name, given in (
+        ("a constraint", replace(constraint, allowed_token_ids=None).is_set),
+        ("forced", bool(request.run.forced)),
+        ("speculate", request.run.speculate != "off"),
+        ("prompt_logprobs", bool(request.observe.prompt_top)),
+    ):
+        if given:
+            raise InputError(f"denoise: {name} needs a text that is written from left to right")
+    if request.stopping.max_tokens < 1:
+        raise InputError("max_tokens must be 1 or more: it is how many cells the canvas has")

@@ -1,0 +1,310 @@
+"""Canvases: the loop's bits where a canvas is revealed from the left, and any company elsewhere."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway.canvas import RULES, Figures, Rule, make_canvas
+from cutaway.engine import Autoregressive, Denoise, FinishReason, Pass, RunParams, StopParams
+from cutaway.engine.fingerprint import START, chain_hash
+from cutaway.engine.limits import last_seen
+from cutaway.errors import InputError
+from cutaway.sampling import (
+    CompiledChain,
+    History,
+    Observe,
+    RowDraw,
+    SamplingParams,
+    build_chain,
+    sample,
+)
+from cutaway.sampling.fixed_math import exp
+from support.engine_mock import (
+    AT,
+    END,
+    GREEDY,
+    VOCAB,
+    Request,
+    make_engine,
+    narrow,
+    noise,
+    run_to_end,
+    steps_of,
+    written,
+)
+
+MASK = 0
+LEFT = Rule(order="left", block=1)
+DRAWN = SamplingParams(temperature=0.8, top_p=0.9, seed=11)
+
+
+def canvas(rule=Rule(), prompt=(5, 6, 7), cells=12, params=DRAWN, behind=()):  # noqa: B008
+    decoder = Denoise(rule, MASK, behind)
+    return Request(prompt, params, StopParams(max_tokens=cells), decoder=decoder)
+
+
+def passes_of(events, sequence):
+    return [e for e in events if isinstance(e, Pass) and e.id == sequence.id]
+
+
+# -- the loop is a special case ----------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(1, 255), min_size=1, max_size=40),
+    st.sampled_from([GREEDY, DRAWN, SamplingParams(temperature=1.3, repetition_penalty=1.2)]),
+    st.integers(1, 20),
+    st.sampled_from([noise, narrow]),
+)
+def test_one_cell_at_a_time_from_the_left_is_the_loop(prompt, params, cells, model):
+    params, stops = replace(params, seed=3), StopParams(max_tokens=cells)
+    loop = Request(tuple(prompt), params, stops, decoder=Autoregressive())
+    cellwise = replace(loop, decoder=Denoise(LEFT))
+    assert cellwise.run_on(make_engine(model)) == loop.run_on(make_engine(model))
+
+
+def test_the_two_run_together_and_share_what_is_computed():
+    engine = make_engine(noise)
+    prompt = tuple(range(1, 41))
+    loop = Request(prompt, GREEDY, StopParams(max_tokens=9))
+    first = loop.run_on(engine)
+    sequences = [replace(loop, decoder=Denoise(LEFT)).add_to(engine), loop.add_to(engine)]
+    events = run_to_end(engine)
+    assert [written(s, events) for s in sequences] == [first, first]
+    assert all(s.num_cached_tokens == 32 for s in sequences)
+
+
+# -- against the definition --------------------------------------------------------------------
+
+
+def by_definition(request, model, sight, *, shift=False):
+    """(token ids, the cells that each pass revealed, the last fingerprint), without an engine."""
+    rule, params = request.decoder.rule, request.params
+    prompt, behind = list(request.prompt), list(request.decoder.behind)
+    chain = CompiledChain(build_chain(params, constrained=True), params, prompt)
+    mask = ~np.zeros(-(-VOCAB // 32), np.uint32)
+    mask[0] &= ~np.uint32(1 << MASK)
+    block = sight if isinstance(sight, int) else None
+    cells = make_canvas(rule, len(prompt), request.stops.max_tokens, block)
+    reveals, fingerprint = [], START
+    while not cells.is_full:
+        end = len(prompt) + (cells.span[1] if block else len(cells.cells))
+        text = [*prompt, *cells.token_ids(MASK)][:end] + behind
+        drawn = []
+        history = [c.drawn.token_id for c in cells.cells if c.drawn]
+        for cell in cells.asked:
+            row = len(prompt) + cell - shift
+            limit = last_seen(sight, row, len(text))
+            seen = tuple(text[: limit + 1])
+            logits = model((*seen, AT, row) if limit != row else seen)
+            visit = cells.index if rule.luck == "fresh" else 0
+            draw = RowDraw(
+                chain, History(prompt, history), params.seed, len(prompt) + cell,
+                Observe(top=3, after_chain=True), None, mask, visit,
+            )  # fmt: skip
+            drawn += sample(logits[None], [draw])
+        of = figures(drawn, len(prompt), cells.asked, rule)
+        masked = {*cells.masked}
+        index = cells.index
+        cells.reveal(drawn, of, params.seed)
+        for one in drawn:
+            fingerprint = chain_hash(fingerprint, one.logits_hash)
+        reveals.append((index, sorted(masked - {*cells.masked})))
+        if cells.is_done:
+            cells.next_block()
+    return cells.token_ids(MASK), reveals, fingerprint
+
+
+def figures(drawn, first, asked, rule):
+    best = np.array([likely(one, rule) for one in drawn])
+    own = [one.observed.final_logprob if rule.after_chain else one.logprob for one in drawn]
+    return Figures(
+        np.array(asked) + first, exp(np.array(own)), exp(best[:, 0]), exp(best[:, 1]),
+        np.array([one.observed.entropy for one in drawn]),
+    )  # fmt: skip
+
+
+def likely(one, rule):
+    seen = one.observed
+    if rule.after_chain:
+        return [*(p for _, p in seen.after_chain), -np.inf][:2]
+    return [c.logit - seen.log_sum_exp for c in seen.candidates if c.id != MASK][:2]
+
+
+RULED = [
+    Rule(),
+    Rule(order="margin", steps=5),
+    Rule(order="entropy", entropy_bound=4.0, luck="fresh"),
+    Rule(order="random", steps=7, schedule="cosine", draws_first=True, luck="fresh"),
+    Rule(threshold=0.02, block=5),
+    Rule(factor=1.9, draws_first=True, block=4),
+    Rule(steps=4, remask="lowest", draws_first=True),
+    Rule(order="random", steps=9, schedule="linear", remask="sigma", remask_rate=0.5),
+    Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"),
+    Rule(order="margin", after_chain=True, order_temperature=0.3, steps=5, schedule="dream"),
+]
+SIGHTS = [("all", False), ("all", True), (4, False), (8, True), (32, False), (5, False)]
+
+
+def rules_for(sight):
+    return RULED if sight == "all" else [replace(rule, block=None) for rule in RULED]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_rule_and_sight_in_any_company_is_the_definition(data):
+    """Neighbours that decode and read long prompts, few KV blocks, few rows, a warm cache."""
+    sight, shift = data.draw(st.sampled_from(SIGHTS))
+    rows = data.draw(st.sampled_from([64, 128, 512]))
+    engine = make_engine(
+        noise, context=128, kv_blocks=data.draw(st.sampled_from([5, 7, 40])), sight=sight,
+        shift=shift, tells_places=True, rows=rows, max_prefill_rows_while_decoding=16,
+    )  # fmt: skip
+    prompts = [tuple(range(7, 7 + n)) for n in (1, 3, 30, 45)]
+    asked, sequences, events = [], [], []
+    for _ in range(data.draw(st.integers(1, 4))):
+        rule = data.draw(st.sampled_from(rules_for(sight)))
+        params = data.draw(st.sampled_from([GREEDY, DRAWN, SamplingParams(temperature=2.0)]))
+        params = replace(params, seed=data.draw(st.integers(0, 3)))
+        behind = (9, 8) if sight == "all" and data.draw(st.booleans()) else ()
+        cells = data.draw(st.integers(1, 17))
+        asked.append(canvas(rule, data.draw(st.sampled_from(prompts)), cells, params, behind))
+        sequences.append(asked[-1].add_to(engine))
+        for _ in range(data.draw(st.integers(0, 3))):
+            events += engine.step()
+    events = run_to_end(engine, events)
+    for request, sequence in zip(asked, sequences, strict=True):
+        token_ids, reveals, fingerprint = by_definition(request, noise, sight, shift=shift)
+        made = passes_of(events, sequence)
+        first = len(request.prompt)
+        got = [(p.index, sorted(c.position - first for c in p.revealed)) for p in made]
+        text = written(sequence, events).token_ids
+        assert text == tuple(token_ids[: len(text)])
+        assert len(text) == len(token_ids) or text[-1] == END
+        assert got == reveals[: len(got)]
+        if len(text) == len(token_ids):
+            assert made[-1].fingerprint == fingerprint
+
+
+# -- what cannot be ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sight", "change", "words"),
+    [
+        ("past", {}, "writes from left to right"),
+        ("all", {"decoder": Denoise(Rule())}, "names no mask token"),
+        (8, {"decoder": Denoise(Rule(block=4), MASK)}, "blocks have 8 tokens"),
+        (8, {"decoder": Denoise(Rule(), MASK, (3,))}, "behind: "),
+        ("all", {"stops": StopParams(max_tokens=0)}, "how many cells"),
+        ("all", {"prompt": tuple(range(1, 60))}, "sees 64 at once"),
+        ("all", {"run": RunParams(forced=(1,))}, "forced needs a text"),
+        ("all", {"run": RunParams(speculate="ngram")}, "speculate needs a text"),
+        ("all", {"observe": Observe(prompt_top=1)}, "prompt_logprobs needs a text"),
+        (
+            "all",
+            {"decoder": Denoise(Rule(forced_cells=((0, 12, 1),)), MASK)},
+            "from 0 to 11",
+        ),
+        ("all", {"decoder": Denoise(Rule(forced_cells=((0, 1, 999),)), MASK)}, "999"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(sight, change, words):
+    engine = make_engine(noise, sight=sight, tells_places=True)
+    with pytest.raises(InputError, match=words):
+        replace(canvas(), **change).add_to(engine)
+    assert engine.is_idle
+
+
+# -- what happens on the way -------------------------------------------------------------------
+
+
+def test_a_forced_cell_changes_nothing_before_its_pass():
+    free, forced = canvas(), canvas(Rule(forced_cells=((4, 9, 77),)))
+    runs = []
+    for request in (free, forced):
+        engine = make_engine(noise, sight="all", tells_places=True)
+        sequence = request.add_to(engine)
+        events = run_to_end(engine)
+        runs.append((passes_of(events, sequence), steps_of(events)))
+    (before, _), (after, steps) = runs
+    plain = [[p._replace(id=0, phases=None) for p in made[:4]] for made in (before, after)]
+    assert plain[0] == plain[1]
+    [cell] = [c for c in after[4].cells if c.position == 12]
+    assert (cell.token_id, cell.now) == (77, 77)
+    assert steps[9].source == "forced"
+    assert steps[9].sampled_id != 77
+    assert before[5].fingerprint != after[5].fingerprint
+
+
+@pytest.mark.parametrize("sight", ["all", 4])
+def test_a_forced_cell_of_another_block_ends_the_text_with_an_error(sight):
+    rule = Rule(block=None if sight == 4 else 4, forced_cells=((2, 9, 77),))
+    engine = make_engine(noise, sight=sight, tells_places=True)
+    sequence = canvas(rule).add_to(engine)
+    run_to_end(engine)
+    assert sequence.finish_reason == FinishReason.ERROR
+    assert "give another" in str(sequence.error)
+
+
+def test_the_mask_is_never_drawn():
+    def likes_the_mask(tokens):
+        logits = noise(tokens)
+        logits[MASK] += 50
+        return logits
+
+    engine = make_engine(likes_the_mask, sight="all", tells_places=True)
+    sequence = canvas().add_to(engine)
+    events = run_to_end(engine)
+    assert MASK not in written(sequence, events).token_ids
+
+
+def test_a_text_that_is_seen_whole_does_not_wait_for_those_that_decode():
+    """Longer than what may be read beside a text that is being written, which never ends."""
+    engine = make_engine(
+        noise, context=512, sight="all", tells_places=True, max_prefill_rows_while_decoding=16
+    )
+    engine.limits = replace(engine.limits, sight="past")
+    endless = StopParams(max_tokens=400, ignore_eos=True)
+    first = Request((1, 2), GREEDY, endless).add_to(engine)
+    engine.limits = replace(engine.limits, sight="all")
+    whole = canvas(prompt=tuple(range(1, 101))).add_to(engine)
+    while not whole.finish_reason:
+        engine.step()
+    assert whole.finish_reason == FinishReason.MAX_TOKENS
+    assert not first.finish_reason
+    engine.abort(first)
+
+
+def test_a_block_is_text_when_it_is_finished():
+    engine = make_engine(noise, sight="all", tells_places=True)
+    sequence = canvas(Rule(block=4)).add_to(engine)
+    kinds = []
+    while not sequence.finish_reason:
+        kinds += [type(event).__name__[0] for event in engine.step()]
+    assert "".join(kinds) == "S" + 3 * "PPPPSSSS" + "E"
+
+
+def test_samples_of_one_prompt_have_luck_of_their_own():
+    engine = make_engine(noise, sight="all", tells_places=True)
+    sequences = engine.add(canvas().asked(), 3)
+    events = run_to_end(engine)
+    texts = {written(s, events).token_ids for s in sequences}
+    assert len(texts) == 3
+    again = make_engine(noise, sight="all", tells_places=True)
+    [alone] = again.add(replace(canvas().asked()).with_seed(sequences[2].seed), 1)
+    assert written(alone, run_to_end(again)) == written(sequences[2], events)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_by_name_ends(name):
+    engine = make_engine(noise, sight="all", tells_places=True)
+    sequence = canvas(RULES[name], cells=24).add_to(engine)
+    events = run_to_end(engine)
+    assert written(sequence, events).finish_reason in (
+        FinishReason.MAX_TOKENS,
+        FinishReason.END_TOKEN,
+    )
