@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cutaway.api.filling.causal import Known
-from cutaway.api.revising import How, _Revision, _silent, rules
+from cutaway.api.revising import How, _plan, _Revision, _silent, rules
 from cutaway.api.revising.places import Places
 from cutaway.api.revising.rules import Better, Gibbs, Metropolis
 from cutaway.api.revising.state import Text
@@ -162,9 +162,10 @@ def test_better_climbs_to_a_text_that_no_single_candidate_makes_likelier(table):
 
 
 def swept(table, rule, power, *, sweeps, candidates=2, span=None, seed=5):
-    how = How(rule, 1.0, sweeps, candidates, power, span, "loop", seed)
-    revision = _Revision(table, ALLOWED, how, _silent)
-    last = revision.run(text_of(table, (0, 1, 1)))
+    how = How(rule, 1.0, sweeps, candidates, power, span, "loop", None, seed)
+    start = text_of(table, (0, 1, 1))
+    revision = _Revision(_plan(table, ALLOWED, how, start), how, _silent)
+    last = revision.run(start)
     return [*(tried.text for tried in revision.trials), last]
 
 

@@ -255,6 +255,7 @@ class LLM(TextReader):
         surprise: str = "loop",
         candidates: int = 16,
         span: int | None = None,
+        filler: "LLM | None" = None,
         seed: int | None = None,
         progress: "Progress | None" = None,
         stopped: Callable[[], bool] = bool,
@@ -267,6 +268,7 @@ class LLM(TextReader):
         share, sweeps: of the tokens, the most surprising are tried, so many times
         surprise: "loop", given what is before, or "leave_one_out", given what is behind, too
         candidates: how many are tried in each place. span: tokens that metropolis draws at once
+        filler: for better, a model that sees a text as a whole: it refills whole words
         progress: called with what is done, how much, and of how much. stopped: asked between two
         steps; what was tried until then is kept. options: of the draft, as for generate
         Raises InputError for a value out of range.
@@ -275,10 +277,10 @@ class LLM(TextReader):
 
         how = How.of(
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
-            candidates=candidates, span=span, seed=seed,
+            candidates=candidates, span=span, filler=filler, seed=seed,
         )  # fmt: skip
         return revise(
-            self, self._runner, prompt, draft, how,
+            self, self._runner, prompt, draft, how, filler=filler,
             options=options, progress=progress, stopped=stopped,
         )  # fmt: skip
 

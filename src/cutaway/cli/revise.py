@@ -21,14 +21,15 @@ _EPILOG = """
 examples:
   cutaway revise "The capital of France is" --max-tokens 40 --sweeps 2
   cutaway revise --draft "Paris is the bananas of France." --rule better --trials
+  cutaway revise --draft "A text." --rule better --filler path/to/bert
   cutaway revise "Q: Why is the sky blue?\\nA:" --rule metropolis --span 8 --json
 
 A draft is written, or given. Its most surprising tokens are tried again, the worst first:
   gibbs       a token is drawn from what may stand in its place, given all before and behind it
   metropolis  all from a place on is drawn anew, and taken by how likely the whole texts are
   better      the best token is taken if the text is likelier with it
-The first two draw from a power of the model's own distribution over texts. Both texts have as many
-tokens. What changed is marked; Ctrl-C keeps what there is.
+The first two draw from a power of the model's own distribution over texts. What changed is marked;
+Ctrl-C keeps what there is.
 """
 _TEXT = 28  # cells of a trial's tokens
 _GAP = " │ "
@@ -70,6 +71,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--span", type=int, metavar="N", help="tokens that metropolis draws anew; default: all"
     )
+    group.add_argument(
+        "--filler", metavar="NAME|PATH",
+        help="for better: a model that sees a text as a whole (BERT) refills its words",
+    )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
     parser.add_argument("--trials", action="store_true", help="also print each trial")
@@ -87,13 +92,14 @@ def run(args: Namespace) -> int:
     prompt = arguments.read_text(args.prompt)
     draft = None if args.draft is None else arguments.read_text(args.draft)
     llm, stop = console.load(args), console.Stop()
+    filler = None if args.filler is None else type(llm)(args.filler, progress=not args.quiet)
     with (
         console.progress(show=not args.quiet, figures=_trials, after=1) as progress,
         console.stoppable(stop),
     ):
         done = llm.revise(
             prompt, draft, rule=args.rule, power=args.power, share=args.share, sweeps=args.sweeps,
-            surprise=args.surprise, candidates=args.tried, span=args.span,
+            surprise=args.surprise, candidates=args.tried, span=args.span, filler=filler,
             progress=progress, stopped=lambda: stop.stop_asked, **options,
         )  # fmt: skip
     if args.json:
@@ -115,10 +121,10 @@ def _trials(done: int, total: int, seconds: float) -> str:
 
 def _figures(done: "Revised") -> str:
     cost, made = done.cost, len(done.trials)
-    changed = sum(a != b for a, b in zip(done.draft_token_ids, done.token_ids, strict=True))
+    taken = sum(trial.accepted and trial.was != trial.proposed for trial in done.trials)
     of = f"{made} of {done.planned}" if made < done.planned else f"{made}"
     return (
-        f"[{of} trials, {changed} of {len(done.token_ids)} tokens changed; "
+        f"[{of} trials, {taken} changed the text; "
         f"{done.bits_before:.1f} bits before, {done.bits_after:.1f} after; {cost.passes} passes, "
         f"{cost.rows} rows, {cost.seconds:.1f} s; seed {done.seed}]"
     )

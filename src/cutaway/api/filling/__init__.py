@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
     from cutaway.text import Tokenizer
 
-__all__ = ["Candidate", "Filled", "Joint", "fill"]
+__all__ = ["MARK", "Candidate", "Filled", "Joint", "fill"]
 
 MARK = "[MASK]"
 

@@ -5,21 +5,23 @@ decided once, on the draft: a choice that followed the text as it changes would 
 from what they say they leave as it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import ceil, inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from cutaway.api.base import limits_of
+from cutaway.api.base import ModelUser, limits_of
 from cutaway.api.filling.causal import Ids, Known, Stopped, adding_text
 from cutaway.api.prompts import Prompt, check_prompt
 from cutaway.api.revising.loop import Loop, draft
 from cutaway.api.revising.places import Mask, Places
-from cutaway.api.revising.revised import Cost, Piece, Revised, Trial, in_bits
+from cutaway.api.revising.revised import Cost, Piece, Revised, Trial, added, in_bits
 from cutaway.api.revising.rules import Better, Gibbs, Metropolis, Rule
 from cutaway.api.revising.state import Model, Proposal, Text
+from cutaway.api.revising.words import Words
 from cutaway.api.runner import Runner
 from cutaway.checks import check_choice, check_int, shown
 from cutaway.engine.engine import randbits
@@ -55,6 +57,7 @@ class How(NamedTuple):
     power: float
     span: int | None
     surprise: str
+    filler: str | None
     seed: int
 
     @classmethod
@@ -70,6 +73,11 @@ class How(NamedTuple):
             given["span"] = check_int("span", given["span"], 1)
             if given["rule"] != "metropolis":
                 raise InputError("span is for the rule metropolis; the others try one token")
+        filler = given["filler"]
+        if filler is not None:
+            given["filler"] = filler.name if isinstance(filler, ModelUser) else _no_model(filler)
+        if filler is not None and given["rule"] != "better":
+            raise InputError("filler is for the rule better; the others draw from the model itself")
         if given["seed"] is None:
             given["seed"] = randbits(32)
         given["seed"] = check_int("seed", given["seed"], 0, MAX_SEED)
@@ -83,6 +91,7 @@ def revise(
     given: Prompt | None,
     how: How,
     *,
+    filler: "LLM | None",
     options: Mapping[str, Any],
     progress: Progress | None,
     stopped: Callable[[], bool],
@@ -104,15 +113,21 @@ def revise(
     first = max(len(head), 1)  # nothing is before the first token of all: it stays
     [logprobs] = model.known([Known(ids, first)])
     start, model.stopped = Text(ids, first, tuple(logprobs)), stopped
-    done = _Revision(model, allowed, how, progress or _silent)
+    plan = (
+        _plan(model, allowed, how, start)
+        if filler is None
+        else _plan_of_words(model, llm, filler, how, start)
+    )
+    done = _Revision(plan, how, progress or _silent)
     text = done.run(start)
+    written = partial(added, llm.tokenizer) if len(prompt) else llm.detokenize
     return Revised(
         model=llm.name,
         prompt_token_ids=head,
         draft_token_ids=drafted,
         token_ids=text.ids[len(head) :],
-        draft=llm.detokenize(drafted),
-        text=llm.detokenize(text.ids[len(head) :]),
+        draft=written(drafted),
+        text=written(text.ids[len(head) :]),
         settings=how._asdict(),
         surprises=tuple(done.surprises.get(i) for i in range(len(head), len(ids))),
         trials=tuple(_trial(llm, n, made) for n, made in enumerate(done.trials)),
@@ -132,25 +147,38 @@ class _Tried(NamedTuple):
     luck: float
 
 
+class _Plan(NamedTuple):
+    """A rule, the places in which it may try, and the surprise of what stands there, in nats."""
+
+    rule: Rule
+    cells: list[int]
+    surprise: Callable[[Text, int], float]
+
+
 class _Revision:
     """One draft on its way, by one rule. What was done stays where it is stopped."""
 
-    def __init__(self, model: Model, allowed: Mask, how: How, progress: Progress) -> None:
-        self._model, self._allowed, self._how, self._progress = model, allowed, how, progress
-        self._rule = _rule(model, allowed, how)
+    def __init__(self, plan: _Plan, how: How, progress: Progress) -> None:
+        self._plan, self._how, self._progress = plan, how, progress
         self.surprises: dict[int, float] = {}
         self.trials: list[_Tried] = []
         self.planned = 0
 
     def run(self, text: Text) -> Text:
         """All sweeps over the worst places, the worst first."""
-        cells = [i for i in range(text.given, len(text.ids)) if self._allowed[text.ids[i]]]
+        cells = self._plan.cells
         if not cells:
-            raise InputError("no token of the draft can be replaced: the first of all stays")
+            raise InputError(
+                "nothing of the draft can be replaced: tokens without text stay, and so does the "
+                "first of a text that nothing is before"
+            )
         worst = max(1, ceil(self._how.share * len(cells)))
         self.planned = worst * self._how.sweeps
         try:
-            self._rank(text, cells)
+            for n, i in enumerate(cells):
+                if self._how.surprise != "loop":  # which takes no time
+                    self._progress("ranking", n, len(cells))
+                self.surprises[i] = in_bits(-self._plan.surprise(text, i))
             order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
             for position in order * self._how.sweeps:
                 text = self._try(text, position)
@@ -158,20 +186,11 @@ class _Revision:
             pass
         return text
 
-    def _rank(self, text: Text, cells: Sequence[int]) -> None:
-        if self._how.surprise == "loop":
-            self.surprises = {i: in_bits(text.logprobs[i - text.given]) for i in cells}
-            return
-        places = Places(self._model, self._allowed, self._how.candidates)
-        for n, i in enumerate(cells):
-            self._progress("ranking", n, len(cells))
-            self.surprises[i] = in_bits(-places.surprise(text, i))
-
     def _try(self, text: Text, position: int) -> Text:
         index = len(self.trials)
         self._progress("revising", index, self.planned)
         seed = trial_seed(self._how.seed, index)
-        made = self._rule.propose(text, position, seed)
+        made = self._plan.rule.propose(text, position, seed)
         least = np.array([min(made.log_ratio, 0.0)])
         chance = 0.0 if made.log_ratio == -inf else float(exp(least)[0])
         luck = coin(seed, position)
@@ -179,19 +198,31 @@ class _Revision:
         return text.with_(made) if luck < chance else text
 
 
-def _rule(model: Model, allowed: Mask, how: How) -> Rule:
-    if how.rule == "metropolis":
-        return Metropolis(model, allowed, how.power, how.span)
+def _plan(model: Model, allowed: Mask, how: How, draft: Text) -> _Plan:
     places = Places(model, allowed, how.candidates)
-    return Gibbs(places, how.power) if how.rule == "gibbs" else Better(places)
+    rules: Mapping[str, Rule] = {
+        "gibbs": Gibbs(places, how.power),
+        "metropolis": Metropolis(model, allowed, how.power, how.span),
+        "better": Better(places),
+    }
+    cells = [i for i in range(draft.given, len(draft.ids)) if allowed[draft.ids[i]]]
+    each = {"loop": lambda text, i: -text.from_(i)[0], "leave_one_out": places.surprise}
+    return _Plan(rules[how.rule], cells, each[how.surprise])
+
+
+def _plan_of_words(model: Model, llm: "LLM", filler: "LLM", how: How, draft: Text) -> _Plan:
+    words = Words(model, llm, filler, how.candidates, draft)
+    each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
+    return _Plan(words, words.cells(), each[how.surprise])
 
 
 def _trial(llm: "LLM", index: int, made: _Tried) -> Trial:
     text, proposal = made.text, made.proposal
     at, ids = proposal.position, proposal.ids
-    was = text.ids[at : at + len(ids)]
+    was = text.ids[at : proposal.end]
+    texts = added(llm.tokenizer, was), added(llm.tokenizer, ids)
     return Trial(
-        index, at, was, ids, llm.detokenize(was), llm.detokenize(ids), text.logprob,
+        index, at, was, ids, *texts, text.logprob,
         text.with_(proposal).logprob, proposal.forward, proposal.reverse, made.chance, made.luck,
     )  # fmt: skip
 
@@ -216,6 +247,10 @@ def _check_length(llm: "LLM", drafted: int, length: int) -> None:
             f"prompt and draft have {length} tokens, and the context is {llm.model.context}: "
             "shorten them"
         )
+
+
+def _no_model(value: Any) -> NoReturn:
+    raise InputError(f"filler must be an LLM, not {shown(value)}")
 
 
 def _number(name: str, value: Any, low: float, high: float) -> float:

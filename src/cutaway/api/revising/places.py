@@ -65,7 +65,7 @@ class Places:
         known = self._model.known([Known((*head, v, *rest), position + 1) for v in asked])
         found = dict(zip(asked, map(tuple, known), strict=True))
         if own in token_ids:
-            found[own] = text.behind(position)
+            found[own] = text.from_(position + 1)
         return replace(place, behind=place.behind | found)
 
     def surprise(self, text: Text, position: int) -> float:

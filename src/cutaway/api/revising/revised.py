@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from itertools import groupby
+from difflib import SequenceMatcher
 from math import log
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from cutaway.text import Tokenizer
@@ -85,11 +84,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Revised:
-    """A draft and what became of it; both have as many tokens.
+    """A draft and what became of it: as many tokens, or with a filler as many words.
 
     settings     rule, power, and whatever else it was asked with
-    surprises    of each token of the draft, in bits, as ``settings["surprise"]`` says; None where
-                 it was not ranked, since it cannot be replaced
+    surprises    of each token of the draft, in bits, as ``settings["surprise"]`` says, or of each
+                 word at its first token; None where nothing is ranked, since nothing is replaced
     bits_before  the surprise of the whole draft, given the prompt, as the loop has it; and after
     planned      how many trials were to be made: more than there are where it was stopped
     """
@@ -116,10 +115,10 @@ class Revised:
 
     def pieces(self, tokenizer: Tokenizer) -> Iterator[Piece]:
         """Both texts, cut where tokens begin to differ and where they end to."""
-        each = ((a != b, a, b) for a, b in zip(self.draft_token_ids, self.token_ids, strict=True))
-        for changed, run in groupby(each, itemgetter(0)):
-            _, was, now = zip(*run, strict=True)
-            yield Piece(tokenizer.decode(was), tokenizer.decode(now), changed)
+        was, now = self.draft_token_ids, self.token_ids
+        for kind, *(a, b, c, d) in SequenceMatcher(None, was, now, False).get_opcodes():
+            both = added(tokenizer, was[a:b]), added(tokenizer, now[c:d])
+            yield Piece(*both, changed=kind != "equal")
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -127,6 +126,11 @@ class Revised:
         shown["trials"] = [trial.to_dict() for trial in self.trials]
         shown["cost"] = self.cost._asdict()
         return shown
+
+
+def added(tokenizer: Tokenizer, ids: Ids) -> str:
+    """What tokens add to a text that is there."""
+    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 
 def in_bits(logprob: float) -> float:

@@ -52,11 +52,11 @@ class Gibbs:
         ids = np.array(sorted(place.behind))
         weights = np.array([self._power * place.logprob(v) for v in ids.tolist()])
         weights -= np.where(ids == other, log_r, 0.0)
-        drawn = int(np.argmax(weights + gumbel(seed, position, ids)))
-        shares = weights - log_sum_exp(weights)
+        best = int(np.argmax(weights + gumbel(seed, position, ids)))
+        shares, drawn = weights - log_sum_exp(weights), int(ids[best])
         return Proposal(
-            position, (int(ids[drawn]),), place.logprobs(int(ids[drawn])), log_ratio=0.0,
-            forward=float(shares[drawn]), reverse=float(shares[ids == own][0]),
+            position, position + 1, (drawn,), place.logprobs(drawn), log_ratio=0.0,
+            forward=float(shares[best]), reverse=float(shares[ids == own][0]),
         )  # fmt: skip
 
     def _other(self, place: Place, own: int, position: int, seed: int) -> tuple[int, float]:
@@ -83,7 +83,7 @@ class Better:
         best = max(sorted(place.behind), key=place.logprob)
         place = self._places.tried(text, position, place, [own])
         ratio = 0.0 if place.logprob(best) > place.logprob(own) else -inf
-        return Proposal(position, (best,), place.logprobs(best), ratio)
+        return Proposal(position, position + 1, (best,), place.logprobs(best), ratio)
 
 
 class Metropolis:
@@ -108,9 +108,9 @@ class Metropolis:
             [Known((*head, *ids), position), Known(text.ids[:end], position)], self._drawn_as
         )
         forward, reverse = map(fsum, q)
-        gain = fsum(logprobs) - fsum(text.logprobs[position - text.given :])
+        gain = fsum(logprobs) - fsum(text.from_(position))
         ratio = self._power * gain + reverse - forward
-        return Proposal(position, ids, tuple(logprobs), ratio, forward, reverse)
+        return Proposal(position, end, ids, tuple(logprobs), ratio, forward, reverse)
 
     def _end(self, text: Text, position: int) -> int:
         """Behind the last token of the span: it ends before what may not be replaced."""

@@ -29,14 +29,15 @@ class Model(Protocol):
 
 
 class Proposal(NamedTuple):
-    """Other tokens from one position on.
+    """Other tokens in the place of those from ``position`` to ``end``.
 
-    logprobs   of all tokens of the text from there on, if these stood there
+    logprobs   of all tokens of the text from ``position`` on, if these stood there
     log_ratio  the logarithm of the chance of taking them; above 0: certain
     forward, reverse  see ``Trial``
     """
 
     position: int
+    end: int
     ids: Ids
     logprobs: tuple[float, ...]
     log_ratio: float
@@ -61,12 +62,12 @@ class Text:
         """Of all that was not given."""
         return fsum(self.logprobs)
 
-    def behind(self, position: int) -> tuple[float, ...]:
-        """Log-probabilities of the tokens after one."""
-        return self.logprobs[position + 1 - self.given :]
+    def from_(self, position: int) -> tuple[float, ...]:
+        """Log-probabilities of the tokens from one on."""
+        return self.logprobs[position - self.given :]
 
     def with_(self, proposal: Proposal) -> "Text":
         """What is proposed, in its place."""
-        at, end = proposal.position, proposal.position + len(proposal.ids)
-        ids = (*self.ids[:at], *proposal.ids, *self.ids[end:])
+        at = proposal.position
+        ids = (*self.ids[:at], *proposal.ids, *self.ids[proposal.end :])
         return Text(ids, self.given, self.logprobs[: at - self.given] + proposal.logprobs)
