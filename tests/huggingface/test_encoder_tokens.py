@@ -13,7 +13,7 @@ from cutaway.huggingface.settings import Settings
 from cutaway.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support.random_models import edit
-from support.tiny_tokenizers import SENTENCES, TEXTS, roberta, save, wordpiece
+from support.tiny_tokenizers import SENTENCES, TEXTS, byte_level, roberta, save, wordpiece
 
 KINDS = {
     "uncased": wordpiece,
@@ -215,6 +215,50 @@ def test_what_lists_do_not_say_is_refused(tmp_path, said, sentence):
     edit(tmp_path / "tokenizer_config.json", **(said or {}))
     with pytest.raises(FormatError, match=re.escape(sentence)):
         read(tmp_path, "bert")
+
+
+TURNS = ["<|turn|>", "<|mask|>"]
+
+
+def write_qwen(folder):
+    """As Qwen's folders are, and those of Dream, which have no tokenizer.json."""
+    write_lists(folder, byte_level("qwen2", 384, []))
+    vocab = json.loads((folder / "vocab.json").read_text())
+    del vocab["<both>"]  # which the library counts as one of the vocabulary
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    first = len(vocab)
+    tokens = {str(first + i): {"content": text, "special": True} for i, text in enumerate(TURNS)}
+    tokens[str(first + 2)] = {"content": "<both>", "special": False}
+    edit(
+        folder / "tokenizer_config.json",
+        tokenizer_class="Qwen2Tokenizer",
+        added_tokens_decoder=tokens,
+        mask_token="<|mask|>",
+        eos_token="<|turn|>",
+    )
+    return first
+
+
+def test_lists_of_qwen_s_kind_have_its_tokens(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    first = write_qwen(tmp_path)
+    theirs = transformers.Qwen2Tokenizer.from_pretrained(tmp_path)
+    edit(tmp_path / "tokenizer_config.json", tokenizer_class="DreamTokenizer")
+    ours = Tokenizer.from_gguf(read(tmp_path, "Dream"))
+    for text in [*TEXTS, *SENTENCES, "a<|turn|>b <both> <|mask|> \n\n12345"]:
+        assert ours.encode(text, special=True) == theirs.encode(text)
+    assert (ours.mask_id, {*ours.end_ids}) == (first + 1, {first})
+
+
+def test_added_tokens_of_qwen_s_kind_must_all_be_known(tmp_path):
+    write_qwen(tmp_path)
+    (tmp_path / "added_tokens.json").write_text('{"<|more|>": 390}')
+    with pytest.raises(FormatError, match=r"added_tokens_decoder .* has the token '<.more.>', too"):
+        read(tmp_path, "Dream")
+    (tmp_path / "added_tokens.json").unlink()
+    edit(tmp_path / "tokenizer_config.json", added_tokens_decoder={"x": {"content": "y"}})
+    with pytest.raises(FormatError, match="an object of tokens by their ids"):
+        read(tmp_path, "Dream")
 
 
 def test_lists_of_other_families_are_not_taken_for_these(tmp_path):

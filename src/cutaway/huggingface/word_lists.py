@@ -1,4 +1,4 @@
-"""Tokenizers from before tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt.
+"""Tokenizers without tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt, Qwen's.
 
 Knows what transformers takes for granted where such a folder says nothing, and answers with the
 tokenizer.json that it would have written. Refuses to know how text becomes tokens.
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import FormatError, InputError
+from cutaway.text.pretokenizers import PRETOKENIZERS
 
 from .settings import Settings
 
@@ -16,6 +17,7 @@ WORDS, VOCAB, MERGES, ADDED = "vocab.txt", "vocab.json", "merges.txt", "added_to
 FILES = (WORDS, VOCAB, MERGES, ADDED)
 _LARGEST = 1 << 27  # bytes
 
+_QWEN = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")  # Dream's is the same
 _BERT = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
 _ROBERTA = {"cls": "<s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
 
@@ -34,6 +36,8 @@ def tokenizer_of_lists(folder: Path, config: Settings, own: Settings) -> Setting
         named = _named(own, _ROBERTA)
         _check(folder, config, own, ("Roberta",), named)
         return Settings(_byte_level(folder, own, named), VOCAB)
+    if own.text("tokenizer_class") in _QWEN and (folder / VOCAB).is_file():
+        return Settings(_qwen(folder, own), VOCAB)
     return Settings({}, WORDS)
 
 
@@ -82,12 +86,11 @@ def _wordpiece(words: list[str], own: Settings, named: dict[str, str]) -> dict[s
 
 def _byte_level(folder: Path, own: Settings, named: dict[str, str]) -> dict[str, Any]:
     vocab = Settings.read(folder / VOCAB).values
-    merges = [line for line in _lines(folder / MERGES) if line and not line.startswith("#version")]
     mask = own.get("mask_token")
     own_mask = Settings(mask if isinstance(mask, dict) else {}, f"{own.file}: mask_token")
     eats = named["mask"] if own_mask.flag("lstrip", True) else ""
     return {
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+        "model": {"type": "BPE", "vocab": vocab, "merges": _merges(folder)},
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": own.flag("add_prefix_space")},
         "post_processor": {
             "type": "RobertaProcessing",
@@ -96,6 +99,39 @@ def _byte_level(folder: Path, own: Settings, named: dict[str, str]) -> dict[str,
         },
         "added_tokens": [*_special(vocab, named, eats_space=eats)],
     }
+
+
+def _qwen(folder: Path, own: Settings) -> dict[str, Any]:
+    """All added tokens are in the tokenizer's config, with what is particular to each."""
+    own.must_be("add_prefix_space", False)
+    added = own.part("added_tokens_decoder")
+    known = [{**added.part(key).values, "id": key} for key in added.values]
+    texts = [token.get("content") for token in known]
+    if more := [text for text in Settings.read(folder / ADDED).values if text not in texts]:
+        own.fail("added_tokens_decoder", f"an object that has the token {more[0]!r:.40}, too")
+    if not all(token["id"].isdecimal() for token in known):
+        own.fail("added_tokens_decoder", "an object of tokens by their ids")
+    [words] = PRETOKENIZERS["qwen2"].patterns
+    return {
+        "model": {
+            "type": "BPE",
+            "vocab": Settings.read(folder / VOCAB).values,
+            "merges": _merges(folder),
+        },
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated"},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        },
+        "added_tokens": [{**token, "id": int(token["id"])} for token in known],
+    }
+
+
+def _merges(folder: Path) -> list[str]:
+    return [line for line in _lines(folder / MERGES) if line and not line.startswith("#version")]
 
 
 def _named(own: Settings, usual: dict[str, str]) -> dict[str, str]:
