@@ -310,6 +310,26 @@ def test_pseudo_likelihood_is_each_token_s_while_it_is_masked(both, metric):
     assert found.total == pytest.approx(sum(expected), rel=1e-4)
 
 
+def test_the_command_scores_a_text(both, tiny_path, capsys):
+    ours, _ = both
+    base = ["fill", "-m", str(ours.model._path), "--backend", "reference", "the foxes jump", "-q"]
+    scored = ours.pseudo_likelihood("the foxes jump", "original")
+    assert main([*base, "--score", "original", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(scored.to_dict()))
+    assert main([*base, "--score", "original"]) == 0
+    *rows, empty, last = capsys.readouterr().out.splitlines()
+    assert len(rows) == 1 + len(scored.token_ids)
+    assert rows[1].split()[0] == f"{-scored.logprobs[0] / np.log(2):.2f}"
+    assert (empty, last.split()[-1]) == ("", "(original)")
+    for args, sentence in (
+        ([*base, "--score", "best"], "metric must be one of original, word_l2r"),
+        ([*base, "--score", "original", "--targets", "a"], "without --targets: leave one out"),
+        (["fill", "-m", str(tiny_path), "ab", "--score", "original"], "prompt_logprobs"),
+    ):
+        assert main(args) == 2
+        assert sentence in capsys.readouterr().err
+
+
 def test_pseudo_likelihood_is_refused_where_it_is_none(both, tiny):
     ours, _ = both
     for ask, sentence in (

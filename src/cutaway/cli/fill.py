@@ -1,15 +1,19 @@
-"""``cutaway fill``: what may stand where a text has a mask."""
+"""``cutaway fill``: what may stand where a text has a mask, and how well a text suits a model."""
 
 import sys
 from argparse import ArgumentParser, Namespace
+from math import log
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import Style, table
+from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.api.filling import Candidate, Filled
+    from cutaway.api.filling.likelihood import PseudoLikelihood
+    from cutaway.text import Tokenizer
 
 _EPILOG = """
 examples:
@@ -17,6 +21,7 @@ examples:
   cutaway fill "Paris is the [MASK] of France." --targets capital,city,"largest city"
   cutaway fill "The [MASK] chased the [MASK]." --top 3
   cutaway fill -m path/to/bert "Paris is the [MASK] of France." --json
+  cutaway fill -m path/to/bert "Paris is the capital of France." --score word_l2r
 
 A model that sees the whole text (BERT, RoBERTa, DistilBERT) says what it expects in the place of
 each mask, and of several masks which go together. Of a model that writes it follows by Bayes' rule
@@ -42,6 +47,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how many are considered with a model that writes, and how many beginnings of several "
         "masks together; default 64",
     )  # fmt: skip
+    parser.add_argument(
+        "--score", metavar="METRIC",
+        help="of a text without masks: its pseudo-log-likelihood, each token while it is masked; "
+        "original, or word_l2r, where those behind it in its word are masked, too",
+    )  # fmt: skip
     arguments.add_loading_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="print the candidates only")
@@ -51,14 +61,32 @@ def run(args: Namespace) -> int:
     """Print a table for each mask."""
     text = arguments.read_text(args.text)
     targets = None if args.targets is None else args.targets.split(",")
-    llm = console.load(args)
-    found = llm.fill(text, args.top, targets, candidates=args.candidates)
-    if args.json:
-        streams.print_json(found.to_dict())
+    if args.score is not None and targets is not None:
+        raise InputError("--score reads the text as it is, without --targets: leave one out")
+    llm, style = console.load(args), Style.of(sys.stdout)
+    if args.score is not None:
+        scored = llm.pseudo_likelihood(text, args.score)
+        lines, document = _scores(scored, llm.tokenizer, style), scored.to_dict()
     else:
-        style = Style.of(sys.stdout)
-        print("\n".join(map(style.text, _report(found, style))))
+        found = llm.fill(text, args.top, targets, candidates=args.candidates)
+        lines, document = _report(found, style), found.to_dict()
+    if args.json:
+        streams.print_json(document)
+    else:
+        print("\n".join(map(style.text, lines)))
     return 0
+
+
+def _scores(scored: "PseudoLikelihood", tokenizer: "Tokenizer", style: Style) -> list[str]:
+    """Each token with its surprise while it is masked, and the sum."""
+    bits = [-one / log(2) for one in scored.logprobs]
+    most = max(bits) or 1.0
+    rows = [
+        (f"{one:6.2f}", repr(tokenizer.token_name(token_id)), style.bar(one / most, _BAR))
+        for token_id, one in zip(scored.token_ids, bits, strict=True)
+    ]
+    total = f"{sum(bits):.2f} bits in all, log-likelihood {scored.total:.3f} ({scored.metric})"
+    return [*table([("  bits", "masked", ""), *rows]), "", total]
 
 
 def _report(found: "Filled", style: Style) -> list[str]:

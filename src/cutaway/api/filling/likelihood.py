@@ -7,10 +7,10 @@ word of several pieces looks likely, since each piece gives the others away.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from math import fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.api.base import limits_of
 from cutaway.api.filling.whole import Asked, Ids, Whole, logprob_of
@@ -36,6 +36,10 @@ class PseudoLikelihood:
     def total(self) -> float:
         """The pseudo-log-likelihood, in nats."""
         return fsum(self.logprobs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"total": self.total}
 
 
 def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) -> PseudoLikelihood:
