@@ -34,7 +34,7 @@ from cutaway.text.tools import Tool
 from support.hostile_values import JUNK, SOUND, Mistake
 
 HANG_S = 120
-LONGEST = 640  # the names of all options fit
+LONGEST = 660  # the names of all options fit
 """Characters of an error's sentence: values that are quoted in it are cut."""
 OPTIONS = [
     *(field.name for field in fields(SamplingParams)),

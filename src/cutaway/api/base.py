@@ -121,6 +121,8 @@ class ModelUser:
         prompt = check_prompt(prompt)
         text = prompt if isinstance(prompt, str) else None
         ids = self.read_prompt(prompt, options)
+        if options.suffix:
+            text, (ids, options) = None, self._around_gap(ids, options)
         notes, held = [*self.tokenizer.notes(ids, text if options.special else None)], None
         if (grammar := options.constraint.source) is not None:
             held = self.model.grammars.compile(grammar)  # here, and not where the engine steps
@@ -153,6 +155,24 @@ class ModelUser:
         heal = ids[-1] if heals else False
         constraint = replace(options.constraint, heal=heal)
         return ids[:-1] if heals else ids, replace(options, constraint=constraint)
+
+    def _around_gap(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
+        """Lay out prompt and suffix as the model was trained to see them; its ends are stops."""
+        if (middle := self.tokenizer.middle) is None:
+            raise InputError(
+                "suffix: this model has no fill-in-the-middle tokens, so that its text is chosen "
+                "once all candidates are written: ask for it whole, with generate"
+            )
+        self.check_length(options.suffix)
+        behind = self.tokenizer.encode(options.suffix, special=options.special, goes_on=True)
+        begun = ids[:1] == [self.tokenizer.bos_id]
+        ids = [*ids[:begun], *middle.lay_out(ids[begun:], behind)]
+        if len(ids) > (limits := limits_of(self.model)).longest_prompt:
+            raise limits.too_long(len(ids), "suffix and prompt have")
+        if options.stopping.ignore_eos:
+            return ids, options
+        ends = (*options.stopping.stop_token_ids, *middle.ends)
+        return ids, replace(options, stopping=replace(options.stopping, stop_token_ids=ends))
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
         """The token ids of a prompt; InputError where it is none."""

@@ -32,6 +32,8 @@ def answer(
     parsed, said = llm.parse_options(options), read_messages(messages)
     rounds = _rounds(run_tools, max_rounds, parsed)
     traces = parsed.traces(rounds)
+    if parsed.suffix:
+        raise InputError("suffix: nothing stands behind an answer: use generate, or leave it out")
     use = ToolUse(llm.model, tools, tool_choice, parallel)
     if run_tools:
         _check_functions(use)

@@ -32,6 +32,23 @@ class Aligned(NamedTuple):
     weights: tuple[float, ...]
 
 
+class Between(NamedTuple):
+    """How a text was found that stands between its prompt and a suffix.
+
+    method      "tokens": laid out with the model's own tokens for it; "bayes": see the others
+    drawn       continuations of the prompt that were written
+    candidates  beginnings of them that were weighed
+    share       of the chosen one in the weight of all
+    logprob     natural, of the suffix after prompt and text
+    """
+
+    method: str
+    drawn: int | None = None
+    candidates: int | None = None
+    share: float | None = None
+    logprob: float | None = None
+
+
 class ToolCall(NamedTuple):
     """A call that an answer makes. arguments: JSON, or a custom tool's text."""
 
@@ -69,6 +86,7 @@ class Completion:
                    that were drawn: known with n > 1 under a grammar, a trace, ``ledger`` or
                    ``align``; None otherwise
     aligned        where ``align`` chose this text among n
+    between        how it was found, where a suffix was given
     passes         of a canvas: what each pass did
     new_messages   of a chat: what to append to its messages; the last of them is the answer
     """
@@ -94,6 +112,7 @@ class Completion:
     steps: tuple[Step, ...]
     neg_log_z: float | None = None
     aligned: Aligned | None = None
+    between: Between | None = None
     passes: tuple[Pass, ...] = ()
     new_messages: tuple[Mapping[str, Any], ...] = ()
 
@@ -132,7 +151,8 @@ class Completion:
         shown["passes"] = len(self.passes)
         for name in ("usage", "timing", "speculation"):
             shown[name] = shown[name]._asdict()
-        shown["aligned"] = self.aligned and self.aligned._asdict()
+        for name in ("aligned", "between"):
+            shown[name] = shown[name] and shown[name]._asdict()
         shown["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]
         shown["prompt_logprobs"] = [read._asdict() for read in self.prompt_logprobs]
         return shown

@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from cutaway.api.completion import Completion, Stopwatch, Timing, held_text
+from cutaway.api.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.api.request import Options
 from cutaway.engine import (
     Ended,
@@ -45,6 +45,7 @@ class Generation:
     started, ended  the events, once they came
     watch    when it was asked for, and when tokens came
     speculation  draft tokens proposed and accepted, as far as is known before the end
+    between  how it was found, where it stands before a suffix
     """
 
     def __init__(
@@ -60,13 +61,15 @@ class Generation:
         """asked: when, on the clock of ``perf_counter``; None is now."""
         assert request.sampling.seed is not None
         self.id, self.request, self.notes = id, request, notes
-        self.options = replace(options, constraint=request.constraint)  # with what was healed
+        # With what was healed, and what ends a text that fills a gap.
+        self.options = replace(options, constraint=request.constraint, stopping=request.stopping)
         self.seed = request.sampling.seed
         self.watch = Stopwatch(asked)
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
         self.prompt_scores: list[ReadRow] = []
         self.speculation = Speculation()
+        self.between = Between("tokens") if options.suffix else None
         self.started: Started | None = None
         self.ended: Ended | None = None
         self._model = model
@@ -183,6 +186,7 @@ class Generation:
             logprobs=tuple(s.observed.logprobs(top) for s in self.steps if top and s.observed),
             steps=tuple(self.steps),
             neg_log_z=neg_log_z(self.steps),
+            between=self.between,
             passes=tuple(self.passes),
         )
 

@@ -75,6 +75,7 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     n: int
     align: bool
     special: bool
+    suffix: str | None
     trace: str | PathLike[str] | None
     changes: Sequence[Change | str]
     denoise: Rule | str | Mapping[str, Any] | None

@@ -38,7 +38,8 @@ _OBSERVED: Mapping[str, Any] = {
     "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
 }  # fmt: skip
 _OWN: Mapping[str, Any] = {
-    "n": 1, "align": False, "special": False, "trace": None, "changes": (), "denoise": None,
+    "n": 1, "align": False, "special": False, "suffix": "", "trace": None, "changes": (),
+    "denoise": None,
 }  # fmt: skip
 OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
 """Every keyword of a request."""
@@ -59,6 +60,7 @@ class Options:
     n                samples of the same prompt; the i-th has a seed derived from (seed, i)
     align            of n texts under a constraint, one is answered, chosen by its weight
     special          parse special tokens such as <|im_start|> in the prompt's text
+    suffix           what stands behind the text that is to be written; "": nothing
     trace            the file to record the run in; of several texts the first, see
                      ``trace.write.numbered``
     changes          what is other inside the model while it writes
@@ -80,6 +82,7 @@ class Options:
     n: int
     align: bool
     special: bool
+    suffix: str
     trace: Path | None
     changes: "tuple[Change, ...]"
     denoise: "Rule | None"
@@ -134,9 +137,9 @@ class Options:
         """Every setting by name, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
         changes = [one.to_json() if one.vector else str(one) for one in self.changes]
-        own = {"n": self.n, "align": self.align, "special": self.special, "trace": trace}
+        own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix")}
         denoise = self.denoise and self.denoise.to_json()
-        return self.settings(seed) | own | {"changes": changes, "denoise": denoise}
+        return self.settings(seed) | own | {"trace": trace, "changes": changes, "denoise": denoise}
 
     def settings(self, seed: int | None) -> dict[str, Any]:
         """Those of one text, by name: the keywords of another request for the same."""
@@ -184,6 +187,8 @@ def parse_options(
         )
     if own["align"]:
         _check_align(own["n"], parts["constraint"], parts["sampling"])
+    if own["suffix"]:
+        _check_suffix(own, parts["constraint"])
     return Options(**parts, **observed, **own, draft=draft, sources=sources)
 
 
@@ -204,6 +209,13 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
         raise InputError("align: at temperature 0 the n texts are the same: raise the temperature")
 
 
+def _check_suffix(own: Mapping[str, Any], constraint: ConstraintParams) -> None:
+    if constraint.heal is not False:
+        raise InputError("heal: the text goes on from the prompt and suffix: leave one of them out")
+    if own["denoise"]:
+        raise InputError("suffix: a canvas has nothing behind it here: leave out suffix or denoise")
+
+
 def _check_names(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in OPTIONS:
@@ -220,6 +232,10 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("align", "special"):
         if not isinstance(own[name], bool):
             raise InputError(f"{name} must be true or false, not {shown(own[name])}")
+    if own["suffix"] is None:  # as a client may say it
+        own["suffix"] = ""
+    if not isinstance(own["suffix"], str):
+        raise InputError(f"suffix must be a string, not {shown(own['suffix'])}")
     if own["trace"] is not None:
         from cutaway.trace.write import check_path
 

@@ -22,6 +22,7 @@ examples:
   cutaway generate "def fibonacci(n):" --json | python -m json.tool
   cutaway generate "The sky is" --price 0.15,0.60
   cutaway generate "Once upon a time" --n 3 --temperature 1
+  cutaway generate "Paris is the" --suffix " of France."
   cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
   cutaway generate - --speculate ngram < notes.txt
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
@@ -68,6 +69,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--special", action="store_true", default=SUPPRESS,
         help="parse special tokens such as <|im_start|> in the prompt",
+    )  # fmt: skip
+    parser.add_argument(
+        "--suffix", metavar="TEXT", default=SUPPRESS,
+        help="what stands behind the text that is written; see docs/fill.md",
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)

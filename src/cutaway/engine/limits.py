@@ -52,10 +52,10 @@ class Limits:
         """How many tokens a prompt can have."""
         return self.context_length - 1
 
-    def too_long(self, tokens: object) -> TooLongError:
+    def too_long(self, tokens: object, what: str = "prompt has") -> TooLongError:
         """What is said of a prompt that has too many, or at least some number of them."""
         return TooLongError(
-            f"prompt has {tokens} tokens, and at most {self.longest_prompt} leave room to answer "
+            f"{what} {tokens} tokens, and at most {self.longest_prompt} leave room to answer "
             f"in a context of {self.context_length}: shorten it"
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from cutaway.checks import shown
 from cutaway.errors import FormatError, InputError
+from cutaway.text.middle import Middle
 from cutaway.text.pieces import KINDS, Pieces
 from cutaway.text.printable import printable_bytes
 from cutaway.text.specials import Specials
@@ -46,6 +47,7 @@ class Tokenizer:
     add_bos:    whether the model wants BOS in front of every text
     sep_id:     the token that the model wants behind every text (BERT's [SEP]), or None
     mask_id:    the token in the place of one that is to be filled in, or None
+    middle:     the tokens that lay out a text with a gap, or None
     end_ids:    id -> origin, for every id that ends a generation
     rstrip_token_ids: tokens that take the white space behind them (Phi-3's)
     lstrip_token_ids: and before them (RoBERTa's mask)
@@ -61,6 +63,7 @@ class Tokenizer:
         end_ids: Mapping[int, str],
         sep_id: int | None = None,
         mask_id: int | None = None,
+        middle: Middle | None = None,
         rstrip_token_ids: Iterable[int] = (),
         lstrip_token_ids: Iterable[int] = (),
     ) -> None:
@@ -70,7 +73,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.add_bos = add_bos and bos_id is not None
         self.end_ids: Mapping[int, str] = MappingProxyType(dict(end_ids))
-        self.sep_id, self.mask_id = sep_id, mask_id
+        self.sep_id, self.mask_id, self.middle = sep_id, mask_id, middle
         self._rstrip_token_ids = frozenset(rstrip_token_ids)
         self._lstrip_token_ids = frozenset(lstrip_token_ids)
 
@@ -99,6 +102,7 @@ class Tokenizer:
             end_ids=vocabulary.end_ids(metadata),
             sep_id=sep if adds_sep else None,
             mask_id=mask,
+            middle=Middle.find(vocabulary, metadata),
             rstrip_token_ids=token_ids(metadata, RSTRIP_TOKEN_IDS, size),
             lstrip_token_ids=token_ids(metadata, LSTRIP_TOKEN_IDS, size),
         )

@@ -7,7 +7,7 @@ choice: completions.py and chat.py do.
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from time import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from cutaway.api.samples import align
 from cutaway.engine import Ended, Step
@@ -15,7 +15,7 @@ from cutaway.server.events import Events, event
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.logprobs import Entries, Entry
 from cutaway.server.openai.request_models import SampledFields
-from cutaway.server.openai.schemas import InForce, Usage
+from cutaway.server.openai.schemas import Between, CompletionEnding, InForce, Usage
 from cutaway.server.service import Job, Service
 
 Delta = tuple[str, list[Entry]]
@@ -180,7 +180,9 @@ class Choices(Events):
         return answers.settings(self.job.texts, self._body)
 
     def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
-        ours = answers.ending(self.job, index)
+        ours = cast(CompletionEnding, answers.ending(self.job, index))
+        if between := self.job.texts[index].between:
+            ours["between"] = cast(Between, between._asdict())
         if self._body.trace:
             ours["trace"] = answers.trace(self.job, index)
         ending: dict[str, Any] = {

@@ -13,10 +13,6 @@ from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
 from cutaway.server.openai.request_models import SampledFields, Texts, Unsupported, examples
 from cutaway.server.service import Job, Service
 
-_NO_SUFFIX = (
-    "filling in the middle is not done here; write the prompt in the model's own form for it"
-)
-
 
 class CompletionRequest(SampledFields):
     """A text to continue."""
@@ -27,13 +23,18 @@ class CompletionRequest(SampledFields):
     )
     prompt: Texts = Field(description="a text or token ids, or a list of either")
     max_tokens: int | None = Field(None, description="new tokens; 0 reads the prompt, with echo")
+    suffix: str | None = Field(
+        None,
+        description="what stands behind the text; laid out with the model's own tokens for it, or "
+        "the text is chosen by how likely it makes the suffix (docs/fill.md)",
+    )
     logprobs: int | None = Field(None, description="the likeliest tokens beside each, 0 to 1000")
     echo: bool = Field(False, description="answer with the prompt in front")
     special: bool | None = Field(
         None, description="ours: read special tokens such as <|im_start|> in the prompt as tokens"
     )
+    ASKED = (*SampledFields.ASKED, "suffix")
     unsupported: ClassVar[Unsupported] = {
-        "suffix": (("",), _NO_SUFFIX),
         "best_of": ((1,), "every sample is answered; ask for n of them"),
     }
 
@@ -46,6 +47,13 @@ class CompletionRequest(SampledFields):
             options["max_tokens"] = self.max_tokens
         if self.max_tokens == 0:
             options["prompt_logprobs"] = 1  # what is scored, though nobody may ask for it
+        if self.suffix and self.echo:
+            raise ApiError(
+                400, "echo: a text that fills a gap goes on from prompt and suffix: leave out echo",
+                param="echo",
+            )  # fmt: skip
+        if self.suffix is not None:
+            options["suffix"] = self.suffix
         if self.special is not None:
             options["special"] = self.special
         if self.logprobs is not None:

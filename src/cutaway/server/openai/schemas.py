@@ -163,6 +163,25 @@ class _Frame(TypedDict):
 # -- completions -------------------------------------------------------------------------------
 
 
+class Between(TypedDict):
+    """Ours: how a text was found that stands before a suffix."""
+
+    method: Annotated[
+        Literal["tokens", "bayes"],
+        Field(description="by the model's own tokens for it, or chosen among its continuations"),
+    ]
+    drawn: Annotated[int | None, Field(description="continuations that were written")]
+    candidates: Annotated[int | None, Field(description="beginnings of them that were weighed")]
+    share: Annotated[float | None, Field(description="of the chosen one in the weight of all")]
+    logprob: Annotated[float | None, Field(description="natural, of the suffix after the text")]
+
+
+class CompletionEnding(ChoiceEnding):
+    """Ours: how a choice ended; in a stream without what is known of whole answers."""
+
+    between: NotRequired[Between]
+
+
 class CompletionLogprobs(TypedDict):
     """For each token its text, its log-probability, the likeliest in its place, and its offset."""
 
@@ -181,7 +200,7 @@ class CompletionChoice(TypedDict):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Reason
-    cutaway: ChoiceEnding
+    cutaway: CompletionEnding
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]
 
@@ -202,7 +221,7 @@ class CompletionPiece(TypedDict):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Reason | None
-    cutaway: NotRequired[Ending | Traced]
+    cutaway: NotRequired[CompletionEnding | Traced]
     token_ids: NotRequired[TokenIds]
     prompt_token_ids: NotRequired[PromptIds]
 
