@@ -4,7 +4,7 @@ Ties go to the lowest position. Refuses to know tokens, and what becomes of a ce
 """
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import pi
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from cutaway.sampling.fixed_math import Floats, log, ordered_sum
 from cutaway.sampling.luck import mask_luck, order_luck, place_of
 
 Positions = NDArray[np.int64]
+_ONE = np.float32(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +112,24 @@ def _scheduled(rule: Rule, masked: int, at: Look) -> int:
     if rule.schedule == "dream":
         now, then = (1 - k / at.passes * (1 - 1e-3) for k in (at.index, at.index + 1))
         return int(masked * (1 - then / now))
-    kept_now, kept_then = _kept(rule, at.index, at), _kept(rule, at.index + 1, at)
-    chance = (kept_then - (1 - _sigma(rule, at)) * kept_now) / (1 - kept_now)
-    return int(np.round(masked * chance))
+    kept, to_keep = _kept(rule, at.index, at), _kept(rule, at.index + 1, at)
+    stays = float((_ONE - to_keep) / (_ONE - kept))  # with what chance a masked cell stays masked
+    refilled = _sigma(rule, at) * float(kept / (_ONE - kept))
+    return int(np.round(masked * (1 - stays + refilled)))
 
 
-def _kept(rule: Rule, index: int, at: Look) -> float:
-    """The share of cells that a masking schedule has revealed before a pass."""
-    done = index / at.passes
-    return done if rule.schedule == "linear" else 1 - cos(pi / 2 * done)
+def _kept(rule: Rule, index: int, at: Look) -> np.float32:
+    """The share of cells that a masking schedule has revealed before a pass, as dLLM rounds it."""
+    time = np.float32((at.passes - index) / at.passes)
+    done = _ONE - time
+    if rule.schedule == "cosine":
+        done = _ONE - np.cos(np.float32(pi / 2) * done)
+    return np.float32(done)
 
 
 def _sigma(rule: Rule, at: Look) -> float:
     """With what chance a revealed cell is masked again in this pass (ReMDM, capped)."""
-    now, then = _kept(rule, at.index, at), _kept(rule, at.index + 1, at)
+    now, then = (float(_kept(rule, at.index + n, at)) for n in (0, 1))
     if rule.remask != "sigma" or now <= 0:
         return 0.0
     return min(rule.remask_rate, (1 - then) / now)
