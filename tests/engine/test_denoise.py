@@ -146,11 +146,18 @@ RULED = [
     Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"),
     Rule(order="margin", after_chain=True, order_temperature=0.3, steps=5, schedule="dream"),
 ]
+STORED = [
+    Rule(cache="prefix", block=5, steps=7),
+    Rule(cache="dual", block=4, threshold=0.02),
+    Rule(cache="dual", draws_first=True, luck="fresh"),
+    Rule(cache="prefix", threshold=0.02, remask="edit", edit_threshold=0.01),
+]
+"""The mock stores tokens and nothing that is made of them, so that these are exact on it."""
 SIGHTS = [("all", False), ("all", True), (4, False), (8, True), (32, False), (5, False)]
 
 
 def rules_for(sight):
-    return RULED if sight == "all" else [replace(rule, block=None) for rule in RULED]
+    return [*RULED, *STORED] if sight == "all" else [replace(rule, block=None) for rule in RULED]
 
 
 @settings(max_examples=40)
@@ -199,6 +206,7 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
         ("all", {"decoder": Denoise(Rule())}, "names no mask token"),
         (8, {"decoder": Denoise(Rule(block=4), MASK)}, "blocks have 8 tokens"),
         (8, {"decoder": Denoise(Rule(), MASK, (3,))}, "behind: "),
+        (8, {"decoder": Denoise(Rule(cache="dual"), MASK)}, "is kept exactly"),
         ("all", {"stops": StopParams(max_tokens=0)}, "how many cells"),
         ("all", {"prompt": tuple(range(1, 60))}, "sees 64 at once"),
         ("all", {"run": RunParams(forced=(1,))}, "forced needs a text"),

@@ -16,6 +16,7 @@ from cutaway.errors import InputError
 ORDERS = ("confidence", "margin", "entropy", "random", "left")
 SCHEDULES = ("even", "dream", "linear", "cosine")
 REMASKS = ("none", "lowest", "sigma", "edit")
+CACHES = ("exact", "prefix", "dual")
 LUCKS = ("held", "fresh")
 _MOST = 2**20
 
@@ -53,6 +54,10 @@ class Rule:
                    each pass (Mask-Predict). "sigma": each by chance, of ``remask_rate`` at most
                    (ReMDM). "edit": where another token has more than ``edit_threshold``, it takes
                    the place (LLaDA 2.1)
+    cache          "exact": whatever can have changed is computed in each pass. An approximation by
+                   name, other bits for fewer rows: "prefix", keys and values of what is before the
+                   block are those of the block's first pass (Fast-dLLM); "dual", of what is behind
+                   it, too
     luck           "held": a cell's noise is the same in each pass; "fresh": it is another
     forced_cells   (pass, cell, token id): comes to stand there in that pass, whatever would be
                    drawn and whatever else is said here; all counted from 0
@@ -71,6 +76,7 @@ class Rule:
     remask: str = "none"
     remask_rate: float = 0.1
     edit_threshold: float = 0.9
+    cache: str = "exact"
     luck: str = "held"
     forced_cells: tuple[ForcedCell, ...] = ()
 
@@ -118,7 +124,9 @@ def _forced(value: Any) -> tuple[ForcedCell, ...]:
 SETTINGS = ("rule", *(field.name for field in fields(Rule)))
 """What a rule can be given as: a name of ``RULES``, and settings of its own."""
 COUNTS = ("steps", "threshold", "factor", "entropy_bound")
-_CHOICES = {"order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "luck": LUCKS}
+_CHOICES = {
+    "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "luck": LUCKS,
+}  # fmt: skip
 _RANGES = {
     "threshold": (0.0, 1.0), "factor": (0.0, 1e6), "entropy_bound": (0.0, 1e6),
     "order_temperature": (0.0, 1e6), "remask_rate": (0.0, 1.0), "edit_threshold": (0.0, 1.0),

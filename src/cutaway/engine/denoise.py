@@ -71,6 +71,11 @@ class Denoise:
             raise InputError(
                 "behind: this model does not see what is behind a canvas: leave it out"
             )
+        if self.rule.cache != "exact" and limits.sight != "all":
+            raise InputError(
+                "cache: what is before a block of this model does not change, and is kept exactly: "
+                "leave it out"
+            )
         if any(not 0 <= one.cell < cells or one.passed < 0 for one in self.rule.forced_cells):
             raise InputError(
                 f"forced_cells: cells are counted from 0 to {cells - 1}, and passes from 0"
@@ -103,17 +108,34 @@ class Denoise:
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
         """All from the first that can have changed; where there is no room, some of the prompt."""
         canvas, block = self._canvas(sequence), _model_block(sequence)
-        start, end = sequence.num_computed_tokens, self._end(sequence, canvas)
+        start, end = self._stale(sequence, canvas)
         if end - start > room:
             known = min(start + room, len(sequence) - _shift(sequence))
             end = start if block is None else max(known // block * block, start)
             part = sequence.tokens(start, end)
             return Scheduled(sequence, start, part, len(part), limits=_limits(sequence, start, end))
-        tokens = [*sequence.tokens(start, end), *self._cells(sequence, canvas), *self.behind]
+        begun = self._is_lost(sequence, canvas)
+        cells = self._masks(sequence, canvas) if begun else self._cells(sequence, canvas)
+        tokens = [*sequence.tokens(start, len(sequence)), *cells, *self.behind]
         shift = _shift(sequence) + start - canvas.first
-        wanted = [cell - shift for cell in canvas.asked]
-        limits = _limits(sequence, start, end)
+        wanted = [] if begun else [cell - shift for cell in canvas.asked]
+        limits = _limits(sequence, start, end, self._end(sequence, canvas))
         return Scheduled(sequence, start, tokens[: end - start], end - start, wanted, limits)
+
+    def _stale(self, sequence: "Sequence", canvas: Canvas) -> tuple[int, int]:
+        """The rows to compute: those that can have changed, or are to be as the rule has it."""
+        end = self._end(sequence, canvas)
+        if self.rule.cache == "exact" or not sequence.num_computed_tokens:
+            return sequence.num_computed_tokens, end
+        first, last = canvas.span
+        if self.rule.cache == "dual":
+            end = canvas.first + last
+        return max(canvas.first + first - _shift(sequence), 0), end
+
+    def _is_lost(self, sequence: "Sequence", canvas: Canvas) -> bool:
+        """Whether what the block's first pass stored is gone, and must be computed again."""
+        begun = self.rule.cache != "exact" and canvas.step > 0
+        return begun and not sequence.num_computed_tokens
 
     def _canvas(self, sequence: "Sequence") -> Canvas:
         if sequence.canvas is None:
@@ -134,6 +156,10 @@ class Denoise:
     def _cells(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
         """What stands in the cells that are no steps yet."""
         return canvas.token_ids(self.mask_id or 0)[len(sequence.output_token_ids) :]
+
+    def _masks(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
+        """The same, when the block was begun."""
+        return [self.mask_id or 0] * (len(canvas.cells) - len(sequence.output_token_ids))
 
     # -- what is drawn ---------------------------------------------------------------------------
 
@@ -179,6 +205,8 @@ class Denoise:
             if canvas.is_done:
                 events += self._write(sequence, canvas, computed.phases)
         sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
+        if self.rule.cache != "exact":  # no number, but whether the block's first pass is stored
+            sequence.num_computed_tokens = int(canvas.step > 0)
         return events
 
     def _final(self, scheduled: Scheduled) -> int:
@@ -292,12 +320,14 @@ def _shift(sequence: "Sequence") -> int:
     return int(limits.shift or limits.sight == "past")
 
 
-def _limits(sequence: "Sequence", start: int, end: int) -> list[int] | None:
-    """The last position that each row sees; None: its own."""
+def _limits(
+    sequence: "Sequence", start: int, end: int, length: int | None = None
+) -> list[int] | None:
+    """The last position that each row sees, in a text of ``length`` or so far; None: its own."""
     sight = sequence.vocabulary.limits.sight
     if _model_block(sequence) == 1:
         return None
-    return [last_seen(sight, p, end) for p in range(start, end)]
+    return [last_seen(sight, p, length or end) for p in range(start, end)]
 
 
 def _check_plain(request: "Request") -> None:
