@@ -198,22 +198,30 @@ def test_the_schema_knows_the_time_of_a_draft_model(recorded, tmp_path):
 
 
 def test_the_schema_names_what_the_reader_knows():
-    from cutaway.trace import record, steps
+    from cutaway.trace import decoder, passes, record, steps
 
     definitions = SCHEMA["$defs"]
     assert tuple(definitions["step"]["properties"]["source"]["enum"]) == steps.SOURCES
     assert tuple(definitions["end"]["properties"]["reason"]["enum"]) == record.REASONS
     own = {"kind", "format", "version"}
-    for name, checks in (("head", record._HEAD), ("step", steps._STEP), ("end", record._END)):
+    tables = {
+        "head": record._HEAD, "step": steps._STEP, "end": record._END, "pass": passes._PASS,
+        "cells": passes._CELL,
+    }  # fmt: skip
+    for name, checks in tables.items():
         assert definitions[name]["properties"].keys() - own == checks.keys()
+    rule = definitions["head"]["properties"]["decoder"]["properties"]
+    assert rule.keys() - own == decoder.CHECKS.keys()
 
 
 def test_the_page_names_every_field():
     page = (Path(__file__).parents[2] / "docs" / "trace.md").read_text()
-    for kind in ("head", "tok", "step", "end"):
+    for kind in ("head", "tok", "pass", "step", "end"):
         section = page.split(f"\n## {kind}\n")[1].split("\n## ")[0]
         definition = SCHEMA["$defs"][kind]["properties"]
         names = definition.keys() - {"kind"}
+        if kind == "pass":
+            names |= SCHEMA["$defs"]["cells"]["properties"].keys()
         if kind == "step":
             names |= SCHEMA["$defs"]["stage"]["properties"].keys()
             names |= SCHEMA["$defs"]["candidates"]["properties"].keys()

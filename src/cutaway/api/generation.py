@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.api.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.api.request import Options
 from cutaway.engine import (
+    Denoise,
     Ended,
     Event,
     FinishReason,
@@ -31,6 +32,7 @@ from cutaway.sampling import ReadRow, build_chain
 
 if TYPE_CHECKING:
     from cutaway.trace import Head, Parent, Token, TraceSink
+    from cutaway.trace.decoder import DecoderRecord
 
     Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
 
@@ -218,12 +220,17 @@ class Generation:
 
     def _record_event(self, trace: "TraceSink", event: Event) -> None:
         try:
-            if isinstance(event, Step) and not trace.closed:
-                trace.step(event)
-            elif isinstance(event, Ended) and not trace.closed:
-                from cutaway.trace.lines import end_of
+            if trace.closed:
+                return
+            match event:
+                case Step():
+                    trace.step(event)
+                case Pass():
+                    trace.passed(event)
+                case Ended():
+                    from cutaway.trace.lines import end_of
 
-                trace.end(end_of(event))
+                    trace.end(end_of(event))
         except CutawayError:
             self._trace = None
             raise
@@ -265,4 +272,14 @@ class Generation:
             parent=parent,
             grammar=GrammarRecord.of(self.request.constraint.source),
             changes=self.options.changes,
+            decoder=self._decoder(),
         )
+
+    def _decoder(self) -> "DecoderRecord | None":
+        """Of a canvas."""
+        if not isinstance(made := self.request.decoder, Denoise):
+            return None
+        from cutaway.trace.decoder import DecoderRecord
+
+        config = self._model.config
+        return DecoderRecord(made.rule, config.sight, config.shift, made.mask_id, made.behind)

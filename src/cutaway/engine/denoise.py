@@ -229,7 +229,7 @@ class Denoise:
         cells = tuple(
             PassCell(
                 canvas.first + cell, one.token_id, one.logprob, entropies[n], figures[n], was[n],
-                canvas.cells[cell].token_id, one.logits_hash,
+                canvas.cells[cell].token_id, one.logits_hash, self._likely(one),
                 one.observed if sequence.observe else None,
             )
             for n, (cell, one) in enumerate(zip(asked, drawn, strict=True))
@@ -253,11 +253,7 @@ class Denoise:
                 own.append(-np.inf if seen.final_logprob is None else seen.final_logprob)
                 entropies.append(self._entropy_after_chain(scheduled, n, logits[n]))
             else:
-                likely = [
-                    candidate.logit - seen.log_sum_exp
-                    for candidate in seen.candidates
-                    if candidate.id != self.mask_id
-                ]
+                likely = [logprob for _, logprob in self._likely(one)]
                 own.append(one.logprob)
                 entropies.append(seen.entropy)
             best.append([*likely, -np.inf, -np.inf][:2])
@@ -270,6 +266,13 @@ class Denoise:
             np.int64,
         )
         return Figures(positions, exp(np.array(own)), exp(first), exp(second), np.array(entropies))
+
+    def _likely(self, one: Sampled) -> tuple[tuple[int, float], ...]:
+        """The two likeliest but the mask, with their log-probabilities."""
+        seen = one.observed
+        assert seen is not None
+        tokens = [c for c in seen.candidates[:_CANDIDATES] if c.id != self.mask_id][:2]
+        return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
 
     def _entropy_after_chain(self, scheduled: Scheduled, n: int, row: "LogitsRow") -> float:
         """Of what the stages leave of a row; where they leave all as it is, of the row."""

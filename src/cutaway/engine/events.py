@@ -154,6 +154,8 @@ class PassCell(NamedTuple):
     figure       what the rule's order follows: the highest goes first
     was, now     what stands there before and after the pass; None where it is masked
     logits_hash  of the bits of the row
+    likely       the two likeliest tokens but the mask, under the model's own logits, with the
+                 natural log-probability of each
     observed     what the request asked to observe
     """
 
@@ -165,6 +167,7 @@ class PassCell(NamedTuple):
     was: int | None
     now: int | None
     logits_hash: int
+    likely: tuple[tuple[int, float], ...]
     observed: Observation | None
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Protocol
 
-from cutaway.engine.events import Ended, Step
+from cutaway.engine.events import Ended, Pass, Step
 from cutaway.errors import CutawayError
+from cutaway.trace.passes import pass_to_json, tokens_of
 from cutaway.trace.record import End, Head, Json, Token
 from cutaway.trace.steps import observed, step_to_json
 
@@ -28,6 +29,9 @@ class TraceSink(Protocol):
     def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
 
+    def passed(self, made: Pass) -> None:
+        """Append a pass over a canvas."""
+
     def end(self, end: End) -> None:
         """Append why it ended; nothing follows."""
 
@@ -41,9 +45,7 @@ class _Records:
 
     def head(self, head: Head) -> tuple[list[Token], Json]:
         """Of the head, which comes before the tokens that it names."""
-        return self._new_tokens(
-            (*head.prompt_token_ids, *head.watch, *head.end_ids)
-        ), head.to_json()
+        return self._new_tokens(head.token_ids), head.to_json()
 
     def step(self, step: Step) -> tuple[list[Token], Json]:
         """Of a step, which the engine was asked to observe."""
@@ -52,6 +54,10 @@ class _Records:
         ids.update(() if step.wanted is None else (step.wanted,))
         ids.update(*(report.top_removed for report in seen.stages))
         return self._new_tokens(ids), step_to_json(step)
+
+    def passed(self, made: Pass) -> tuple[list[Token], Json]:
+        """Of a pass over a canvas."""
+        return self._new_tokens(tokens_of(made)), pass_to_json(made)
 
     def _new_tokens(self, ids: Iterable[int]) -> list[Token]:
         new = sorted({*ids} - self._written)
@@ -75,6 +81,11 @@ class TraceLines:
         tokens, record = self._records.step(step)
         return [*map(token_line, tokens), line(record)]
 
+    def passed(self, made: Pass) -> list[bytes]:
+        """Those of a pass over a canvas."""
+        tokens, record = self._records.passed(made)
+        return [*map(token_line, tokens), line(record)]
+
     def end(self, end: End) -> list[bytes]:
         """The last."""
         return [line(end.to_json())]
@@ -91,6 +102,11 @@ class TraceBuffer:
     def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
         tokens, record = self._records.step(step)
+        self._pending += [*(token.to_json() for token in tokens), record]
+
+    def passed(self, made: Pass) -> None:
+        """Append a pass over a canvas."""
+        tokens, record = self._records.passed(made)
         self._pending += [*(token.to_json() for token in tokens), record]
 
     def end(self, end: End) -> None:

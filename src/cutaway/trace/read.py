@@ -12,11 +12,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from cutaway.engine.events import Step
+from cutaway.engine.events import Pass, Step
 from cutaway.errors import FormatError, InputError
 from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.html import Chip, by_surprise
 from cutaway.trace.inflate import whole_lines
+from cutaway.trace.passes import pass_from_json, tokens_of
 from cutaway.trace.record import End, Head, Token
 from cutaway.trace.steps import observed, step_from_json
 
@@ -28,6 +29,7 @@ class Trace:
     tokens     what each id that occurs stands for
     end        None where the run was cut short, or is still going on
     sha256     of the file, by which a fork names its parent
+    passes     of a canvas, what each did
     """
 
     head: Head
@@ -36,6 +38,7 @@ class Trace:
     end: End | None
     sha256: str
     path: Path | None = None
+    passes: tuple[Pass, ...] = ()
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Trace":
@@ -68,8 +71,10 @@ class Trace:
             raise FormatError(f"{name}, line {number}: {error}") from error
         if records.head is None:
             raise FormatError(f"{name}: this is not a trace: it has no whole line")
-        steps = tuple(records.steps)
-        return cls(records.head, records.tokens, steps, records.end, digest.hexdigest(), path)
+        return cls(
+            records.head, records.tokens, tuple(records.steps), records.end, digest.hexdigest(),
+            path, tuple(records.passes),
+        )  # fmt: skip
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
@@ -121,6 +126,8 @@ class _Records:
         self.head: Head | None = None
         self.tokens: dict[int, Token] = {}
         self.steps: list[Step] = []
+        self.passes: list[Pass] = []
+        self.stands: dict[int, int | None] = {}  # in each cell, None where it is masked
         self.end: End | None = None
 
     def take(self, line: bytes) -> None:
@@ -138,13 +145,15 @@ class _Records:
                 self._take_token(Token.from_json(data), self.head)
             case "step":
                 self._take_step(step_from_json(data, self.head), self.head)
+            case "pass":
+                self._take_pass(pass_from_json(data), self.head)
             case "end":
                 self.end = End.from_json(data)
             case _:
                 raise ValueError(f"there is no record of kind {kind!r:.40}")
 
     def _take_head(self, head: Head) -> None:
-        for token_id in (*head.prompt_token_ids, *head.watch, *head.end_ids):
+        for token_id in head.token_ids:
             _require(token_id < head.vocab_size, f"token {token_id} is outside the vocabulary")
         self.head = head
 
@@ -168,8 +177,31 @@ class _Records:
         drawn = {step.sampled_id} if step.wanted is None else {step.sampled_id, step.wanted}
         self._require_tokens(found | removed | drawn)
         if not self.steps:
-            self._require_tokens({*head.prompt_token_ids, *head.end_ids})
+            self._require_tokens(head.token_ids)
+        if step.passed is not None:
+            _require(step.passed < len(self.passes), f"there is no pass {step.passed} before it")
+            stands = self.stands.get(step.position)
+            _require(step.token_id == stands, f"passes left {stands} at {step.position}")
         self.steps.append(step)
+
+    def _take_pass(self, made: Pass, head: Head) -> None:
+        _require(head.decoder is not None, "a pass is of a canvas, and the head has no decoder")
+        here, positions = len(self.passes), [cell.position for cell in made.cells]
+        _require(made.index == here, f"index is {made.index}, and the next pass is {here}")
+        _require(made.block[0] >= len(head.prompt_token_ids), "block begins within the prompt")
+        in_order = sorted({*positions}) == positions
+        _require(in_order, "cells must be in the order of their positions")
+        for position in (*positions, *made.masked_again):
+            _require(position in range(*made.block), f"cell {position} is not in the block")
+        self._require_tokens(tokens_of(made))
+        for cell in made.cells:
+            stands, again = self.stands.get(cell.position), cell.position in made.masked_again
+            _require(cell.was == stands, f"was: at {cell.position} passes left {stands}")
+            may_be = (None,) if again else (cell.was, cell.token_id)
+            _require(cell.now in may_be, f"now: {cell.now} cannot come to stand at {cell.position}")
+            self.stands[cell.position] = cell.now
+        self.stands.update(dict.fromkeys(made.masked_again))
+        self.passes.append(made)
 
     def _require_tokens(self, ids: set[int]) -> None:
         for token_id in ids - self.tokens.keys():

@@ -15,9 +15,10 @@ from cutaway.errors import InputError
 from cutaway.grammar import Grammar, engine
 from cutaway.grammar.source import KINDS
 from cutaway.trace import check
+from cutaway.trace.decoder import DecoderRecord, decoder
 
-VERSIONS = 1, 2
-"""The second says what was changed inside the model; a trace without changes is of the first."""
+VERSIONS = PLAIN, CHANGED, CANVAS = 1, 2, 3
+"""Of a canvas; of another run with changes inside the model; of all others."""
 
 FORMAT = "cutaway-trace"
 
@@ -76,6 +77,7 @@ class Head:
     kv_bytes            bytes of keys and values that one token takes
     grammar             what the text was held to; None where it was free
     changes             what was other inside the model
+    decoder             of a canvas, how it was revealed; None where it was written from the left
     """
 
     cutaway: str
@@ -98,12 +100,30 @@ class Head:
     parent: Parent | None = None
     grammar: GrammarRecord | None = None
     changes: tuple[Change, ...] = ()
+    decoder: DecoderRecord | None = None
+
+    @property
+    def version(self) -> int:
+        """Of the format."""
+        if self.decoder:
+            return CANVAS
+        return CHANGED if self.changes else PLAIN
+
+    @property
+    def token_ids(self) -> set[int]:
+        """Those that it names."""
+        ids = {*self.prompt_token_ids, *self.watch, *self.end_ids}
+        if self.decoder:
+            ids.update(self.decoder.behind)
+            ids.update(() if self.decoder.mask_id is None else (self.decoder.mask_id,))
+            ids.update(one.token_id for one in self.decoder.rule.forced_cells)
+        return ids
 
     def to_json(self) -> Json:
         """The first line of a trace."""
-        version = VERSIONS[1] if self.changes else VERSIONS[0]
-        line = {"kind": "head", "format": FORMAT, "version": version, **asdict(self)}
+        line = {"kind": "head", "format": FORMAT, "version": self.version, **asdict(self)}
         line["changes"] = [change.to_json() for change in self.changes]
+        line["decoder"] = self.decoder and self.decoder.to_json()
         return without(line, *(name for name in _WHERE_THERE_ARE if not line[name]))
 
     @classmethod
@@ -111,12 +131,14 @@ class Head:
         """The inverse."""
         version = line.get("version")
         if line.get("format") != FORMAT or type(version) is not int or version not in VERSIONS:
-            raise ValueError(f"is not of format {FORMAT!r}, version {VERSIONS[0]} or {VERSIONS[1]}")
-        second = version == VERSIONS[1]
-        if ("changes" in line, bool(line.get("changes"))) != (second, second):
-            raise ValueError(f"changes make a trace one of version {VERSIONS[1]}, and no other")
-        own: Json = {"grammar": None, "changes": []} | without(line, "kind", "format", "version")
-        return cls(**check.fields(own, _HEAD))
+            raise ValueError(f"is not of format {FORMAT!r}, version {PLAIN}, {CHANGED} or {CANVAS}")
+        own: Json = dict.fromkeys(_WHERE_THERE_ARE) | {"changes": []}
+        head = cls(**check.fields(own | without(line, "kind", "format", "version"), _HEAD))
+        if head.version != version:
+            raise ValueError(f"is of version {version}, and says what one of {head.version} does")
+        if empty := [name for name in _WHERE_THERE_ARE if name in line and not line[name]]:
+            raise ValueError(f"{empty[0]} must be absent where there is none")
+        return head
 
 
 class Token(NamedTuple):
@@ -232,7 +254,7 @@ def _grammar(value: Any) -> GrammarRecord:
     return found
 
 
-_WHERE_THERE_ARE = "grammar", "changes"
+_WHERE_THERE_ARE = "grammar", "changes", "decoder"
 """Fields of the head that are absent where they would say nothing."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)
 _PARENT = check.of(Parent, trace=_HASH)
@@ -246,5 +268,6 @@ _HEAD = check.of(
     parent=check.optional(_parent),
     grammar=check.optional(_grammar),
     changes=check.items(_change),
+    decoder=check.optional(decoder),
 )
 _END = check.of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)

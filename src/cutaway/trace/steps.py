@@ -45,21 +45,23 @@ def step_to_json(step: Step) -> Json:
         "maximum": short(seen.maximum),
         "stages": [_stage_to_json(report) for report in seen.stages],
         "sketch": seen.logit_histogram,
-        "kv_tokens": step.position,  # the row's own and all before it
         "ms": milliseconds(step.phases),
         "row": f"{step.logits_hash:016x}",
         "fingerprint": f"{step.fingerprint:016x}",
     }
-    may = {"wanted": step.wanted, "checks": [*step.checks] or None}
+    may = {"wanted": step.wanted, "checks": [*step.checks] or None, "passed": step.passed}
+    if step.passed is None:
+        may["kv_tokens"] = step.position  # the row's own and all before it
     return line | {name: value for name, value in may.items() if value is not None}
 
 
 def step_from_json(line: Json, head: Head) -> Step:
     """The inverse. ValueError, with a sentence, where the line is no step of such a run."""
-    known = check.fields({"wanted": None, "checks": []} | without(line, "kind"), _STEP)
+    checks = without(_STEP, "kv_tokens" if head.decoder else "passed")
+    known = check.fields({"wanted": None, "checks": []} | without(line, "kind"), checks)
     if len(known["stages"]) != len(head.chain):
         raise ValueError("the stages are not those of the chain")
-    if known["kv_tokens"] != known["position"]:
+    if known.get("kv_tokens", known["position"]) != known["position"]:
         raise ValueError(
             f"kv_tokens is {known['kv_tokens']}, not the position, {known['position']}"
         )
@@ -87,6 +89,7 @@ def step_from_json(line: Json, head: Head) -> Step:
         fingerprint=known["fingerprint"],
         wanted=known["wanted"],
         checks=tuple(known["checks"]),
+        passed=known.get("passed"),
     )
 
 
@@ -132,7 +135,8 @@ def milliseconds(phases: Phases) -> dict[str, float]:
 # -- what each field may hold --------------------------------------------------------------------
 
 
-def _phases(value: Any) -> Phases:
+def phases(value: Any) -> Phases:
+    """Milliseconds by phase."""
     ms = check.table(check.number)(value)
     if more := ms.keys() - {f.name for f in fields(Phases)}:
         raise ValueError(f"has no phase {min(more)!r:.40}")
@@ -146,7 +150,8 @@ def _candidates(value: Any) -> tuple[Candidate, ...]:
     return tuple(map(Candidate._make, zip(*columns, strict=True)))
 
 
-def _hash(value: Any) -> int:
+def word(value: Any) -> int:
+    """The 64 bits of a hash."""
     return int(check.hexadecimal(16)(value), 16)
 
 
@@ -161,7 +166,7 @@ _STAGE = {
     "cut": check.optional(check.single),
     "victims": check.items(check.integer),
 }
-_STEP = {
+_STEP: Json = {
     "index": check.integer,
     "position": check.integer,
     "token_id": check.integer,
@@ -180,9 +185,10 @@ _STEP = {
     "stages": check.items(lambda value: check.fields(value, _STAGE)),
     "sketch": check.items(check.integer),
     "kv_tokens": check.integer,
-    "ms": _phases,
-    "row": _hash,
-    "fingerprint": _hash,
+    "passed": check.integer,
+    "ms": phases,
+    "row": word,
+    "fingerprint": word,
     "wanted": check.optional(check.integer),
     "checks": check.items(check.text),
 }

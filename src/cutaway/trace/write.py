@@ -12,7 +12,7 @@ from typing import Self
 from weakref import finalize
 
 from cutaway.checks import shown
-from cutaway.engine.events import Step
+from cutaway.engine.events import Pass, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace.lines import TokenOf, TraceLines
 from cutaway.trace.record import End, Head
@@ -38,6 +38,10 @@ class TraceWriter:
     def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
         self._write(self._lines.step(step))
+
+    def passed(self, made: Pass) -> None:
+        """Append a pass over a canvas."""
+        self._write(self._lines.passed(made))
 
     def end(self, end: End) -> None:
         """Append why it ended, and close the file."""

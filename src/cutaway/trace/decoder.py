@@ -1,0 +1,66 @@
+"""How a canvas was written, as the head of its trace has it.
+
+Refuses to know how a rule is applied, and what came of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.canvas import Rule, read_rule
+from cutaway.errors import InputError
+from cutaway.trace import check
+
+KIND = "denoise"
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRecord:
+    """The decoder of a canvas; a text that was written from left to right has none.
+
+    rule     how it was revealed
+    sight    what a token of the model sees: "past", "all", or a block of so many tokens
+    shift    whether the row of a token says what stands behind it
+    mask_id  what a masked cell was computed as; None where nothing ahead is seen
+    behind   tokens behind the canvas
+    """
+
+    rule: Rule
+    sight: str | int
+    shift: bool
+    mask_id: int | None
+    behind: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the head."""
+        return {
+            "kind": KIND,
+            "rule": self.rule.to_json(),
+            "sight": self.sight,
+            "shift": self.shift,
+            "mask_id": self.mask_id,
+            "behind": self.behind,
+        }
+
+
+def decoder(value: Any) -> DecoderRecord:
+    """The inverse of ``to_json``; ValueError where it is none."""
+    known = check.fields(value, {"kind": check.one_of(KIND), **CHECKS})
+    return DecoderRecord(**{name: known[name] for name in CHECKS})
+
+
+def _rule(value: Any) -> Rule:
+    settings = check.table(check.anything)(value)
+    try:
+        rule = read_rule(settings)
+    except InputError as error:
+        raise ValueError(f"is no rule: {error}") from None
+    if rule.to_json() != settings:
+        raise ValueError("must say what differs from a plain rule, and no more")
+    return rule
+
+
+def _sight(value: Any) -> str | int:
+    return check.integer(value) if type(value) is int else check.one_of("past", "all")(value)
+
+
+CHECKS = check.of(DecoderRecord, rule=_rule, sight=_sight)

@@ -1,0 +1,58 @@
+"""Traces of canvases that the mock engine writes."""
+
+from cutaway.canvas import ForcedCell, Rule
+from cutaway.engine import Denoise, Ended, Pass, StopParams
+from cutaway.engine.events import chain_as_data
+from cutaway.sampling import Observe, SamplingParams, build_chain
+from cutaway.trace import Head, Token
+from cutaway.trace.decoder import DecoderRecord
+from cutaway.trace.lines import TraceLines, end_of
+from support.engine_mock import END, VOCAB, Request, make_engine, noise, run_to_end, token_bytes
+
+MASK = 0
+RULES = [
+    Rule(),
+    Rule(steps=4),
+    Rule(order="entropy", entropy_bound=4.0, luck="fresh"),
+    Rule(threshold=0.02, block=5),
+    Rule(steps=4, remask="lowest", draws_first=True),
+    Rule(order="random", steps=9, schedule="linear", remask="sigma", remask_rate=0.5),
+    Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"),
+    Rule(forced_cells=(ForcedCell(1, 2, 77), ForcedCell(2, 2, 78))),
+]
+
+
+def told(token_id):
+    """Of the mock model's tokens."""
+    return Token(token_id, b"" if token_id == MASK else token_bytes(token_id))
+
+
+def events_of(rule, *, cells=8, prompt=(5, 6, 7, 8), behind=(), sight="all", model=noise, seed=11):
+    """(head, passes and steps as they came, end) of a canvas."""
+    params = SamplingParams(temperature=0.8, top_p=0.9, seed=seed)
+    observe = Observe(top=4, track=(END,), stages=True)
+    decoder = Denoise(rule, MASK, behind)
+    stops = StopParams(max_tokens=cells)
+    request = Request(prompt, params, stops, observe=observe, decoder=decoder)
+    engine = make_engine(model, sight=sight, tells_places=True)
+    [sequence] = engine.add(request.asked(), 1)
+    events = run_to_end(engine)
+    head = Head(
+        cutaway="0", model="mock", weights="0" * 64, tokenizer="0" * 64, backend="mock",
+        tier="mock", threads=1, vocab_size=VOCAB, prompt=None, prompt_token_ids=prompt,
+        chain=tuple(map(dict, chain_as_data(build_chain(params, constrained=True)))),
+        params={"max_tokens": cells}, seed=seed, candidates=4, watch=(END,), end_ids=(END,),
+        kv_bytes=4, decoder=DecoderRecord(rule, sight, False, MASK, behind),
+    )  # fmt: skip
+    [end] = [event for event in events if isinstance(event, Ended)]
+    assert not end.error and sequence.finish_reason
+    return head, [e for e in events if isinstance(e, Pass) or hasattr(e, "sampled_id")], end_of(end)
+
+
+def file_of(head, events, end=None):
+    """The bytes of the trace."""
+    lines = TraceLines(told)
+    parts = lines.head(head)
+    for event in events:
+        parts += lines.passed(event) if isinstance(event, Pass) else lines.step(event)
+    return b"".join([*parts, *(lines.end(end) if end else ())])

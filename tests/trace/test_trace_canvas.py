@@ -1,0 +1,204 @@
+"""The trace of a canvas: its passes as they were made, and nothing that cannot have been."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from cutaway.canvas import Rule
+from cutaway.engine import Pass
+from cutaway.errors import FormatError
+from cutaway.trace import Trace
+from support.canvas_traces import MASK, RULES, events_of, file_of
+from support.damage import damage
+
+VALID = Draft202012Validator(json.loads(files("cutaway.trace").joinpath("schema.json").read_text()))
+KINDS = ["head", "pass", "step", "end"]
+
+
+@cache
+def raw(number=0, sight="all"):
+    behind = (9, 8) if sight == "all" else ()
+    rule = RULES[number] if sight == "all" else replace(RULES[number], block=None)
+    return file_of(*events_of(rule, behind=behind, sight=sight))
+
+
+def lines(data):
+    return [json.loads(line) for line in data.split(b"\n")[:-1]]
+
+
+def joined(records):
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+@pytest.mark.parametrize("sight", ["all", 4])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.remask + rule.order)
+def test_what_is_written_is_read(rule, sight):
+    rule = rule if sight == "all" else replace(rule, block=None)
+    head, events, end = events_of(rule, sight=sight)
+    data = file_of(head, events, end)
+    for record in lines(data):
+        VALID.validate(record)
+    trace = Trace.parse(data)
+    passes = [event for event in events if isinstance(event, Pass)]
+    steps = [event for event in events if not isinstance(event, Pass)]
+    assert (trace.head, trace.end) == (head, end)
+    assert [p._replace(phases=None) for p in trace.passes] == [
+        p._replace(id=0, phases=None, cells=tuple(cell._replace(observed=None) for cell in p.cells))
+        for p in passes
+    ]
+    assert [(s.token_id, s.passed, s.logits_hash) for s in trace.steps] == [
+        (s.token_id, s.passed, s.logits_hash) for s in steps
+    ]
+    assert [s.observed.candidates for s in trace.steps] == [s.observed.candidates for s in steps]
+
+
+def test_a_canvas_is_of_version_3_and_says_how_it_was_revealed():
+    head = lines(raw(3))[0]
+    assert head["version"] == 3
+    assert head["decoder"] == {
+        "kind": "denoise", "rule": {"block": 5, "threshold": 0.02}, "sight": "all",
+        "shift": False, "mask_id": MASK, "behind": [9, 8],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_is_closed(kind):
+    line = next(r for r in lines(raw()) if r["kind"] == kind)
+    assert VALID.is_valid(line)
+    assert not VALID.is_valid(line | {"more": 1})
+    for name in line.keys() - {"decoder", "passed", "wanted"}:
+        assert not VALID.is_valid({key: line[key] for key in line if key != name})
+    if kind == "step":
+        assert not VALID.is_valid(line | {"kv_tokens": 1})
+        assert not VALID.is_valid({key: line[key] for key in line if key != "passed"})
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_whatever_stands_in_a_file_is_a_trace_or_an_error(data):
+    whole = raw(data.draw(st.integers(0, len(RULES) - 1)), data.draw(st.sampled_from(["all", 4])))
+    pieces = st.sampled_from(
+        [b"null", b"-1", b"1e999", b'"pass"', b"[]", b"{}", b"0", b"\n", b"7,"]
+    )
+    refused_or_read(damage(data.draw, whole, pieces))
+
+
+ODD = [
+    None,
+    True,
+    -1,
+    1.5,
+    2**64,
+    10**400,
+    "",
+    "x",
+    "\udc80",
+    [],
+    [None],
+    {},
+    {"a": 1},
+    [[1]],
+    0,
+    9,
+]
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_whatever_stands_in_a_field_is_a_trace_or_an_error(data):
+    records = lines(raw(data.draw(st.integers(0, len(RULES) - 1))))
+    place = data.draw(st.sampled_from([r for r in records if r["kind"] in KINDS]))
+    for _ in range(data.draw(st.integers(0, 2))):
+        deeper = [v for v in place.values() if isinstance(v, dict) and v]
+        place = data.draw(st.sampled_from(deeper)) if deeper else place
+    place[data.draw(st.sampled_from([*place, "more"]))] = data.draw(st.sampled_from(ODD))
+    refused_or_read(joined(records))
+
+
+def refused_or_read(data):
+    try:
+        trace = Trace.parse(data)
+    except FormatError as error:
+        assert "\n" not in str(error) and len(str(error)) < 400
+    else:
+        assert trace.text is not None
+
+
+def test_a_file_cut_anywhere_is_read_as_far_as_it_goes():
+    data = raw(1)
+    whole = Trace.parse(data)
+    for cut in range(data.index(b"\n") + 1, len(data), 97):
+        part = Trace.parse(data[:cut])
+        assert part.passes == whole.passes[: len(part.passes)]
+        assert part.steps == whole.steps[: len(part.steps)]
+
+
+def changed(kind, which=0, **fields):
+    """The file with other fields in the n-th record of a kind."""
+    records = lines(raw())
+    [line] = [r for r in records if r["kind"] == kind][which : which + 1]
+    for name, value in fields.items():
+        place = line["cells"] if name.startswith("cells_") else line
+        key = name.removeprefix("cells_")
+        place[key] = value(place[key]) if callable(value) else value
+    return joined(records)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (lambda: changed("head", version=1), "is of version 1, and says what one of 3 does"),
+        (lambda: changed("head", decoder=None), "is of version 3, and says what one of 1 does"),
+        (lambda: changed("head", decoder=lambda d: d | {"kind": "write"}), "decoder kind must be"),
+        (lambda: changed("head", decoder=lambda d: d | {"rule": {"order": "up"}}), "is no rule"),
+        (
+            lambda: changed("head", decoder=lambda d: d | {"rule": {"order": "confidence"}}),
+            "must say what differs from a plain rule",
+        ),
+        (lambda: changed("head", decoder=lambda d: d | {"sight": "left"}), "sight must be one of"),
+        (lambda: changed("head", decoder=lambda d: d | {"behind": [999]}), "999 is outside"),
+        (lambda: changed("pass", 1, index=0), "index is 0, and the next pass is 1"),
+        (lambda: changed("pass", block=[5, 5]), "block must be two positions"),
+        (lambda: changed("pass", block=[1, 11]), "block begins within the prompt"),
+        (lambda: changed("pass", block=[4, 6]), "is not in the block"),
+        (lambda: changed("pass", masked_again=[12]), "cell 12 is not in the block"),
+        (lambda: changed("pass", cells_position=lambda p: p[::-1]), "in the order of their"),
+        (lambda: changed("pass", cells_position=lambda p: p[1:]), "columns of one length"),
+        (lambda: changed("pass", cells_likely=lambda p: [[1], *p[1:]]), "as much of each cell"),
+        (lambda: changed("pass", cells_was=lambda was: [5, *was[1:]]), "passes left None"),
+        (lambda: changed("pass", cells_now=lambda now: [5] * len(now)), "cannot come to stand"),
+        (lambda: changed("step", passed=99), "there is no pass 99 before it"),
+        (lambda: changed("step", passed=None), "passed must be a whole number"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_cannot_have_been_is_refused(data, sentence):
+    with pytest.raises(FormatError, match="line [0-9]+: .*" + sentence):
+        Trace.parse(data())
+
+
+def test_a_step_is_what_the_passes_left():
+    records = lines(raw())
+    steps = [r for r in records if r["kind"] == "step"]
+    steps[0]["candidates"]["id"][0] = steps[0]["token_id"] = steps[1]["token_id"]
+    with pytest.raises(FormatError, match="passes left"):
+        Trace.parse(joined(records))
+
+
+def test_a_pass_is_of_a_canvas():
+    records = lines(raw())
+    records[0] = {k: v for k, v in records[0].items() if k != "decoder"} | {"version": 1}
+    with pytest.raises(FormatError, match="the head has no decoder"):
+        Trace.parse(joined(records))
+
+
+def test_128_cells_take_some_kilobytes_a_pass():
+    data = file_of(*events_of(Rule(steps=8), cells=48))
+    sizes = [len(line) for line in data.split(b"\n") if b'"kind":"pass"' in line]
+    assert max(sizes) < 48 * 200 and sizes[-1] < sizes[0] / 3
