@@ -31,3 +31,19 @@ def tiny_path(tmp_path_factory) -> Path:
     metadata = {"tokenizer.chat_template": TEMPLATE}
     folder = tmp_path_factory.mktemp("served")
     return write_tiny_llama(folder / "tiny.gguf", context=512, metadata=metadata)
+
+
+@pytest.fixture(scope="session")
+def tiny_diffusion_path(tmp_path_factory) -> Path:
+    """A tiny random model that reveals canvases, and converses."""
+    from support.random_llama import write_tiny_llama
+    from support.served import TEMPLATE
+
+    metadata = {
+        "tokenizer.chat_template": TEMPLATE, "tokenizer.ggml.mask_token_id": 0,
+        "llada.attention.causal": False,
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp("diffusion")
+    return write_tiny_llama(
+        folder / "diffusion.gguf", architecture="llada", context=512, metadata=metadata
+    )

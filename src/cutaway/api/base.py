@@ -121,7 +121,7 @@ class ModelUser:
         prompt = check_prompt(prompt)
         text = prompt if isinstance(prompt, str) else None
         ids = self.read_prompt(prompt, options)
-        if options.suffix:
+        if options.suffix and options.denoise is None:
             text, (ids, options) = None, self._around_gap(ids, options)
         notes, held = [*self.tokenizer.notes(ids, text if options.special else None)], None
         if (grammar := options.constraint.source) is not None:
@@ -143,11 +143,18 @@ class ModelUser:
             return ids, None
         from cutaway.engine import Denoise
 
-        tokenizer = self.tokenizer
+        tokenizer, after = self.tokenizer, list[int]()
+        if options.suffix:
+            if self.config.sight != "all":
+                raise InputError(
+                    "suffix: this model does not see what is behind a canvas: leave it out"
+                )
+            self.check_length(options.suffix)
+            after = tokenizer.encode(options.suffix, special=options.special, goes_on=True)
         ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
-        ids, behind = (ids[:-1], (ids[-1],)) if ends else (ids, ())
+        ids, after = (ids[:-1], [*after, ids[-1]]) if ends else (ids, after)
         never = tokenizer.mask_id if self.config.sight != "past" else None
-        return ids, Denoise(options.denoise, never, behind)
+        return ids, Denoise(options.denoise, never, tuple(after))
 
     def _healed(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
         """Take the last token back, where it is text and not all of the prompt."""
@@ -186,8 +193,8 @@ class ModelUser:
 
     def chat_ids(self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()) -> list[int]:
         """The token ids of a conversation in the model's own template, ready to be answered."""
-        limits_of(self.model).check_past()
         if self.template is None:
+            limits_of(self.model).check_past()  # which says what else can be done
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(
             read_messages(messages), self.tokenizer, self.check_length, tools

@@ -35,7 +35,8 @@ class Aligned(NamedTuple):
 class Between(NamedTuple):
     """How a text was found that stands between its prompt and a suffix.
 
-    method      "tokens": laid out with the model's own tokens for it; "bayes": see the others
+    method      "tokens": laid out with the model's own tokens for it; "canvas": revealed between
+                both; "bayes": see the others
     drawn       continuations of the prompt that were written
     candidates  beginnings of them that were weighed
     share       of the chosen one in the weight of all
@@ -146,9 +147,9 @@ class Completion:
         return by_surprise(chips)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that ``--json`` prints: every field but ``steps``; how many ``passes``."""
+        """The document that ``--json`` prints: every field but ``steps``."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "steps"}
-        shown["passes"] = len(self.passes)
+        shown["passes"] = [_pass_to_json(one) for one in self.passes]
         for name in ("usage", "timing", "speculation"):
             shown[name] = shown[name]._asdict()
         for name in ("aligned", "between"):
@@ -156,6 +157,22 @@ class Completion:
         shown["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]
         shown["prompt_logprobs"] = [read._asdict() for read in self.prompt_logprobs]
         return shown
+
+
+def _pass_to_json(made: Pass) -> dict[str, Any]:
+    """What a pass did, without the cells that it looked at in vain."""
+    return {
+        "block": list(made.block),
+        "rows": made.rows,
+        "revealed": [[cell.position, cell.now] for cell in made.revealed],
+        "edited": [
+            [cell.position, cell.was, cell.now]
+            for cell in made.cells
+            if None not in (cell.was, cell.now) and cell.was != cell.now
+        ],
+        "masked_again": list(made.masked_again),
+        "bound": made.bound,
+    }
 
 
 class Stopwatch:

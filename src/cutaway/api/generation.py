@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
 
 
+def _between(options: Options) -> Between | None:
+    """How a text is found that is written as its steps come."""
+    return Between("canvas" if options.denoise else "tokens") if options.suffix else None
+
+
 class Generation:
     """What is known of one sequence.
 
@@ -71,7 +76,7 @@ class Generation:
         self.passes: list[Pass] = []
         self.prompt_scores: list[ReadRow] = []
         self.speculation = Speculation()
-        self.between = Between("tokens") if options.suffix else None
+        self.between = _between(options)
         self.started: Started | None = None
         self.ended: Ended | None = None
         self._model = model
@@ -160,7 +165,12 @@ class Generation:
     def timing(self, load_s: float = 0.0) -> Timing:
         """Times and rates so far."""
         usage, held = self.usage(), self.started.held if self.started else 0
-        return self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, held)
+        timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, held)
+        if self.options.denoise is None or timing.ttft_s is None:
+            return timing
+        # The tokens of a block come all at once: they took as long as all passes did.
+        rate = usage.completion_tokens / (self.watch.last - self.watch.start)
+        return timing._replace(prefill_tokens_per_s=None, decode_tokens_per_s=rate)
 
     def completion(self) -> Completion:
         """What there is so far; of a stream that was not read to its end, the part that was."""

@@ -187,8 +187,10 @@ def parse_options(
         )
     if own["align"]:
         _check_align(own["n"], parts["constraint"], parts["sampling"])
+    if own["denoise"] is not None:
+        _check_canvas(parts, observed)
     if own["suffix"]:
-        _check_suffix(own, parts["constraint"])
+        _check_suffix(parts["constraint"])
     return Options(**parts, **observed, **own, draft=draft, sources=sources)
 
 
@@ -209,11 +211,27 @@ def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams)
         raise InputError("align: at temperature 0 the n texts are the same: raise the temperature")
 
 
-def _check_suffix(own: Mapping[str, Any], constraint: ConstraintParams) -> None:
+def _check_suffix(constraint: ConstraintParams) -> None:
     if constraint.heal is not False:
         raise InputError("heal: the text goes on from the prompt and suffix: leave one of them out")
-    if own["denoise"]:
-        raise InputError("suffix: a canvas has nothing behind it here: leave out suffix or denoise")
+
+
+def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
+    """InputError for what only a text can have that is written from left to right."""
+    refused = (
+        *((parts["constraint"], f.name) for f in fields(ConstraintParams)),
+        (parts["run"], "forced"), (parts["run"], "speculate"),
+    )  # fmt: skip
+    named = [
+        name
+        for part, name in refused
+        if name not in ("allowed_token_ids", "json_compact", "thought")
+        and getattr(part, name) != getattr(type(part)(), name)
+    ]
+    for name in (*named, *["prompt_logprobs"] * (observed["prompt_logprobs"] > 0)):
+        raise InputError(
+            f"{name} needs a text that is written from left to right: leave out {name} or denoise"
+        )
 
 
 def _check_names(given: Mapping[str, Any]) -> None:

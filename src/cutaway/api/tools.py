@@ -95,6 +95,10 @@ class ToolUse:
             return {**given, **thought}
         if held:
             raise InputError(f"tools and {held[0]} exclude each other: give one")
+        if given.get("denoise") is not None:
+            raise InputError(
+                "tools need a text that is written from left to right: leave out tools or denoise"
+            )
         text = grammar(self._dialect, self.tools, self.choice, self._parallel)
         try:
             self._model.grammars.compile(Grammar("grammar", text, **thought))

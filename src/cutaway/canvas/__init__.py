@@ -7,16 +7,19 @@ models, sequences and who computes a pass.
 from cutaway.canvas.canvas import Canvas, Cell, Revealed, make_canvas
 from cutaway.canvas.reveal import Figures
 from cutaway.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_rule
+from cutaway.canvas.settings import SETTING_WORDS, Setting
 
 __all__ = [
     "RULES",
     "SETTINGS",
+    "SETTING_WORDS",
     "Canvas",
     "Cell",
     "Figures",
     "ForcedCell",
     "Revealed",
     "Rule",
+    "Setting",
     "make_canvas",
     "read_rule",
 ]

@@ -164,14 +164,24 @@ def add_experiment_arguments(parser: ArgumentParser) -> None:
 def add_request_arguments(parser: ArgumentParser) -> None:
     """How tokens are chosen, and when to stop."""
     add_sampling_arguments(parser)
+    group = add_stopping_arguments(parser)
+    group.add_argument("--min-tokens", type=int, metavar="N", help=_MIN_TOKENS)
+    _add_constraints(parser)
+
+
+def add_stopping_arguments(parser: ArgumentParser, most: str = _MAX_TOKENS) -> "_ArgumentGroup":
+    """When a text ends; their group. most: what --max-tokens says of itself."""
     group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
-    group.add_argument("--max-tokens", type=int, metavar="N", help=_MAX_TOKENS)
+    group.add_argument("--max-tokens", type=int, metavar="N", help=most)
     group.add_argument("--stop", action="append", metavar="STR", help=_STOP)
     group.add_argument(
         "--stop-token-ids", type=ids, action="extend", metavar="ID,ID", help=_STOP_IDS
     )
     group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
-    group.add_argument("--min-tokens", type=int, metavar="N", help=_MIN_TOKENS)
+    return group
+
+
+def _add_constraints(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("constraints", argument_default=SUPPRESS)
     group.add_argument(
         "--allowed-token-ids", type=ids, action="extend", metavar="ID,ID", help=_ALLOWED
@@ -186,8 +196,13 @@ def add_request_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--heal", action="store_true", help=_HEAL)
 
 
-def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> None:
-    """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities."""
+def add_output_arguments(
+    parser: ArgumentParser, *, samples: bool = False, canvas: bool = False
+) -> None:
+    """Prices and quiet; with ``samples``, also JSON, several samples and log-probabilities.
+
+    canvas: without what only a text has that is written from left to right
+    """
     group = parser.add_argument_group("output")
     group.add_argument(
         "--price", type=_price, metavar="IN,OUT",
@@ -196,8 +211,9 @@ def add_output_arguments(parser: ArgumentParser, *, samples: bool = False) -> No
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
     if samples:
         group.add_argument("--json", action="store_true", help=_JSON)
-        group.add_argument("--align", action="store_true", default=SUPPRESS, help=_ALIGN)
-        for flag, text in _SAMPLES:
+        if not canvas:
+            group.add_argument("--align", action="store_true", default=SUPPRESS, help=_ALIGN)
+        for flag, text in _SAMPLES[: 2 if canvas else None]:
             group.add_argument(flag, type=int, default=SUPPRESS, metavar="N", help=text)
 
 

@@ -1,10 +1,11 @@
 """``cutaway chat``: a conversation in the terminal, in the model's own template."""
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from cutaway.canvas import RULES
 from cutaway.cli import arguments, changes, console, figures, tools
 from cutaway.errors import InputError
 from cutaway.progress import say
@@ -22,6 +23,7 @@ examples:
   cutaway chat --system "Answer in one sentence." --temperature 0
   printf 'Hello!\\nName three colours.\\n' | cutaway chat     one message per line
   cutaway chat --resume talk.json     goes on where it was, and keeps what is said
+  cutaway chat -m path/to/llada --denoise llada --max-tokens 64
   cutaway chat --tools weather.py     its functions may be called; each call is asked for
 
 weather.py:
@@ -60,6 +62,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="FILE", help="keep the conversation in FILE, and go on with it"
     )
+    parser.add_argument(
+        "--denoise", metavar="RULE", choices=tuple(RULES), default=SUPPRESS,
+        help=f"with a diffusion model: the rule by which answers are revealed; {', '.join(RULES)}",
+    )  # fmt: skip
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
@@ -80,7 +86,8 @@ def _talk(
     args: Namespace, options: dict[str, Any], toolbox: tools.Toolbox, kept: "Kept | None"
 ) -> int:
     llm = console.load(args)
-    llm.engine.limits.check_past()
+    if "denoise" not in options:
+        llm.engine.limits.check_past("chat --denoise RULE")
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
     options |= arguments.tracked(args, llm)
@@ -142,7 +149,8 @@ class Conversation:
     @property
     def _caches(self) -> bool:
         """Whether what was computed is there for the next message."""
-        return getattr(self._args, "prefix_cache", True) and getattr(self._args, "kv_cache", True)
+        flags = ("prefix_cache", "kv_cache")
+        return "denoise" not in self._options and all(getattr(self._args, f, True) for f in flags)
 
     def _keep(self) -> None:
         """Write down what was said, and what it was computed to."""

@@ -81,6 +81,10 @@ def statistics(completion: "Completion", price: Price | None) -> str:
         parts.append(f"first token {timing.ttft_s:.2f} s")
     if timing.decode_tokens_per_s is not None:
         parts.append(f"{timing.decode_tokens_per_s:.1f} tokens/s")
+    if made := completion.passes:
+        each = completion.usage.completion_tokens / len(made)
+        rows = sum(one.rows for one in made)
+        parts.append(f"{len(made)} passes, {rows} rows, {each:.2f} tokens a pass")
     matched = "" if completion.matched is None else f" {completion.matched!r}"
     parts += [f"{completion.finish_reason}{matched}", f"seed {completion.seed}"]
     if completion.neg_log_z is not None:

@@ -29,6 +29,7 @@ _COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
     "fill": _Command("fill in what a text leaves out", "cutaway.cli.fill"),
+    "denoise": _Command("reveal a text cell by cell, in any order", "cutaway.cli.denoise"),
     "revise": _Command("write a draft and try its worst tokens again", "cutaway.cli.revise"),
     "embed": _Command("make vectors of texts, or compare texts", "cutaway.cli.embed"),
     "serve": _Command("serve OpenAI's API and the page over HTTP", "cutaway.cli.serve"),

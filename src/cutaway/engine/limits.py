@@ -66,13 +66,16 @@ class Limits:
                 "this model has no head that predicts tokens: it makes vectors of texts, with embed"
             )
 
-    def check_past(self) -> None:
-        """InputError where a token sees what is behind it, so that none can be added."""
+    def check_past(self, instead: str = "fill or denoise") -> None:
+        """InputError where a token sees what is behind it, so that none can be added.
+
+        instead: what such a model is asked with
+        """
         self.check_head()
         if self.sight != "past":
             raise InputError(
                 "this model sees what is behind a token, too, and cannot continue a text: it fills "
-                "in what is masked, with fill or denoise"
+                f"in what is masked, with {instead}"
             )
 
     def check_whole(self, ids: tuple[int, ...]) -> None:

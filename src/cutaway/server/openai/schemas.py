@@ -167,8 +167,11 @@ class Between(TypedDict):
     """Ours: how a text was found that stands before a suffix."""
 
     method: Annotated[
-        Literal["tokens", "bayes"],
-        Field(description="by the model's own tokens for it, or chosen among its continuations"),
+        Literal["tokens", "canvas", "bayes"],
+        Field(
+            description="by the model's own tokens for it, as a canvas between both, or chosen "
+            "among its continuations"
+        ),
     ]
     drawn: Annotated[int | None, Field(description="continuations that were written")]
     candidates: Annotated[int | None, Field(description="beginnings of them that were weighed")]

@@ -1,0 +1,148 @@
+"""``cutaway denoise``: a text revealed cell by cell. Standard output has text alone."""
+
+import sys
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from cutaway.canvas import RULES, SETTING_WORDS
+from cutaway.cli import arguments, console, figures
+from cutaway.cli.terminal.canvas import CanvasView
+from cutaway.cli.terminal.streams import print_json
+from cutaway.engine import Pass
+from cutaway.errors import InputError
+from cutaway.progress import say
+
+if TYPE_CHECKING:
+    from cutaway.api.completion import Completion
+    from cutaway.api.llm import LLM
+    from cutaway.api.stream import Stream
+
+_EPILOG = f"""
+examples:
+  cutaway denoise -m path/to/llada "The sky is" --max-tokens 32
+  cutaway denoise -m path/to/llada "The sky is" --rule llada --steps 16
+  cutaway denoise -m path/to/dream "The sky is" --rule dream --steps 32 --temperature 0.2
+  cutaway denoise -m path/to/sdar "The sky is" --rule threshold --threshold 0.8
+  cutaway denoise -m path/to/llada - --block 8 --rule entropy-bound < notes.txt
+  cutaway denoise -m path/to/llada "The sky is" --n 3 --seed 7 --json
+  cutaway denoise "The sky is" --order left --block 1      with any model: the loop
+
+A canvas of --max-tokens masked cells stands behind the prompt. Each pass computes all of them and
+draws a token for each; a rule says which of the draws stay. On a terminal the canvas fills in
+place; elsewhere the text comes block by block, each when it is finished. Ctrl-C keeps the blocks
+that are finished (exit code 130), and what stood in the next is told on standard error.
+
+rules: {", ".join(RULES)}
+--steps, --threshold, --factor and --entropy-bound say how many cells a pass reveals: one of them,
+or none for one cell a pass. docs/denoise.md has the definitions, and what each costs.
+"""
+_CELLS = "how many cells the canvas has, 1 or more; default 256"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway denoise``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
+    parser.add_argument(
+        "--special", action="store_true", default=SUPPRESS,
+        help="parse special tokens such as <|im_start|> in the prompt",
+    )  # fmt: skip
+    arguments.add_loading_arguments(parser)
+    group = parser.add_argument_group("rule", argument_default=SUPPRESS)
+    for name, setting in SETTING_WORDS.items():
+        flag, help = f"--{name.replace('_', '-')}", setting.help
+        if setting.type is bool:
+            group.add_argument(flag, action="store_true", help=help)
+        elif setting.type is tuple:
+            about = f"{help}; repeat for more"
+            group.add_argument(
+                flag, type=_forced, action="append", metavar=setting.metavar, help=about
+            )
+        else:
+            group.add_argument(flag, type=setting.type, metavar=setting.metavar, help=help)
+    arguments.add_sampling_arguments(parser)
+    group = arguments.add_stopping_arguments(parser, _CELLS)
+    group.add_argument(
+        "--allowed-token-ids", type=arguments.ids, action="extend", metavar="ID,ID",
+        help="draw no other tokens than these; repeat for more",
+    )  # fmt: skip
+    arguments.add_trace_arguments(parser)
+    arguments.add_output_arguments(parser, samples=True, canvas=True)
+
+
+def run(args: Namespace) -> int:
+    """Reveal, print, and return 0, or 130 where Ctrl-C ended it."""
+    prompt = arguments.read_text(args.prompt)
+    args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}
+    options = arguments.request_options(args)
+    if not args.json and "logprobs" in options:
+        raise InputError("--logprobs are printed as JSON: add --json")
+    llm = console.load(args)
+    options |= arguments.tracked(args, llm)
+    with ExitStack() as stack:
+        streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
+        stack.enter_context(console.stoppable(*streams))
+        done = [_revealed(args, llm, streams, place) for place in range(len(streams))]
+    if "trace" in options and not args.quiet:
+        console.say_where_traces_are(options["trace"], range(1, 1 + len(streams)))
+    if args.json:
+        documents = [figures.document(one, args.price) for one in done]
+        print_json(documents if len(documents) > 1 else documents[0])
+    return 130 if any(one.finish_reason == "aborted" for one in done) else 0
+
+
+def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
+    """Print one sample and its statistics; the others are revealed meanwhile."""
+    stream, several = streams[place], len(streams) > 1
+    if several and not args.json:
+        print(f"--- {place + 1} of {len(streams)} · seed {stream.seed} ---", flush=True)
+    view = _view(llm, stream)
+    _read(stream, view, show=not args.json)
+    completion = stream.completion()
+    if several and not args.json:
+        print(flush=True)
+    elif not args.json:
+        console.end_line(figures=not args.quiet)
+    if not args.quiet:
+        for note in completion.notes:
+            say(f"note: {note}")
+        if completion.finish_reason == "aborted" and view.written:
+            say(f"stopped with {view.written} cells of an unfinished block: {view.standing()}")
+        say(figures.statistics(completion, args.price))
+    return completion
+
+
+def _view(llm: "LLM", stream: "Stream") -> CanvasView:
+    first, cells = len(stream.prompt_token_ids), stream.request.stopping.max_tokens
+    return CanvasView(sys.stdout, llm.tokenizer.token_bytes, first, cells)
+
+
+def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:
+    """Read a stream to its end; where ``show``, print text as it comes.
+
+    On a terminal that shows the canvas, the text comes when all of it is there.
+    """
+    drawn = show and view.is_drawn
+    try:
+        for event in stream.events():
+            if isinstance(event, Pass):
+                view.passed(event, draw=drawn)
+                continue
+            view.wrote(event)
+            if show and not drawn:
+                print(event.text, end="", flush=True)
+    finally:
+        if drawn:
+            view.clear()
+            print(stream.text, end="", flush=True)
+    if show and not drawn:
+        print(stream.held_text, end="", flush=True)
+
+
+def _forced(text: str) -> tuple[int, ...]:
+    try:
+        passed, cell, token_id = (int(part) for part in text.split(":"))
+    except ValueError:
+        raise ArgumentTypeError(f"write PASS:CELL:ID, for example 3:9:77: {text!r}") from None
+    return passed, cell, token_id

@@ -1,0 +1,212 @@
+"""``cutaway denoise``: the text on standard output, the canvas on a terminal, what is refused."""
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from cutaway import LLM
+from cutaway.canvas import SETTING_WORDS, SETTINGS
+from cutaway.cli.main import main
+from cutaway.cli.terminal.canvas import CanvasView
+
+SEED = ("--seed", "1", "--max-tokens", "12", "--temperature", "1")
+OPTIONS = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_diffusion_path):
+    return LLM(tiny_diffusion_path, progress=False)
+
+
+@pytest.fixture
+def denoise(tiny_diffusion_path, capfd):
+    def run(*args, prompt="ab", command="denoise"):
+        code = main([command, "-m", str(tiny_diffusion_path), prompt, *args])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule"),
+    [
+        ([], {}),
+        (["--rule", "llada", "--steps", "5"], {"rule": "llada", "steps": 5}),
+        (["--rule", "edit", "--edit-threshold", "0.1"], {"rule": "edit", "edit_threshold": 0.1}),
+        (
+            ["--block", "4", "--order", "random", "--luck", "fresh", "--draws-first"],
+            {"block": 4, "order": "random", "luck": "fresh", "draws_first": True},
+        ),
+        (["--forced-cells", "2:7:9", "--forced-cells", "0:1:8"],
+         {"forced_cells": [(2, 7, 9), (0, 1, 8)]}),
+    ],
+)  # fmt: skip
+def test_the_flags_are_the_settings_of_a_rule(denoise, llm, flags, rule):
+    code, out, error = denoise(*SEED, *flags, "--json")
+    expected = llm.denoise("ab", **OPTIONS, **rule)
+    document = json.loads(out)
+    assert code == 0
+    for name in ("text", "fingerprint", "passes"):
+        assert document[name] == expected.to_dict()[name]
+    assert document["params"]["denoise"] == json.loads(json.dumps(expected.params["denoise"]))
+    rows = sum(made.rows for made in expected.passes)
+    assert f"{len(expected.passes)} passes, {rows} rows" in error
+
+
+def test_every_setting_has_words():
+    assert tuple(SETTING_WORDS) == SETTINGS
+
+
+def test_only_the_text_is_on_stdout(denoise, llm):
+    expected = llm.denoise("ab", **OPTIONS, block=4).text
+    assert denoise(*SEED, "--block", "4", "-q")[:2] == (0, expected)
+
+
+def test_samples_come_under_rules_and_in_a_list(denoise, llm):
+    samples = llm.denoise("ab", **OPTIONS, n=3, steps=4)
+    out = denoise(*SEED, "--n", "3", "--steps", "4")[1]
+    for place, sample in enumerate(samples, 1):
+        assert f"--- {place} of 3 · seed {sample.seed} ---\n{sample.text}\n" in out
+    documents = json.loads(denoise(*SEED, "--n", "3", "--steps", "4", "--json")[1])
+    assert [one["fingerprint"] for one in documents] == [one.fingerprint for one in samples]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--rule", "foo"], "rule must be one of confidence, margin"),
+        (["--threshold", "2"], "threshold must be between 0 and 1"),
+        (["--threshold", "0.5", "--steps", "3"], "both say how many cells a pass reveals"),
+        (["--steps", "many"], "--steps must be a whole number"),
+        (["--remask", "sigma"], "say how many passes there are"),
+        (["--forced-cells", "1:2"], "write PASS:CELL:ID"),
+        (["--max-tokens", "0"], "max_tokens"),
+        (["--max-tokens", "600"], "this model sees 512 at once"),
+        (["--logprobs", "2"], "add --json"),
+        (["--candidates", "3"], "add --trace FILE"),
+        (["--entropy", "3"], "did you mean '--entropy-bound'"),
+        (["--grammar", "x"], "unknown option '--grammar'"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(denoise, args, sentence):
+    code, out, error = denoise(*args, "-q")
+    assert (code, out) == (2, "")
+    assert sentence in error and error.count("\n") == 1
+
+
+def test_a_model_that_writes_reveals_one_cell_at_a_time_from_the_left(tiny_path, capfd):
+    assert main(["denoise", "-q", "-m", str(tiny_path), "ab"]) == 2
+    assert "writes from left to right, with generate" in capfd.readouterr().err
+    flags = [*SEED, "-q", "-m", str(tiny_path), "ab"]
+    assert main(["denoise", "--order", "left", "--block", "1", *flags]) == 0
+    revealed = capfd.readouterr().out
+    assert main(["generate", *flags]) == 0
+    assert capfd.readouterr().out == revealed
+
+
+def test_generate_names_what_reveals(denoise):
+    code, _, error = denoise(command="generate")
+    assert code == 2
+    assert "with fill or denoise" in error
+
+
+def test_chat_reveals_by_a_rule_and_names_it_where_none_is_given(
+    tiny_diffusion_path, llm, capfd, monkeypatch
+):
+    model = ["chat", "-q", "-m", str(tiny_diffusion_path), *SEED]
+    assert main(model) == 2
+    assert "with chat --denoise RULE" in capfd.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
+    assert main([*model, "--denoise", "margin"]) == 0
+    asked = [{"role": "user", "content": "ab"}]
+    expected = llm.chat(asked, **OPTIONS, denoise="margin")
+    assert capfd.readouterr().out.removesuffix("\n") == expected.text
+
+
+# -- on a terminal -----------------------------------------------------------------------------
+
+
+def on_terminal(model, *args, columns=40, **env):
+    """What the command writes on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-m", "cutaway", "denoise", "-m", str(model), "ab", *args]
+    env = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **env}
+    done = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=env)
+    os.close(theirs)
+    written = b""
+    try:
+        while data := os.read(ours, 65536):
+            written += data
+    except OSError:  # nobody has the other end any more
+        pass
+    done.communicate()
+    os.close(ours)
+    assert done.returncode == 0
+    return written.decode()
+
+
+def test_on_a_terminal_the_canvas_fills_in_place(tiny_diffusion_path, llm):
+    """Drawn over itself in each pass, and gone where the text is."""
+    flags = (*SEED[:2], *SEED[4:], "--max-tokens", "60", "--steps", "3", "-q")
+    written = on_terminal(tiny_diffusion_path, *flags)
+    expected = llm.denoise("ab", seed=1, max_tokens=60, temperature=1, steps=3)
+    masked = [int(n) for n in re.findall(r"(\d+) of 60 cells masked", written)]
+    assert masked == [40, 20, 0]
+    drawn, _, text = written.rpartition("\x1b[J")
+    assert text.replace("\r\n", "\n") == expected.text + "\n"
+    assert drawn.count("\x1b[J") == 2
+    assert "\x1b[2m░" in drawn
+
+
+def test_no_color_means_no_colour(tiny_diffusion_path):
+    written = on_terminal(tiny_diffusion_path, *SEED, "-q", NO_COLOR="1")
+    assert "░" in written
+    assert "\x1b[2m░" not in written and "\x1b[1m" not in written
+
+
+class Terminal(io.StringIO):
+    """One that says that it is."""
+
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+def test_lines_never_wrap_and_wide_characters_fit(llm, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    view = CanvasView(screen, lambda _: "語".encode(), 3, 200)
+    for event in llm.stream("ab", **OPTIONS | {"max_tokens": 200}, denoise={"steps": 2}).events():
+        if type(event).__name__ == "Pass":
+            view.passed(event, draw=True)
+    drawn = re.sub(r"\x1b\[\d*m", "", screen.getvalue())
+    lines = re.split(r"\r\n|\r(?:\x1b\[\d+A)?\x1b\[J", drawn)
+    assert max(sum(2 if c == "語" else 1 for c in line) for line in lines) in (78, 79)
+    assert view.written == 200 and view.standing() == "語" * 200
+
+
+def test_ctrl_c_keeps_the_blocks_that_are_finished(tiny_diffusion_path, llm):
+    flags = ["--max-tokens", "400", "--block", "2", "--seed", "1", "--ignore-eos"]
+    command = [sys.executable, "-m", "cutaway", "denoise", "-m", str(tiny_diffusion_path), "ab"]
+    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = os.read(process.stdout.fileno(), 1)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    whole = llm.denoise("ab", seed=1, max_tokens=400, block=2, ignore_eos=True).text
+    kept = (first + out).decode("utf-8", "replace")
+    assert 0 < len(kept) < len(whole)
+    assert "aborted" in error.decode()

@@ -1,0 +1,95 @@
+"""Canvases of a model: chats, what stands behind them, and what only a text can have."""
+
+import pytest
+
+from cutaway import LLM, AsyncLLM
+from cutaway.errors import InputError
+
+OPTIONS = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
+ASKED = [{"role": "user", "content": "ab"}]
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_diffusion_path):
+    return LLM(tiny_diffusion_path, progress=False)
+
+
+def test_a_conversation_is_answered_by_a_canvas(llm):
+    done = llm.chat(ASKED, **OPTIONS, denoise={"steps": 4})
+    alone = llm.denoise(llm.chat_prompt(ASKED), **OPTIONS, steps=4)
+    assert (done.text, done.fingerprint) == (alone.text, alone.fingerprint)
+    assert len(done.passes) == 4
+    assert done.new_messages[0]["content"] == done.text
+
+
+def test_without_a_rule_a_chat_is_refused(llm):
+    with pytest.raises(InputError, match="with fill or denoise"):
+        llm.chat(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("grammar", "start: /a/"), ("json_schema", True), ("regex", "a"), ("choice", ["a"]),
+        ("bad_words", ["a"]), ("min_tokens", 1), ("check", "arithmetic"), ("heal", True),
+        ("forced", [4]), ("speculate", "ngram"), ("speculate", "jacobi"), ("prompt_logprobs", 2),
+    ],
+)  # fmt: skip
+def test_what_only_a_text_has_is_refused_by_its_name(llm, name, value):
+    with pytest.raises(InputError, match=f"^{name} needs a text .* leave out {name} or denoise"):
+        llm.generate("ab", denoise="llada", **{name: value})
+
+
+def test_tools_are_refused_by_their_name(llm):
+    def look(place: str) -> str:
+        """Look there."""
+        return place
+
+    with pytest.raises(InputError, match="tools need a text"):
+        llm.chat(ASKED, tools=[look], denoise=True)
+
+
+def test_tokens_that_may_come_are_those_of_any_text(llm):
+    done = llm.denoise("ab", **OPTIONS, allowed_token_ids=[70, 71], steps=3)
+    assert {*done.token_ids} <= {70, 71}
+
+
+def test_what_is_behind_a_canvas_is_seen(llm):
+    done = llm.generate("ab", suffix="ba", denoise=True, **OPTIONS)
+    behind = llm.tokenizer.encode("ba", goes_on=True)
+    assert done.passes[0].rows == len(done.prompt_token_ids) + 12 + len(behind)
+    assert done.between._asdict()["method"] == "canvas"
+    assert done.fingerprint != llm.generate("ab", denoise=True, **OPTIONS).fingerprint
+
+
+def test_a_suffix_is_refused_where_it_is_not_seen(tiny_path):
+    left = {"block": 1, "order": "left"}
+    with pytest.raises(InputError, match="suffix: this model does not see"):
+        LLM(tiny_path, progress=False).generate("ab", suffix="ba", denoise=left)
+
+
+def test_the_document_says_what_each_pass_did(llm):
+    done = llm.denoise("ab", **OPTIONS, rule="edit", threshold=0.02, edit_threshold=0.01)
+    told, cells = done.to_dict()["passes"], {}
+    for one in told:
+        cells |= dict(one["revealed"]) | {place: now for place, _, now in one["edited"]}
+    first = len(done.prompt_token_ids)
+    assert [cells[first + i] for i in range(12)] == [*done.token_ids]
+    assert any(one["edited"] for one in told)
+
+
+def test_its_rate_counts_all_of_its_passes(llm):
+    timing = llm.denoise("ab", **OPTIONS).timing
+    assert timing.decode_tokens_per_s == pytest.approx(12 / timing.ttft_s, rel=0.5)
+
+
+async def converse(path):
+    async with AsyncLLM(LLM(path, progress=False)) as llm:
+        return await llm.chat(ASKED, **OPTIONS, denoise={"steps": 4})
+
+
+def test_tasks_reveal_the_same(llm, tiny_diffusion_path):
+    import asyncio
+
+    done = asyncio.run(converse(tiny_diffusion_path))
+    assert done.fingerprint == llm.chat(ASKED, **OPTIONS, denoise={"steps": 4}).fingerprint
