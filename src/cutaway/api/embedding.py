@@ -6,7 +6,7 @@ shortened and made one of length 1. Refuses to know how rows are computed and be
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request,
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
 from cutaway.model import POOLINGS
+from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
@@ -107,8 +108,12 @@ class Embedder:
     @property
     def requests(self) -> Iterable[Request]:
         """What the engine is asked."""
-        decoder = Embed(self.pooling)
-        return (Request(prompt_token_ids=ids, decoder=decoder) for ids in self.texts)
+        template = Request(
+            prompt_token_ids=(), decoder=Embed(self.pooling),
+            sampling=SamplingParams(temperature=0, seed=0),
+        )  # fmt: skip  # whose parts were checked, for all texts
+        parts = {field.name: getattr(template, field.name) for field in fields(template)}
+        return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
 
     def found(self, vectors: Sequence[NDArray[np.float64]]) -> Embeddings:
         """The answer, of what came from the engine for each text."""
