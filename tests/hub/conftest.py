@@ -36,5 +36,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("FAKE_LOG", str(world.log))
     monkeypatch.setitem(catalog.CATALOG, "tiny", tiny_hub.TINY)
     monkeypatch.setitem(catalog.CATALOG, "parts", tiny_hub.PARTS)
+    monkeypatch.setitem(catalog.CATALOG, "folder", tiny_hub.FOLDER)
     monkeypatch.setattr(wheels, "pip_command", tiny_hub.fake_pip)
     return world

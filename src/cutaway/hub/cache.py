@@ -50,16 +50,18 @@ def staging_dir() -> Path:
 
 
 def cached(model: Model) -> Path | None:
-    """Return the model's file in the cache if it is there in its full size."""
-    path = models_dir() / model.file
-    return path if file_size(path) == model.size else None
+    """Return the model's file or folder in the cache if it is there in its full size."""
+    sizes = [file_size(models_dir() / name) for name in dict.fromkeys(model.names)]
+    whole = -1 not in sizes and sum(sizes) == model.size
+    return models_dir() / model.file if whole else None
 
 
 def installed(model: Model) -> Path | None:
-    """Return the model's file inside an installed package, if one file there is all of it."""
-    if len(model.parts) > 1 or not is_installed(model):
+    """Return the model inside an installed package, if one file or folder there is all of it."""
+    if not is_installed(model) or (len(model.parts) > 1 and not model.folder):
         return None
-    return installed_path(model.parts[0])
+    path = installed_path(model.parts[0])
+    return path.parent if path and model.folder else path
 
 
 def is_installed(model: Model) -> bool:

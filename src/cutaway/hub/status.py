@@ -68,7 +68,8 @@ def verify(name: str | None = None) -> Path:
     path = located(model)
     if path is None:
         raise InputError(f"model {name!r} is not on this machine; run: cutaway pull {model.alias}")
-    if _digest(path) != model.sha256:
+    inside = [part.member.removeprefix(model.folder) for part in model.parts]
+    if _digest([path / name for name in inside] if model.folder else [path]) != model.sha256:
         raise FormatError(
             f"{path} is damaged: its sha256 is not the pinned one; "
             f"delete it and run: cutaway pull {model.alias}"
@@ -76,11 +77,16 @@ def verify(name: str | None = None) -> Path:
     return path
 
 
-def _digest(path: Path) -> str:
-    from hashlib import file_digest
+def _digest(files: list[Path]) -> str:
+    """Of all bytes, file by file."""
+    from hashlib import file_digest, sha256
 
-    try:
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"model file {str(path)!r} cannot be read ({error.strerror})") from error
+    digest = sha256()
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                file_digest(file, lambda: digest)
+        except OSError as error:
+            said = f"model file {str(path)!r} cannot be read ({error.strerror})"
+            raise InputError(said) from error
+    return digest.hexdigest()

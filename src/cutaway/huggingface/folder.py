@@ -49,9 +49,17 @@ class HuggingFaceFolder(ModelFile):
             config.metadata
             | tokenizer_metadata(self.path, config.settings, rows, sees_all=config.sees_all)
             | sentence_metadata(self.path, config.family.architecture)
+            | self._token_types(config)
         )
         self.tensors = MappingProxyType(self._sources)
         self._shards: Shards | None = shards
+
+    def _token_types(self, config: Config) -> dict[str, int]:
+        """What llama.cpp asks of BERT's kind, which names the types of tokens by number."""
+        types = self._sources.get("token_types.weight")
+        rows = types.shape[0] if types else 1
+        is_bert = config.family.architecture == "bert"
+        return {"tokenizer.ggml.token_type_count": rows} if is_bert else {}
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """See `ModelFile`; a view where nothing is rewritten, else a new array."""
