@@ -2,10 +2,12 @@
 
 import json
 import re
+from unicodedata import normalize
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers.normalizers import NFC
 
 from cutaway.errors import FormatError
 from cutaway.huggingface.folder import parts
@@ -13,7 +15,15 @@ from cutaway.huggingface.settings import Settings
 from cutaway.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support.random_models import edit
-from support.tiny_tokenizers import SENTENCES, TEXTS, byte_level, roberta, save, wordpiece
+from support.tiny_tokenizers import (
+    SENTENCES,
+    TEXTS,
+    byte_level,
+    modern_bert,
+    roberta,
+    save,
+    wordpiece,
+)
 
 KINDS = {
     "uncased": wordpiece,
@@ -23,6 +33,7 @@ KINDS = {
         lowercase=False, strip_accents=True, handle_chinese_chars=False, clean_text=False
     ),
     "roberta": roberta,
+    "modernbert": modern_bert,
 }
 WORDS = [
     *("[MASK]", "[SEP]", "<mask>", " <mask>", "\t\n<mask> ", "[UNK]", "##ing", "▁", "ÀÉ", "日本語"),
@@ -50,6 +61,8 @@ def both(request, tmp_path_factory):
 @given(text=ANY)
 def test_tokens_are_those_of_the_library(both, text):
     theirs, ours = both
+    if isinstance(theirs.normalizer, NFC):  # here texts keep their bytes
+        assume(normalize("NFC", text) == text)
     wanted = theirs.encode(text, add_special_tokens=False).ids
     assert ours.encode(text, special=True, add_bos=False) == wanted
 
@@ -158,7 +171,7 @@ def write_lists(folder, made):
     return "roberta"
 
 
-LISTED = {name: make for name, make in KINDS.items() if name != "as-it-is"}
+LISTED = {name: KINDS[name] for name in ("uncased", "cased", "accents", "roberta")}
 
 
 @pytest.fixture(scope="module", params=LISTED)

@@ -111,6 +111,19 @@ def roberta(size: int = 384) -> Tokenizer:
     return made
 
 
+def modern_bert(size: int = 384) -> Tokenizer:
+    """ModernBERT's: GPT-2's words between BERT's tokens; runs of spaces are found first."""
+    made = gpt2_words(size, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"])
+    made.normalizer = normalizers.NFC()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )  # fmt: skip
+    made.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3)])
+    made.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False, special=True)])
+    return made
+
+
 def with_begin(made: Tokenizer) -> Tokenizer:
     """Texts begin with <s>, as in llama's post-processor."""
     made.post_processor = processors.TemplateProcessing(
