@@ -59,7 +59,7 @@ def test_a_text_read_in_parts_among_others_has_the_vector_of_its_rows(texts, row
 
 @given(
     texts=st.lists(st.tuples(TEXTS, st.sampled_from(POOLINGS)), min_size=1, max_size=6),
-    rows=st.integers(60, 130),
+    rows=st.integers(8, 130),
 )
 def test_a_text_that_is_seen_as_a_whole_has_too(texts, rows):
     engine = make_engine(rows=rows, context=64, sight="all")
@@ -104,12 +104,12 @@ def test_a_row_that_is_not_finite_is_the_error_of_its_text():
     assert "not finite" in str(bad.error)
 
 
-@pytest.mark.parametrize(("sight", "context", "most"), [("past", 64, 64), ("all", 64, 20)])
-def test_a_text_that_cannot_be_read_is_refused(sight, context, most):
-    engine = make_engine(rows=20, context=context, sight=sight)
-    ask(engine, range(most), "mean")
-    with pytest.raises(InputError, match=f"has {most + 1} tokens, and {most} can be read"):
-        ask(engine, range(most + 1), "mean")
+@pytest.mark.parametrize("sight", ["past", "all"])
+def test_a_text_that_cannot_be_read_is_refused(sight):
+    engine = make_engine(rows=20, context=64, sight=sight)
+    ask(engine, range(64), "mean")
+    with pytest.raises(InputError, match="has 65 tokens, and 64 can be read"):
+        ask(engine, range(65), "mean")
     with pytest.raises(InputError, match="token id 300"):
         ask(engine, [300], "mean")
     run_to_end(engine)

@@ -10,7 +10,7 @@ from cutaway.api.base import make_engine
 from cutaway.backends.cpu import tiers
 from cutaway.cli.main import main
 from cutaway.engine import Policy
-from cutaway.loading.model import LoadedModel
+from cutaway.loading.model import LoadedModel, Setup
 from cutaway.loading.open import open_model
 from cutaway.weights.gguf_writer import write_gguf
 
@@ -84,12 +84,13 @@ def test_bits_are_the_same_over_threads_tiers_and_files(
 
 
 def test_company_and_small_steps_change_no_bit(folders):
-    """Texts wait for a step that has room for all of them, and come in as many as fit."""
+    """Texts wait for a step that has room for all of each; longer ones have a step of their own."""
     path, _ = folders("roberta")
     texts = [IDS, IDS[:7], IDS[3:50], IDS[:64], IDS[1:2]]
     llm = LLM(path, threads=2)
     alone = [llm.logits(text) for text in texts]
-    for policy in (Policy(), Policy(max_rows=81, max_logit_rows=5), Policy(max_num_seqs=2)):
+    policies = Policy(), Policy(max_num_seqs=2), *(Policy(max_rows=n) for n in (81, 60))
+    for policy in (*policies, Policy(max_rows=81, max_logit_rows=5)):
         engine = make_engine(LoadedModel.open(path), policy)
         together, steps = read(engine, texts)
         assert all(map(np.array_equal, together, alone))
@@ -97,9 +98,9 @@ def test_company_and_small_steps_change_no_bit(folders):
         assert engine.blocks.free == engine.blocks.count
 
 
-def test_a_text_longer_than_a_step_is_refused(folders):
-    engine = make_engine(LoadedModel.open(folders("bert")[0]), Policy(max_rows=79))
-    with pytest.raises(InputError, match=r"80 tokens, and one .* as a whole can have 79: shorten"):
+def test_a_text_longer_than_the_context_is_refused(folders):
+    engine = make_engine(LoadedModel.open(folders("bert")[0], Setup(context=79)))
+    with pytest.raises(InputError, match="has 80 tokens, and 79 can be read: shorten it"):
         read(engine, [IDS])
     assert len(read(engine, [IDS[:79]])[0][0]) == 79
 

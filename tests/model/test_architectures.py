@@ -116,6 +116,16 @@ def test_no_architecture_is_forgotten():
     assert set(LAYERS) - {"mixtral"} == set(ARCHITECTURES)
 
 
+@pytest.mark.parametrize(
+    "name", ["nomic-bert", "neo-bert", "jina-bert-v2", "eurobert", "t5encoder"]
+)
+def test_encoders_that_are_wired_otherwise_are_refused_by_name(name):
+    with pytest.raises(
+        FormatError, match=rf"^architecture '{name}' is not supported; supported: ll"
+    ):
+        model.build({"general.architecture": name}, {})
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_tensor_is_read_and_none_is_missed(name):
     metadata, shapes = file_of(name)

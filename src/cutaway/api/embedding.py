@@ -151,7 +151,7 @@ class Embedder:
         ids = self._llm.tokenize(text) if isinstance(text, str) else [*text]
         if not ids:
             raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
-        most = limits_of(self._llm.model).longest_read
+        most = limits_of(self._llm.model).context_length
         most = min(self._llm.model.pooling.max_tokens or most, most)
         if len(ids) > most and not cut:
             raise InputError(

@@ -278,7 +278,7 @@ class ReadWhole(Undrawn):
         return False
 
     def longest(self, request: "Request", limits: "Limits") -> int:
-        """The text, which may fill a step."""
+        """The text, which may fill the context."""
         limits.check_whole(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 

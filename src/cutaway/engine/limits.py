@@ -25,7 +25,7 @@ class Limits:
     shift      whether a row predicts the next position, where tokens see more than the past
     mask_id    the token in the place of one that is not written yet
     has_head   whether the model predicts tokens
-    step_rows  the most rows of a step, into which a text that sees itself must fit
+    step_rows  the most rows of a step, into which a canvas that sees itself must fit
     """
 
     context_length: int
@@ -40,12 +40,6 @@ class Limits:
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """How many tokens a text can have at most, its prompt included."""
         return min(prompt_tokens + max_tokens, self.context_length)
-
-    @property
-    def longest_read(self) -> int:
-        """How many tokens a text can have that is only read."""
-        most = self.context_length
-        return most if self.sight == "past" else min(self.step_rows, most)
 
     @property
     def longest_prompt(self) -> int:
@@ -83,19 +77,13 @@ class Limits:
         if self.sight == "past":
             raise InputError("this model sees only what is before a token, and no text as a whole")
         self.check_head()
-        most = self.longest_read
-        if len(ids) > most:
-            raise InputError(
-                f"the text has {len(ids)} tokens, and one that is seen as a whole can have "
-                f"{most}: shorten it"
-            )
-        self.check_scored(ids)
+        self.check_read(ids)
 
     def check_read(self, ids: tuple[int, ...]) -> None:
-        """InputError where the model cannot read this at once, as it must."""
-        if len(ids) > self.longest_read:
+        """InputError where the model cannot read this."""
+        if len(ids) > self.context_length:
             raise InputError(
-                f"the text has {len(ids)} tokens, and {self.longest_read} can be read: shorten it"
+                f"the text has {len(ids)} tokens, and {self.context_length} can be read: shorten it"
             )
         self.check_scored(ids)
 

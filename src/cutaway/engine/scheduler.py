@@ -21,7 +21,8 @@ from cutaway.errors import InputError
 class Policy:
     """How a step is filled. None of it changes a token. InputError for a value out of range.
 
-    max_rows       rows of one step: bounds the memory of a long prompt's activations
+    max_rows       rows of one step: bounds the memory of a long prompt's activations; more only
+                   of a text that sees itself, which is alone in such a step
     max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
                    wait long
     max_logit_rows rows of a prompt whose every row's logits are wanted
@@ -225,8 +226,9 @@ class Scheduler:
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
             one = self._rows(sequence, room)
-            if not (one.num_rows or prefill):  # a text that is computed whole, or not at all
-                one = self._rows(sequence, policy.max_rows)
+            for most in (policy.max_rows, len(sequence)):  # of a text that is computed whole
+                if not (one.num_rows or prefill):
+                    one = self._rows(sequence, most)
             if one.num_rows:  # else it holds what it has
                 prefill.append(one)
                 room -= one.num_rows
