@@ -107,6 +107,12 @@ def test_leave_one_out_is_enumerated_among_the_candidates_and_the_token_itself(t
         assert done.surprises[n] == pytest.approx(surprise / log(2), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.parametrize(("share", "tried"), [(0.001, 1), (0.07, 7), (0.071, 8), (1, 100)])
+def test_a_share_is_of_the_tokens_rounded_up(tiny, share, tried):
+    done = revised(tiny, "metropolis", draft="x" * 100, share=share, stopped=lambda: True)
+    assert (done.planned, len(done.draft_token_ids)) == (tried, 100)
+
+
 def test_the_draft_is_what_the_loop_writes(tiny):
     written = tiny.generate("ab", seed=4, max_tokens=9, temperature=0.9)
     done = tiny.revise("ab", seed=4, max_tokens=9, temperature=0.9, sweeps=2)

@@ -172,7 +172,7 @@ class _Revision:
                 "nothing of the draft can be replaced: tokens without text stay, and so does the "
                 "first of a text that nothing is before"
             )
-        worst = max(1, ceil(self._how.share * len(cells)))
+        worst = max(1, ceil(self._how.share * len(cells) - 1e-9))  # 0.07 · 100 is above 7
         self.planned = worst * self._how.sweeps
         try:
             for n, i in enumerate(cells):
