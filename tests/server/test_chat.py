@@ -158,7 +158,6 @@ COMPLETIONS = [
     ("prompt", {"prompt": [99999]}, openai.BadRequestError),
     ("prompt", {"prompt": []}, openai.BadRequestError),
     ("prompt", {"prompt": [["a"]]}, openai.BadRequestError),
-    ("suffix", {"suffix": "end"}, openai.BadRequestError),
     ("best_of", {"best_of": 2}, openai.BadRequestError),
     ("max_tokens", {"max_tokens": 0}, openai.BadRequestError),
     ("logprobs", {"logprobs": -1}, openai.BadRequestError),

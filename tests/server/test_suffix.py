@@ -56,3 +56,45 @@ def test_what_cannot_be_is_refused_by_name(trained, field, more):
     with pytest.raises(openai.BadRequestError) as refused:
         create(**{**ASKED, **more})
     assert field in refused.value.message
+
+
+# -- a model that has no tokens for it ---------------------------------------------------------
+
+
+@pytest.fixture
+def create(tiny):
+    with OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0) as client:
+        yield client.completions.create
+
+
+def test_a_model_without_tokens_for_it_chooses_as_python_does(tiny, create, tiny_alone):
+    expected = tiny_alone.generate(["ab", "b"], suffix=" ba", n=2, logprobs=1, **OURS)
+    flat = [done for samples in expected for done in samples]
+    whole = create(**{**ASKED, "prompt": ["ab", "b"]}, n=2, logprobs=1)
+    assert [c.text for c in whole.choices] == [done.text for done in flat]
+    for choice, done in zip(whole.choices, flat, strict=True):
+        assert choice.finish_reason == "stop"
+        assert choice.cutaway["fingerprint"] == done.fingerprint
+        assert choice.cutaway["between"] == done.between._asdict()
+        assert len(choice.logprobs.tokens) == len(done.token_ids)
+    assert whole.cutaway["seeds"] == [done.seed for done in flat]
+    assert whole.usage.completion_tokens == sum(len(done.token_ids) for done in flat)
+    assert tiny.free()
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("stream", {"stream": True}),
+        ("trace", {"extra_body": {"trace": True}}),
+        ("regex", {"extra_body": {"regex": "a"}}),
+        ("suffix", {"suffix": "b" * 400, "n": 100}),
+        ("n", {"n": 129}),
+        ("seed", {"seed": -1}),
+    ],
+)
+def test_what_does_not_go_with_a_choice_is_refused_by_name(tiny, create, field, more):
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(**{**ASKED, **more})
+    assert (refused.value.body or {}).get("param") == field or field in refused.value.message
+    assert tiny.free()

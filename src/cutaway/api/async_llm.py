@@ -6,6 +6,7 @@ Knows how a request becomes sequences of the engine that one thread steps. Refus
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Event as Flag
@@ -27,7 +28,7 @@ from cutaway.api.generation import Generation
 from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
 from cutaway.api.request import Options
-from cutaway.api.samples import answer
+from cutaway.api.samples import answers
 from cutaway.engine import AsyncEngine, Engine, Event, Inboxes, Pass, Step
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
@@ -136,10 +137,16 @@ class AsyncLLM(ModelUser):
         """As ``LLM.generate``."""
         prompts, many = one_or_many(prompt)
         parsed = self.parse(options)
+        if parsed.suffix and self.tokenizer.middle is None:
+            unwanted = Flag()
+            try:
+                fill = partial(self.guest(unwanted).fill_gaps, prompts, parsed)
+                return answers(await asyncio.to_thread(fill), aligned=False, many=many)
+            finally:
+                unwanted.set()
         done = await (await self.submit(prompts, parsed)).finish()
         each = [done[i : i + parsed.n] for i in range(0, len(done), parsed.n)]
-        answers = [answer(samples, aligned=parsed.align) for samples in each]
-        return answers if many else answers[0]
+        return answers(each, aligned=parsed.align, many=many)
 
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"

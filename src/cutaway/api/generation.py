@@ -113,6 +113,27 @@ class Generation:
             )  # fmt: skip
             self.arrived(ended)
 
+    def cut(self, length: int, options: Options, seed: int, between: Between) -> None:
+        """Of a text that has ended only so many tokens are answered: there the suffix goes on.
+
+        options, seed: of the request, of which this was one of several continuations
+        """
+        assert self.ended is not None
+        self.steps = self.steps[:length]
+        self.options, self.seed, self.between = options, seed, between
+        if held := held_text(self.steps, self._model.tokenizer.token_bytes):  # for a stop string
+            last, size = self.steps[-1], len(held.encode())
+            self.steps[-1] = last._replace(
+                text=last.text + held, released_bytes=last.released_bytes + size
+            )
+        self.ended = self.ended._replace(
+            reason=FinishReason.STOP_STRING,
+            matched=options.suffix,
+            usage=self.usage(),
+            fingerprint=self.steps[-1].fingerprint if self.steps else START,
+            held_text="",
+        )
+
     # -- what is known ---------------------------------------------------------------------------
 
     @property
@@ -163,7 +184,9 @@ class Generation:
         return Usage(len(self.prompt_token_ids), cached, len(self.steps))
 
     def timing(self, load_s: float = 0.0) -> Timing:
-        """Times and rates so far."""
+        """Times and rates so far; none of a text that was cut out of what was written."""
+        if self.between and self.between.drawn:
+            return Timing(load_s, None, None, None)
         usage, held = self.usage(), self.started.held if self.started else 0
         timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, held)
         if self.options.denoise is None or timing.ttft_s is None:

@@ -67,5 +67,8 @@ class Guest(LLM):
         super(LLM, self).__init__(model, progress=False)
         self._runner: Runner = GuestRunner(engine, unwanted)
 
+    def load_draft(self, name: str) -> None:
+        """The one that there is was loaded by whom the model belongs to."""
+
     def close(self) -> None:
         """The model is another's."""

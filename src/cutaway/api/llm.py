@@ -24,7 +24,7 @@ from cutaway.api.completion import Completion
 from cutaway.api.prompts import Prompt, one_or_many
 from cutaway.api.request import Options
 from cutaway.api.runner import Runner
-from cutaway.api.samples import answer
+from cutaway.api.samples import answers
 from cutaway.api.stream import Stream
 from cutaway.api.text_reader import TextReader
 from cutaway.engine import (
@@ -128,6 +128,8 @@ class LLM(TextReader):
         """
         parsed = self.parse_options(options)
         prompts, many = one_or_many(prompt)
+        if parsed.suffix and self.tokenizer.middle is None:
+            return answers(self.fill_gaps(prompts, parsed), aligned=False, many=many)
         traces = parsed.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
@@ -138,8 +140,19 @@ class LLM(TextReader):
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
                 self._run(streams, bar.update)
             each = [[s.finish() for s in samples] for samples in texts]
-        answers: list[Any] = [answer(samples, aligned=parsed.align) for samples in each]
-        return answers if many else answers[0]
+        return answers(each, aligned=parsed.align, many=many)
+
+    def fill_gaps(self, prompts: Sequence[Prompt], options: Options) -> list[list[Completion]]:
+        """The samples of each prompt, as ``between`` has them."""
+        return [[s.completion() for s in self.between(p, options)] for p in prompts]
+
+    def between(self, prompt: Prompt, options: Options) -> list[Stream]:
+        """The samples of a request whose suffix the model has no tokens for, each at its end."""
+        from cutaway.api.filling.between import write_between
+
+        if options.draft is not None:
+            self.load_draft(options.draft)
+        return write_between(partial(self._start, prompt), self._runner, self.model, options)
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"

@@ -72,6 +72,12 @@ def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Com
     return samples if len(samples) > 1 else samples[0]
 
 
+def answers(each: Sequence[list[Completion]], *, aligned: bool, many: bool) -> Any:
+    """The same for each prompt of a request; many: whether it was a list of them."""
+    found = [answer(samples, aligned=aligned) for samples in each]
+    return found if many else found[0]
+
+
 def resample(neg_log_z: Sequence[float], seed: int) -> int:
     """Which text is taken, each with probability w / Σ w, by the seed's own luck for texts."""
     return int(np.argmax(text_luck(seed, len(neg_log_z)) - np.array(neg_log_z, np.float64)))

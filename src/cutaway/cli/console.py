@@ -135,7 +135,9 @@ def confirm(question: str) -> bool:
 
 
 def write(stream: "Stream", *, show: bool) -> "Completion":
-    """Read a stream to its end; where ``show``, print text as it comes."""
+    """Read a stream to its end; where ``show``, print text as it comes, and what is there."""
+    if show:
+        print("".join(step.text for step in stream.steps), end="", flush=True)
     for step in stream:
         if show:
             print(step.text, end="", flush=True)

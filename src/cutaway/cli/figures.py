@@ -92,4 +92,7 @@ def statistics(completion: "Completion", price: Price | None) -> str:
     if completion.aligned:
         chosen, logs, weights = completion.aligned
         parts.append(f"sample {chosen + 1} of {len(logs)}, weight {weights[chosen]:.2g}")
+    if completion.between and completion.between.share is not None:
+        _, drawn, weighed, share, _ = completion.between
+        parts.append(f"chosen of {weighed} from {drawn} continuations, weight {share:.2g}")
     return Totals().add(completion).line(parts, price)

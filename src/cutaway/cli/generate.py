@@ -2,7 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, changes, console, figures
 from cutaway.cli.terminal.streams import print_json
@@ -112,7 +112,7 @@ def _one(args: Namespace) -> int:
 
     options |= arguments.tracked(args, llm)
     with ExitStack() as stack:
-        streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
+        streams = [stack.enter_context(stream) for stream in _started(llm, prompt, options)]
         stack.enter_context(console.stoppable(*streams))
         if "align" in options:
             done = [_aligned(args, streams)]
@@ -128,6 +128,13 @@ def _one(args: Namespace) -> int:
         documents = [figures.document(completion, args.price) | more for completion in done]
         print_json(documents if len(documents) > 1 else documents[0])
     return 130 if any(completion.finish_reason == "aborted" for completion in done) else 0
+
+
+def _started(llm: "LLM", prompt: str, options: dict[str, Any]) -> "list[Stream]":
+    """The streams of all samples, which have ended where a text is chosen for its suffix."""
+    if options.get("suffix") and llm.tokenizer.middle is None:
+        return llm.between(prompt, llm.parse_options(options))
+    return llm.streams(prompt, **options)
 
 
 def _restored(args: Namespace, llm: "LLM") -> str:

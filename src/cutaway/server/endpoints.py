@@ -5,13 +5,14 @@ Refuses to know fields and the JSON of responses.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cutaway.api.prompts import Prompt
 from cutaway.errors import InputError
+from cutaway.server.between import between
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
@@ -26,6 +27,8 @@ from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.openai.schemas import Completion, CompletionChunk
 from cutaway.server.service import AccessRecord, Job, Service, unless_gone
 
+T = TypeVar("T")
+
 Read = tuple[Sequence[Prompt], dict[str, Any]]
 """The prompts of a request, and the keywords with which they are continued."""
 
@@ -35,6 +38,10 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 @router.post("/v1/completions", responses=replies(Completion, *TEXT, events=CompletionChunk))
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
+
+    service: Service = request.app.state.service
+    if body.suffix and service.llm.tokenizer.middle is None:
+        return await _named(body, between(request, body))
 
     async def prompts(_: Service) -> Read:
         return body.prompt, body.options()
@@ -80,13 +87,10 @@ async def _answer(
     access.prompt = body.said() if service.log_prompts else None
 
     async def start() -> Job:
-        try:
-            read, options = await prompts(service)
-            return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
-        except InputError as error:
-            raise _about(error, body) from error
+        read, options = await prompts(service)
+        return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
 
-    job = await unless_gone(request.receive, start())
+    job = await unless_gone(request.receive, _named(body, start()))
     events = make(service, body, job, request.state.request_id)
     if body.stream:
         return EventStream(job, events, service.keep_alive)
@@ -97,8 +101,11 @@ async def _answer(
     return Response(whole, media_type="application/json")
 
 
-def _about(error: InputError, body: TextFields) -> InputError:
-    """The error with the name that the field has in this request."""
-    word = str(error).split(maxsplit=1)[0].rstrip(":")
-    name = body.called().get(word, word)
-    return type(error)(str(error) if name == word else f"{name}: {error}")
+async def _named(body: TextFields, work: Awaitable[T]) -> T:
+    """The result; an InputError has the name that the field has in this request."""
+    try:
+        return await work
+    except InputError as error:
+        word = str(error).split(maxsplit=1)[0].rstrip(":")
+        name = body.called().get(word, word)
+        raise type(error)(str(error) if name == word else f"{name}: {error}") from error

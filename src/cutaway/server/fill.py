@@ -10,7 +10,7 @@ from starlette.responses import Response
 from cutaway.api.filling import split_at_masks
 from cutaway.api.llm import LLM
 from cutaway.server.events import dumps
-from cutaway.server.guests import as_guest
+from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.document import FIELDS, replies
@@ -21,7 +21,6 @@ from cutaway.server.service import Service
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 _TOP, _CANDIDATES, _TARGETS = 5, 64, 256
-_MOST_ROWS = 1 << 17  # tokens of all texts that are computed: a minute or two of a small model
 
 
 class FillRequest(Body):
@@ -64,9 +63,9 @@ def _answer(llm: LLM, body: FillRequest) -> bytes:
     tokens, masks = len(llm.tokenize(body.text)), len(split_at_masks(body.text, llm.tokenizer)) - 1
     texts = max(top, candidates) + sum(len(llm.tokenize(one)) for one in body.targets or ())
     texts *= masks
-    if tokens * texts > _MOST_ROWS:
+    if tokens * texts > MOST_ROWS:
         raise ApiError(
-            400, f"text: {tokens} tokens in {texts} variants are more than the {_MOST_ROWS} tokens "
+            400, f"text: {tokens} tokens in {texts} variants are more than the {MOST_ROWS} tokens "
             "that one request may have computed: shorten it, or ask for fewer candidates",
             param="text",
         )  # fmt: skip

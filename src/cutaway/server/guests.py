@@ -16,6 +16,9 @@ from cutaway.server.service import Service, unless_gone
 
 T = TypeVar("T")
 
+MOST_ROWS = 1 << 17
+"""Tokens that one request may have computed: a minute or two of a small model."""
+
 
 async def as_guest(request: Request, model: str | None, work: Callable[[LLM], T]) -> T:
     """What is made of the model; it ends where the client goes away."""

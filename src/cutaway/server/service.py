@@ -140,13 +140,9 @@ class Service:
         """
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
-        self.check_changes(options.get("changes"))
-        if options.get("speculate") == "draft":
-            options["speculate"] = self._draft
         if fill and "max_tokens" not in self.llm.options:
             options.setdefault("max_tokens", max(1, self.room - len(prompts[0])))
-        parsed = self.llm.parse(options, traced=trace)
-        self._check(prompts, parsed)
+        parsed = self.parse(prompts, options, trace=trace)
         traces: list[TraceBuffer] = []
 
         def begin(*head: Any) -> TraceBuffer:
@@ -155,6 +151,17 @@ class Service:
 
         record = (lambda _: begin) if trace else None
         return Job(self, await self.llm.submit(prompts, parsed, record=record), traces, access)
+
+    def parse(
+        self, prompts: Sequence[Prompt], options: dict[str, Any], *, trace: bool = False
+    ) -> Options:
+        """A request's options, checked. InputError or ApiError where they cannot be."""
+        self.check_changes(options.get("changes"))
+        if options.get("speculate") == "draft":
+            options["speculate"] = self._draft
+        parsed = self.llm.parse(options, traced=trace)
+        self._check(prompts, parsed)
+        return parsed
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory, or be dropped."""

@@ -52,7 +52,7 @@ class CompletionRequest(SampledFields):
                 400, "echo: a text that fills a gap goes on from prompt and suffix: leave out echo",
                 param="echo",
             )  # fmt: skip
-        if self.suffix is not None:
+        if self.suffix is not None:  # whether it can be streamed, the model decides
             options["suffix"] = self.suffix
         if self.special is not None:
             options["special"] = self.special
