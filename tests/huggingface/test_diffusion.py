@@ -220,6 +220,32 @@ def test_mdlm_in_half_precision_is_folded_from_its_own_numbers(copied):
     assert (formats["blk.0.attn_qkv.weight"], formats["blk.0.ffn_down.weight"]) == ("F16", "F32")
 
 
+FITS = {
+    "missing": ("mlp.0.bias", "mlp.2.bias", "linear.bias"),  # which no architecture must have
+    "shorter": (),
+    "wider": ("sigma_map.mlp.0.weight",),  # there are as many waves as it takes
+}
+
+
+@pytest.mark.parametrize("what", FITS)
+def test_a_damaged_mdlm_is_refused_in_a_sentence(copied, what):
+    path = copied("mdlm")
+    whole = load_file(path / "model.safetensors")
+    for name in whole:
+        of_time = "sigma_map" in name
+        if "inv_freq" in name or (name.endswith(FITS[what]) and of_time == (what == "wider")):
+            continue
+        damaged = {k: v for k, v in whole.items() if k != name}
+        if what == "shorter":
+            damaged[name] = whole[name][:-1].copy()
+        elif what == "wider":
+            damaged[name] = np.repeat(whole[name], 2, -1)
+        save_file(damaged, path / "model.safetensors")
+        with pytest.raises(FormatError) as refused:
+            LLM(path)
+        assert "\n" not in str(refused.value), name
+
+
 def test_a_model_is_shown_with_what_its_tokens_see(folders, capsys):
     from cutaway.cli.main import main
 

@@ -127,7 +127,7 @@ def meant(name: str | None, config: Settings, tensors: Iterable[str]) -> str | N
 
 def with_mask(name: str, family: Family, config: Settings) -> Family:
     """The family, with the mask of a model that is known by its size."""
-    mask = _GPT2_MASKS.get(config.get("n_embd")) if name == "diffugpt" else None
+    mask = _GPT2_MASKS.get(config.size("n_embd")) if name == "diffugpt" else None
     if name == "mdlm":
         mask = config.size("vocab_size") - 1
     return family if mask is None else _masked_by(mask, family)
