@@ -22,7 +22,7 @@ from cutaway.inside.picture import Picture
 from cutaway.inside.pushes import Pushes, Seen, pushes
 from cutaway.model.anatomy import Anatomy
 from cutaway.rerun.branch import token_of
-from cutaway.rerun.request import bound, check_room, check_vocabulary
+from cutaway.rerun.request import bound, check_from_left, check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 from cutaway.trace.phrases import phrase
@@ -240,6 +240,7 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     no such step; CutawayError where the row's hash is not the one on record. The reference backend
     computes otherwise: what it shows of a run of another is not what ran, and says so.
     """
+    check_from_left("the inside of a step", trace)
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to look into")
     step = check_int("step", step, 0, len(trace.steps) - 1)

@@ -3,7 +3,7 @@
 And how the text goes on from there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
 from cutaway.api.stream import Stream
+from cutaway.canvas import ForcedCell, Rule
 from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.rerun.request import check_vocabulary, settings_of
+from cutaway.rerun.request import check_vocabulary, prompt_of, settings_of
 from cutaway.trace import Parent, Trace
 from cutaway.trace.write import check_path
 
@@ -50,6 +51,7 @@ def open_branch(
     at: int,
     token: str | int | None = None,
     *,
+    passed: int | None = None,
     changes: "Iterable[Change | str]" = (),
     luck: Luck = "same",
     seed: int | None = None,
@@ -63,6 +65,8 @@ def open_branch(
                 enough, and the step is drawn
     changes     what is other inside the model from this step on, beside what was; one that names
                 a step of its own begins there
+    passed      on a canvas: the pass in which the token comes to stand in cell ``at``, which is
+                also its step; None: the one in which the recorded token did
     luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
                 "fresh": ``seed``, or one that is chosen and reported
     max_tokens  of the whole answer, the part before the fork included; None: as recorded
@@ -74,7 +78,7 @@ def open_branch(
     Raises InputError for a step or a token that does not exist, or another vocabulary; the text's
     reader gets one where the grammar forbids the token.
     """
-    head, prompt = recorded.head, list(recorded.head.prompt_token_ids)
+    head, prompt = recorded.head, prompt_of(recorded.head)
     check_vocabulary(llm, recorded)
     if not recorded.steps:
         raise InputError("the trace has no steps: there is nowhere to branch")
@@ -87,8 +91,14 @@ def open_branch(
     if token is None and not added:
         raise InputError("a branch needs a token, or changes: name one")
     options = settings_of(head) | _seed(luck, seed) | more
-    options["changes"] = (*head.changes, *added)
-    options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
+    if head.decoder:
+        others = {"changes": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
+        options["denoise"] = _forced_cell(recorded, at, token, passed, others)
+    else:
+        options["changes"] = (*head.changes, *added)
+        options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
+        if passed is not None:
+            raise InputError("passed: this text was written from left to right, in no passes")
     if max_tokens is not None:
         options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
     if trace is None:
@@ -98,6 +108,27 @@ def open_branch(
     stream = llm.stream(prompt, **observed | options)
     stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
+
+
+def _forced_cell(
+    recorded: Trace, at: int, token: int | None, passed: int | None, others: Mapping[str, Any]
+) -> Rule:
+    """The rule of a canvas with one more cell forced; nothing before that pass changes."""
+    decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
+    assert decoder is not None
+    for name, given in others.items():
+        if given:
+            raise InputError(f"{name}: it would change passes before the fork: give a token alone")
+    assert token is not None  # since there are no changes
+    passed = recorded.steps[at].passed if passed is None else passed
+    could = [p.index for p in recorded.passes if first + at in range(*p.block)]
+    if passed not in could:
+        raise InputError(
+            f"passed: the block of cell {at} was revealed in passes {could[0]} to {could[-1]}, "
+            f"not in {passed}"
+        )
+    kept = [one for one in decoder.rule.forced_cells if (one.passed, one.cell) != (passed, at)]
+    return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
 
 
 def _from_step(changes: "Iterable[Change | str]", at: int) -> "tuple[Change, ...]":

@@ -13,7 +13,7 @@ import numpy as np
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import InputError
-from cutaway.rerun.request import bound, check_vocabulary
+from cutaway.rerun.request import bound, check_from_left, check_vocabulary
 from cutaway.rerun.statistics import Curve, divergence, surprise
 from cutaway.trace import Trace
 from cutaway.trace.differences import SHORTEST_RUN
@@ -123,6 +123,8 @@ def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     None where one text is the beginning of the other. Raises InputError where the prompts differ,
     or the model has another vocabulary.
     """
+    for one in (a, b):
+        check_from_left("what a mistake costs", one)
     check_vocabulary(llm, a)
     check_vocabulary(llm, b)
     if a.head.prompt_token_ids != b.head.prompt_token_ids:

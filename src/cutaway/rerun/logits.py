@@ -3,7 +3,7 @@
 from cutaway.api.llm import LLM
 from cutaway.backends import Logits
 from cutaway.errors import CutawayError, InputError
-from cutaway.rerun.request import bound, check_room, check_vocabulary
+from cutaway.rerun.request import bound, check_from_left, check_room, check_vocabulary
 from cutaway.sampling.row_hash import row_hash
 from cutaway.trace import Trace
 
@@ -14,6 +14,7 @@ def logits(llm: LLM, trace: Trace) -> Logits:
     Raises InputError where the trace has no steps, the model has another vocabulary or too small a
     context; CutawayError where a row's hash is not the one on record.
     """
+    check_from_left("logits", trace)
     if not trace.steps:
         raise InputError("the trace has no steps: there are no logits")
     check_vocabulary(llm, trace)

@@ -1,11 +1,12 @@
 """Replay: the recorded request once more, compared with the record step by step."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cutaway.api.llm import LLM
-from cutaway.engine import Ended, Step
+from cutaway.api.stream import Stream
+from cutaway.engine import Pass, PassCell, Step
 from cutaway.errors import InputError
 from cutaway.rerun.request import (
     Disagreement,
@@ -13,6 +14,7 @@ from cutaway.rerun.request import (
     check_room,
     check_vocabulary,
     disagreements,
+    prompt_of,
     settings_of,
     silent,
 )
@@ -24,16 +26,22 @@ _OUTER = ("context_full", "aborted", "error")
 
 @dataclass(frozen=True, slots=True)
 class ReplayMismatch:
-    """The first step that is not as it was recorded: name -> (on record, now)."""
+    """The first step, or pass over a canvas, that is not as it was recorded.
+
+    what    name -> (on record, now)
+    passed  the pass; None where it is the step
+    """
 
     step: int
     what: Mapping[str, tuple[Any, Any]]
+    passed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """The result of a replay.
 
+    passes         over a canvas, how many were compared
     steps          how many were compared, the one that differs included
     recorded       how many the trace has
     fingerprint    of the steps compared, in hex
@@ -46,6 +54,7 @@ class Replayed:
     fingerprint: str
     disagreements: tuple[Disagreement, ...]
     mismatch: ReplayMismatch | None
+    passes: int = 0
 
     @property
     def same(self) -> bool:
@@ -68,11 +77,12 @@ def replay(
     kv_cache: bool = True,
     progress: Progress = silent,
 ) -> Replayed:
-    """Run the recorded request again and stop at the first step that differs.
+    """Run the recorded request again and stop at the first step or pass that differs.
 
     Compared are each step's token, what the sampler drew, the hash of its logits and the chained
-    fingerprint; then why the text ended and the last fingerprint, where the end follows from the
-    tokens. Threads, instruction set, other sequences in the batch, ``speculate`` and ``kv_cache``
+    fingerprint, and of a pass all but its time and how many rows it took; then why the text ended
+    and the last fingerprint, where the end follows from the tokens. Threads, instruction set, other
+    sequences in the batch, ``speculate`` and ``kv_cache``
     change none of them. ``progress`` is called with ("replaying", tokens done, of how many).
 
     The grammar is compiled again; another version of what compiles it is told as a disagreement.
@@ -81,26 +91,40 @@ def replay(
     not those on record, unless ``anyway``; where the vocabulary is another, or the context too
     small; where the trace has no steps; where the run had processors.
     """
-    if not trace.steps:
+    if not trace.steps and not trace.passes:
         raise InputError("the trace has no steps: there is nothing to replay")
     check_vocabulary(llm, trace)
     check_room(llm, trace)
-    total = len(trace.steps)
-    options = settings_of(trace.head) | {"max_tokens": total}
-    options |= {"speculate": speculate, "kv_cache": kv_cache}
-    count, last, mismatch = 0, None, None
-    with llm.stream(trace.head.prompt_token_ids, **options) as stream:
+    options = settings_of(trace.head) | {"speculate": speculate, "kv_cache": kv_cache}
+    if not trace.head.decoder:  # of a canvas, it is how many cells there are
+        options["max_tokens"] = len(trace.steps)
+    with llm.stream(prompt_of(trace.head), **options) as stream:
         found = disagreements(trace.head, llm, stream)
         if not anyway:
             _refuse(found, trace.head.model)
-        for count, (recorded, last) in enumerate(zip(trace.steps, stream, strict=False), 1):
-            progress("replaying", count, total)
-            if mismatch := _mismatch(recorded, last):
-                break
+        mismatch = _compare(trace, stream, progress)
+        steps, passes = stream.steps, stream.passes
+    fingerprint = f"{steps[-1].fingerprint:016x}" if steps else ""
+    return Replayed(len(steps), len(trace.steps), fingerprint, found, mismatch, len(passes))
+
+
+def _compare(trace: Trace, stream: Stream, progress: Progress) -> ReplayMismatch | None:
+    """Read the text until it differs from the record, or to the end of the record."""
+    steps, passes = trace.steps, trace.passes
+    total = len(steps) + len(passes)
+    while (done := len(stream.steps) + len(stream.passes)) < total:
+        progress("replaying", done + 1, total)
+        event = next(stream.events(), None)
+        if event is None:
+            break
+        n = event.index
+        if isinstance(event, Pass):
+            mismatch = _pass_mismatch(passes[n], event) if n < len(passes) else None
         else:
-            mismatch = _at_the_end(trace, count, last, stream.ended)
-    fingerprint = f"{last.fingerprint:016x}" if last else ""
-    return Replayed(count, total, fingerprint, found, mismatch)
+            mismatch = _mismatch(steps[n], event) if n < len(steps) else None
+        if mismatch:
+            return mismatch
+    return _at_the_end(trace, stream)
 
 
 def _refuse(found: tuple[Disagreement, ...], model: str) -> None:
@@ -121,19 +145,35 @@ def _mismatch(recorded: Step, now: Step) -> ReplayMismatch | None:
     )
 
 
-def _at_the_end(
-    trace: Trace, count: int, last: Step | None, ended: Ended | None
-) -> ReplayMismatch | None:
-    """The steps agree as far as both go: whether the ends do."""
-    if last is None or ended is None or count < len(trace.steps):
+_OF_CELL = [name for name in PassCell._fields if name != "observed"]
+_OF_PASS = ("block", "masked_again", "bound", "visit", "fingerprint")
+
+
+def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:
+    """What of a pass differs, and of its first cell that does."""
+    old, new = recorded.cells, now.cells
+    pairs = {name: (getattr(recorded, name), getattr(now, name)) for name in _OF_PASS}
+    pairs["cells"] = len(old), len(new)
+    for a, b in zip(old, new, strict=False):
+        of_cell = {name: (getattr(a, name), getattr(b, name)) for name in _OF_CELL}
+        if any(was != now for was, now in of_cell.values()):
+            pairs |= {f"{name} at {a.position}": pair for name, pair in of_cell.items()}
+            break
+    found = _unequal(now.index, **pairs)
+    return found and replace(found, passed=now.index)
+
+
+def _at_the_end(trace: Trace, stream: Stream) -> ReplayMismatch | None:
+    """All that came agrees: whether the ends do."""
+    count, end, ended = len(stream.steps), trace.end, stream.ended
+    if count < len(trace.steps) or len(stream.passes) < len(trace.passes):
         return ReplayMismatch(count, {"end": (None, ended and str(ended.reason))})
-    end = trace.end
     if end is None or end.reason in _OUTER:
         return None
     return _unequal(
         count - 1,
-        end=((end.reason, end.matched), (str(ended.reason), ended.matched)),
-        fingerprint=(end.fingerprint, f"{last.fingerprint:016x}"),  # steps may be missing
+        end=((end.reason, end.matched), ended and (str(ended.reason), ended.matched)),
+        fingerprint=(end.fingerprint, stream.fingerprint),  # steps may be missing
     )
 
 

@@ -62,7 +62,14 @@ def settings_of(head: Head) -> dict[str, Any]:
     if settings.get("check") not in (None, "arithmetic"):
         raise InputError("check: a trace cannot hold an object of one's own, and this run had one")
     forced = tuple(head.params.get("forced", ()))
+    if head.decoder:
+        settings["denoise"] = head.decoder.rule
     return settings | {"seed": head.seed, "forced": forced, "changes": head.changes}
+
+
+def prompt_of(head: Head) -> list[int]:
+    """The prompt of the request: what is behind a canvas was at its end."""
+    return [*head.prompt_token_ids, *(head.decoder.behind if head.decoder else ())]
 
 
 def bound(llm: LLM, head: Head, more: "Iterable[Change]" = ()) -> "Bound | None":
@@ -120,6 +127,15 @@ def check_vocabulary(llm: LLM, trace: Trace) -> None:
                 f"token {token.id} is {token.bytes!r} in the trace and {here!r} in {llm.name}: "
                 "use a model with the same tokens"
             )
+
+
+def check_from_left(what: str, trace: Trace) -> None:
+    """InputError where the text was not written from left to right."""
+    if trace.head.decoder:
+        raise InputError(
+            f"{what}: this trace is of a canvas, and only of a text that was written from left to "
+            "right is that told"
+        )
 
 
 def check_room(llm: LLM, trace: Trace) -> None:

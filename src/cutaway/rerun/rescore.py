@@ -9,7 +9,13 @@ from cutaway.api.llm import LLM
 from cutaway.engine import Step
 from cutaway.errors import InputError
 from cutaway.grammar import KINDS
-from cutaway.rerun.request import UNSTOPPED, check_room, check_vocabulary, settings_of
+from cutaway.rerun.request import (
+    UNSTOPPED,
+    check_from_left,
+    check_room,
+    check_vocabulary,
+    settings_of,
+)
 from cutaway.trace import Trace
 from cutaway.trace.figures import bits
 
@@ -75,6 +81,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
     No stop condition ends the text early. Raises InputError where the model has another
     vocabulary or too small a context, the trace has no steps, or a grammar forbids a token of it.
     """
+    check_from_left("rescore", trace)
     if not trace.steps:
         raise InputError("the trace has no steps: there is nothing to rescore")
     check_vocabulary(llm, trace)

@@ -12,8 +12,11 @@ examples:
   cutaway trace branch run.jsonl --at 12 --token " never"
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
   cutaway trace branch run.jsonl --at 12 --change "L25.H2 x 0" --trace fork.jsonl
+  cutaway trace branch canvas.jsonl --at 12 --pass 3 --token " never"
   cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
 
+On a canvas the step is a cell, and the token comes to stand there in the pass in which the recorded
+one did, or in --pass N; what the passes before it did stays as it was.
 A word that follows another begins with a space. Each position keeps its luck (the random numbers
 of the recorded run); --luck fresh takes another seed. A change begins at the step, and its token is
 drawn, unless one is given. A new trace names the old one as its parent.
@@ -27,6 +30,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--at", type=int, required=True, metavar="STEP", help="the step to change, from 0"
     )
+    parser.add_argument(
+        "--pass", dest="passed", type=int, metavar="N",
+        help="on a canvas: the pass in which the token comes to stand there, from 0",
+    )  # fmt: skip
     token = parser.add_mutually_exclusive_group()
     token.add_argument("--token", metavar="TEXT", help="the new token, as text")
     token.add_argument("--id", type=int, metavar="N", help="the new token, as an id")
@@ -61,7 +68,7 @@ def run(args: Namespace) -> int:
     from cutaway.rerun import open_branch
 
     token = args.token if args.id is None else args.id
-    stream = open_branch(llm, trace, args.at, token, luck=args.luck, **options)
+    stream = open_branch(llm, trace, args.at, token, passed=args.passed, luck=args.luck, **options)
     with stream, console.stoppable(stream):
         done = console.write(stream, show=not args.json)
     if args.json:

@@ -16,10 +16,10 @@ examples:
   cutaway trace replay run.jsonl.gz --speculate ngram --json
 
 Each step's token, the token drawn, the hash of its logits and the chained fingerprint are compared
-with the record, then the end of the text; the replay stops at the first difference. Threads,
-instruction set (CUTAWAY_ISA), caches and speculative decoding change no bit. If the record names
-the model NAME+q8_0, give --quantize q8_0; for NAME+kv-q8_0, --kv q8_0. Exit code 0: the
-same; 1: something differs.
+with the record, of a canvas also what each pass looked at, then the end of the text; the replay
+stops at the first difference. Threads, instruction set (CUTAWAY_ISA), caches and speculative
+decoding change no bit. If the record names the model NAME+q8_0, give --quantize q8_0; for
+NAME+kv-q8_0, --kv q8_0. Exit code 0: the same; 1: something differs.
 """
 
 
@@ -56,8 +56,13 @@ def run(args: Namespace) -> int:
 def _report(done: "Replayed") -> list[str]:
     lines = [str(each) for each in done.disagreements]
     if done.mismatch is None:
-        whole = f"{done.steps} steps" if done.steps > 1 else "1 step"
+        whole = f"{done.steps} steps" if done.steps != 1 else "1 step"
+        if done.passes:
+            whole = f"{done.passes} passes, {whole}"
         return [*lines, f"{whole}, no bit differs; fingerprint {done.fingerprint}"]
-    lines.append(f"step {done.mismatch.step} of {done.recorded} differs (the first is 0):")
+    at = f"step {done.mismatch.step} of {done.recorded}"
+    if done.mismatch.passed is not None:
+        at = f"pass {done.mismatch.passed}"
+    lines.append(f"{at} differs (the first is 0):")
     pairs = done.mismatch.what.items()
     return [*lines, *(f"  {name:<12} {old} on record, {new} now" for name, (old, new) in pairs)]
