@@ -188,7 +188,7 @@ def test_progress_is_told(tiny):
     done = revised(tiny, surprise="leave_one_out", progress=lambda *news: told.append(news))
     ranked = len(done.draft_token_ids)
     first = [("ranking", n, ranked) for n in range(ranked)]
-    assert told == first + [("revising", n, done.planned) for n in range(done.planned)]
+    assert told == first + [("revising", n, done.planned) for n in range(done.planned + 1)]
 
 
 @pytest.mark.parametrize(

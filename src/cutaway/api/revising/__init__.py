@@ -182,6 +182,7 @@ class _Revision:
             order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
             for position in order * self._how.sweeps:
                 text = self._try(text, position)
+            self._progress("revising", self.planned, self.planned)
         except Stopped:
             pass
         return text
