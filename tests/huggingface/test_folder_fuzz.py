@@ -13,7 +13,8 @@ from cutaway.text import Tokenizer
 pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from support.random_models import FAMILIES, edit, save
+from support import diffusion_models, random_models
+from support.random_models import FAMILIES, edit
 from support.tiny_tokenizers import KINDS
 
 SCALARS = st.none() | st.booleans() | st.integers(-2, 500) | st.floats() | st.text(max_size=3)
@@ -23,11 +24,16 @@ VALUES = st.recursive(
 )
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+MADE = dict.fromkeys(FAMILIES, random_models) | dict.fromkeys(
+    diffusion_models.DIFFUSION, diffusion_models
+)
+
+
+@pytest.fixture(scope="module", params=MADE)
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp(request.param)
-    kind = list(KINDS)[list(FAMILIES).index(request.param) % len(KINDS)]
-    save(request.param, path, tokenizer=KINDS[kind])
+    kind = list(KINDS)[list(MADE).index(request.param) % len(KINDS)]
+    MADE[request.param].save(request.param, path, tokenizer=KINDS[kind])
     edit(path / "tokenizer_config.json", bos_token="<s>", eos_token="</s>", add_bos_token=True)
     edit(path / "generation_config.json", eos_token_id=[2, 3])
     return path

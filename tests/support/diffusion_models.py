@@ -107,7 +107,7 @@ def save(name: str, folder: Path, **options: Any) -> Any:
     """As ``random_models.save``: the body, which remembers what a token of it sees."""
     made = DIFFUSION[name]
     if name == "mdlm":
-        return tiny_mdlm.save(folder)
+        return tiny_mdlm.save(folder, **options)
     body = random_models.save(made.body, folder, **options)
     body.sight = made.sight
     file = folder / "model.safetensors"

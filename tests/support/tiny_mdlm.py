@@ -5,6 +5,7 @@ torch is imported when a model is made.
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ def tensors(seed: int = 0) -> dict[str, Any]:
     return {f"backbone.{name}": value for name, value in made.items()}
 
 
-def save(folder: Path, seed: int = 0) -> dict[str, Any]:
+def save(
+    folder: Path, seed: int = 0, tokenizer: Callable[[], Any] = tiny_tokenizers.byte_level
+) -> dict[str, Any]:
     """Write its folder; the answer is what ``logits`` takes."""
     made = tensors(seed)
     save_file(made, folder / "model.safetensors")
@@ -54,7 +57,7 @@ def save(folder: Path, seed: int = 0) -> dict[str, Any]:
         "cond_dim": COND, "n_blocks": BLOCKS, "n_heads": HEADS, "time_conditioning": False,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+    tiny_tokenizers.save(tokenizer(), folder)
     return made
 
 
