@@ -1,0 +1,141 @@
+"""What the approximate caches of canvases cost and save, beside computing whatever can have changed.
+
+    python bench/canvas_caches.py [-m toy-canvas] [--prompt TEXT] [--cells 96] [--block 16]
+        [--seeds 8] [--write docs/denoise.md]
+
+For every cell that a pass looked at, with "prefix" and with "dual": the KL divergence of its
+distribution from the one that its canvas has when all of it is computed, in nats, and how often the
+likeliest token is the same. Rows, and milliseconds a pass, the caches in turns, medians. The
+last line is one JSON document; --write puts the table between <!-- caches:begin --> and
+<!-- caches:end -->. The model must have 1,000 tokens at most: a pass tells them all.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import LLM, Completion
+from cutaway.engine import Pass, PassCell
+from peers.table import replace_between_markers
+
+CACHES = ("exact", "prefix", "dual")
+PROMPT = "It is a truth universally acknowledged, that "
+
+
+def revealed(llm: LLM, cache: str, seed: int, args: Namespace, **more: Any) -> Completion:
+    made: Completion = llm.denoise(
+        args.prompt, cache=cache, block=args.block, max_tokens=args.cells, seed=seed,
+        temperature=0.7, ignore_eos=True, **more,
+    )  # fmt: skip
+    return made
+
+
+def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
+    """Each pass, and the text that stood there before it."""
+    mask = llm.tokenizer.mask_id
+    assert mask is not None
+    text = [*made.prompt_token_ids, *[mask] * len(made.token_ids)]
+    for one in made.passes:
+        yield one, list(text)
+        for cell in one.cells:
+            text[cell.position] = mask if cell.now is None else cell.now
+        for position in one.masked_again:
+            text[position] = mask
+
+
+def log_probs(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted = logits - logits.max()
+    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum())
+    return found
+
+
+def told(cell: PassCell, vocab: int) -> NDArray[np.float64]:
+    """The logits that a pass had for a cell."""
+    assert cell.observed is not None
+    logits = np.full(vocab, -np.inf)
+    for candidate in cell.observed.candidates:
+        logits[candidate.id] = candidate.logit
+    return logits
+
+
+def price(llm: LLM, cache: str, args: Namespace) -> dict[str, float]:
+    """Over all passes but the first of each block, which are exact."""
+    vocab, shift = llm.tokenizer.vocab_size, int(llm.config.shift)
+    apart: list[float] = []
+    same: list[bool] = []
+    for seed in range(args.seeds):
+        made = revealed(llm, cache, seed, args, candidates=vocab, ledger=True)
+        begun: set[tuple[int, int]] = set()
+        for one, text in states(llm, made):
+            if one.block in begun:
+                exact = llm.logits(text)
+                for cell in one.cells:
+                    p = log_probs(exact[cell.position - shift].astype(np.float64))
+                    q = log_probs(told(cell, vocab))
+                    apart.append(float((np.exp(p) * (p - q)).sum()))
+                    same.append(bool(p.argmax() == q.argmax()))
+            begun.add(one.block)
+    return {
+        "cells": len(apart), "mean": float(np.mean(apart)), "largest": max(apart),
+        "same_likeliest": float(np.mean(same)),
+    }  # fmt: skip
+
+
+def times(llm: LLM, args: Namespace) -> dict[str, list[float]]:
+    """Milliseconds a pass, the caches in turns."""
+    each: dict[str, list[float]] = {cache: [] for cache in CACHES}
+    for seed in range(args.seeds):
+        for cache in CACHES:
+            made = revealed(llm, cache, seed, args)
+            each[cache].append(1e3 * median(one.phases.run for one in made.passes))
+    return each
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", default="toy-canvas")
+    parser.add_argument("--prompt", default=PROMPT)
+    parser.add_argument("--cells", type=int, default=96)
+    parser.add_argument("--block", type=int, default=16)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--write", type=Path)
+    args = parser.parse_args()
+    llm = LLM(args.model)
+    if llm.tokenizer.vocab_size > 1000:
+        parser.error("the model has more than 1,000 tokens, and a pass does not tell them all")
+    ms = times(llm, args)
+    rows = {
+        cache: sum(one.rows for one in revealed(llm, cache, 0, args).passes) for cache in CACHES
+    }
+    prices = {cache: price(llm, cache, args) for cache in CACHES[1:]}
+    lines = ["| cache | rows | ms a pass | KL from exact, nats: mean, largest | same likeliest token |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for cache in CACHES:
+        speed = f"{median(ms[cache]):.2f}"
+        if cache == "exact":
+            lines.append(f"| exact | {rows[cache]:,} | {speed} | 0 | 100 % |")
+            continue
+        ratio = median(a / b for a, b in zip(ms["exact"], ms[cache], strict=True))
+        apart = prices[cache]
+        lines.append(
+            f"| {cache} | {rows[cache]:,} | {speed} ({ratio:.2f} times as fast) | "
+            f"{apart['mean']:.3f}, {apart['largest']:.2f} | {apart['same_likeliest']:.1%} |"
+        )
+    print("\n".join(lines))
+    if args.write:
+        text = replace_between_markers(args.write.read_text(), "caches", "\n".join(lines))
+        args.write.write_text(text)
+    print(json.dumps({
+        "benchmark": "canvas_caches", "model": llm.name, "cells": args.cells, "block": args.block,
+        "rows": rows, "ms": ms, "prices": prices,
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
