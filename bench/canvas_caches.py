@@ -1,4 +1,4 @@
-"""What the approximate caches of canvases cost and save, beside computing whatever can have changed.
+"""What the approximate caches of canvases cost and save, beside computing all that can change.
 
     python bench/canvas_caches.py [-m toy-canvas] [--prompt TEXT] [--cells 96] [--block 16]
         [--seeds 8] [--write docs/denoise.md]
@@ -114,8 +114,10 @@ def main() -> None:
         cache: sum(one.rows for one in revealed(llm, cache, 0, args).passes) for cache in CACHES
     }
     prices = {cache: price(llm, cache, args) for cache in CACHES[1:]}
-    lines = ["| cache | rows | ms a pass | KL from exact, nats: mean, largest | same likeliest token |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| cache | rows | ms a pass | KL from exact, nats: mean, largest | same likeliest token |",
+        "|---|---|---|---|---|",
+    ]
     for cache in CACHES:
         speed = f"{median(ms[cache]):.2f}"
         if cache == "exact":

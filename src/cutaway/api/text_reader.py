@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cutaway.api.embedding import Embeddings
     from cutaway.api.filling import Filled
     from cutaway.api.filling.likelihood import PseudoLikelihood
+    from cutaway.api.filling.whole import Asked
     from cutaway.api.prefix import Prefix
     from cutaway.changes import Bound
 
@@ -97,6 +98,16 @@ class TextReader(ModelUser):
         vocab = self.tokenizer.vocab_size
         each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
         return last_rows(self._runner, check_ids("token_ids", like), each, vocab, stopped)
+
+    def logits_at(self, asked: "Sequence[Asked]") -> list[Logits]:
+        """What the model says of positions of texts that it sees as a whole, (n, vocab) each.
+
+        asked: (token ids, positions) of each text, many of which are read at once. InputError where
+        the model sees only the past
+        """
+        from cutaway.api.filling.whole import Whole
+
+        return Whole(self, self._runner).logits(asked)
 
     def fill(
         self,

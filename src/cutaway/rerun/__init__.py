@@ -8,6 +8,7 @@ from cutaway.rerun.branch import branch, open_branch, token_of
 from cutaway.rerun.exposure import Exposure, Window, exposure
 from cutaway.rerun.forks import Fork, Reconvergence, diff_models
 from cutaway.rerun.logits import logits
+from cutaway.rerun.price import PassPrice, Price, price
 from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
@@ -20,6 +21,8 @@ __all__ = [
     "Estimate",
     "Exposure",
     "Fork",
+    "PassPrice",
+    "Price",
     "Reading",
     "Reconvergence",
     "ReplayMismatch",
@@ -34,6 +37,7 @@ __all__ = [
     "exposure",
     "logits",
     "open_branch",
+    "price",
     "replay",
     "rescore",
     "snowball",
