@@ -3,8 +3,12 @@
 import pytest
 
 from cutaway.errors import FormatError
+from cutaway.huggingface.settings import Settings
+from cutaway.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
+from support import tiny_tokenizers
 from support.text_vocabularies import CONTROL, NORMAL, USER, byte_level, sentencepiece
+from support.tiny_tokenizers import save
 
 A, B, C = range(256, 259)
 
@@ -59,3 +63,13 @@ def test_the_middle_ends_where_another_file_or_part_would_begin():
 def test_an_id_that_cannot_be_is_an_error():
     with pytest.raises(FormatError, match=r"tokenizer\.ggml\.fim_pre_token_id"):
         of_names("a", fim_pre_token_id=999)
+
+
+def test_a_folder_s_added_tokens_are_known_by_their_names(tmp_path):
+    names = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
+    save(tiny_tokenizers.byte_level(specials=[*tiny_tokenizers.SPECIALS, *names]), tmp_path)
+    tokenizer = Tokenizer.from_gguf(
+        tokenizer_metadata(tmp_path, Settings({"eos_token_id": 2}, "config.json"), 400)
+    )
+    [prefix], [suffix], [middle] = (tokenizer.encode(name, special=True) for name in names)
+    assert tokenizer.middle.lay_out([9], [10, 11]) == [prefix, 9, suffix, 10, 11, middle]

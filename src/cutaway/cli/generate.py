@@ -68,7 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--special", action="store_true", default=SUPPRESS,
-        help="parse special tokens such as <|im_start|> in the prompt",
+        help="parse special tokens such as <|im_start|> in the prompt and suffix",
     )  # fmt: skip
     parser.add_argument(
         "--suffix", metavar="TEXT", default=SUPPRESS,
