@@ -73,6 +73,11 @@ def test_only_the_text_is_on_stdout(denoise, llm):
     assert denoise(*SEED, "--block", "4", "-q")[:2] == (0, expected)
 
 
+def test_a_suffix_stands_behind_the_canvas(denoise, llm):
+    expected = llm.generate("ab", **OPTIONS, suffix="ba", denoise=True).text
+    assert denoise(*SEED, "--suffix", "ba", "-q")[:2] == (0, expected)
+
+
 def test_samples_come_under_rules_and_in_a_list(denoise, llm):
     samples = llm.denoise("ab", **OPTIONS, n=3, steps=4)
     out = denoise(*SEED, "--n", "3", "--steps", "4")[1]

@@ -137,7 +137,7 @@ class AsyncLLM(ModelUser):
         """As ``LLM.generate``."""
         prompts, many = one_or_many(prompt)
         parsed = self.parse(options)
-        if parsed.suffix and self.tokenizer.middle is None:
+        if parsed.suffix and self.tokenizer.middle is None and parsed.denoise is None:
             unwanted = Flag()
             try:
                 fill = partial(self.guest(unwanted).fill_gaps, prompts, parsed)

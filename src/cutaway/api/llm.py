@@ -128,7 +128,7 @@ class LLM(TextReader):
         """
         parsed = self.parse_options(options)
         prompts, many = one_or_many(prompt)
-        if parsed.suffix and self.tokenizer.middle is None:
+        if parsed.suffix and self.tokenizer.middle is None and parsed.denoise is None:
             return answers(self.fill_gaps(prompts, parsed), aligned=False, many=many)
         traces = parsed.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine

@@ -4,7 +4,7 @@ Knows figures of cells, how many a pass may reveal, and which are masked again. 
 models, sequences and who computes a pass.
 """
 
-from cutaway.canvas.canvas import Canvas, Cell, Revealed, make_canvas
+from cutaway.canvas.canvas import Canvas, Cell, Revealed, looked_at, make_canvas
 from cutaway.canvas.reveal import Figures
 from cutaway.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_rule
 from cutaway.canvas.settings import SETTING_WORDS, Setting
@@ -20,6 +20,7 @@ __all__ = [
     "Revealed",
     "Rule",
     "Setting",
+    "looked_at",
     "make_canvas",
     "read_rule",
 ]

@@ -203,3 +203,15 @@ def _passes(rule: Rule, start: int, end: int, length: int) -> int:
     share = rule.steps * end // length - rule.steps * start // length
     capped = rule.schedule == "even" and rule.remask in ("none", "edit")
     return max(1, min(share, end - start) if capped else share)
+
+
+def looked_at(rule: Rule, cells: int, sight: str | int) -> int:
+    """The most cells that all passes over a canvas look at.
+
+    sight: of the model; of one whose tokens see to the end of their block, its size
+    """
+    block = min(rule.block or cells, cells) if isinstance(sight, str) else min(sight, cells)
+    passes = cells if rule.steps is None else min(rule.steps, cells)
+    if rule.remask == "none":
+        return passes * (block + 1) // 2 + block
+    return (max(passes, rule.steps or 0) + MOST_EDITS * -(-cells // block)) * block

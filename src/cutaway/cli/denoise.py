@@ -25,6 +25,7 @@ examples:
   cutaway denoise -m path/to/dream "The sky is" --rule dream --steps 32 --temperature 0.2
   cutaway denoise -m path/to/sdar "The sky is" --rule threshold --threshold 0.8
   cutaway denoise -m path/to/llada - --block 8 --rule entropy-bound < notes.txt
+  cutaway denoise -m path/to/llada "Paris is the" --suffix " of France." --max-tokens 4
   cutaway denoise -m path/to/llada "The sky is" --n 3 --seed 7 --json
   cutaway denoise "The sky is" --order left --block 1      with any model: the loop
 
@@ -47,6 +48,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--special", action="store_true", default=SUPPRESS,
         help="parse special tokens such as <|im_start|> in the prompt",
+    )  # fmt: skip
+    parser.add_argument(
+        "--suffix", metavar="TEXT", default=SUPPRESS,
+        help="what stands behind the canvas, where the model sees that",
     )  # fmt: skip
     arguments.add_loading_arguments(parser)
     group = parser.add_argument_group("rule", argument_default=SUPPRESS)

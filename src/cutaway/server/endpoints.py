@@ -40,7 +40,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
 
     service: Service = request.app.state.service
-    if body.suffix and service.llm.tokenizer.middle is None:
+    if body.suffix and body.denoise is None and service.llm.tokenizer.middle is None:
         return await _named(body, between(request, body))
 
     async def prompts(_: Service) -> Read:

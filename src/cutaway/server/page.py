@@ -44,6 +44,7 @@ async def about(request: Request) -> Response:
         "weights": service.llm.model.identity.weights,
         "version": __version__,
         "context": service.room,
+        "sight": service.llm.config.sight,
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
     return Response(dumps(answer), media_type="application/json")

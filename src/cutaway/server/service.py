@@ -19,7 +19,8 @@ from cutaway.api.async_llm import AsyncLLM, Generations
 from cutaway.api.generation import Generation
 from cutaway.api.prompts import Prompt
 from cutaway.api.request import Options
-from cutaway.engine import Ended, Event, Step
+from cutaway.canvas import looked_at
+from cutaway.engine import Ended, Event, Pass, Step
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics, RequestStats
@@ -140,8 +141,9 @@ class Service:
         """
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
-        if fill and "max_tokens" not in self.llm.options:
-            options.setdefault("max_tokens", max(1, self.room - len(prompts[0])))
+        given = {**self.llm.options, **options}
+        if fill and "max_tokens" not in given and given.get("denoise") is None:
+            options["max_tokens"] = max(1, self.room - len(prompts[0]))
         parsed = self.parse(prompts, options, trace=trace)
         traces: list[TraceBuffer] = []
 
@@ -190,23 +192,34 @@ class Service:
                     f"{name}: {each} for each of up to {tokens} are more than {MOST_BESIDE} in "
                     "all; ask for fewer, or for less text"
                 )
+        if options.denoise:
+            looks = looked_at(options.denoise, options.stopping.max_tokens, self.llm.config.sight)
+            if texts * looks > MOST_BESIDE:
+                raise InputError(
+                    f"max_tokens: the passes over {texts} canvases look at {texts * looks} cells, "
+                    f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps"
+                )
 
 
 class Progress(NamedTuple):
-    """What is new of one text: a step, its end, or a step that is the last with that end."""
+    """What is new of one text: a step, its end, or a step that is the last with that end.
+
+    Neither: a pass over its canvas, where a trace tells of passes.
+    """
 
     which: int
     step: Step | None
     ended: Ended | None
 
 
-def _paired(events: Sequence[tuple[int, Event]]) -> list[Progress]:
+def _paired(events: Sequence[tuple[int, Event]], *, traced: bool) -> list[Progress]:
     """Steps and ends, each end with its last step; what failed is raised when it is read next."""
+    passes = [Progress(i, None, None) for i, e in events if traced and isinstance(e, Pass)]
     ends = {i: e for i, e in events if isinstance(e, Ended) and not e.error}
     steps = [(i, e) for i, e in events if isinstance(e, Step)]
     last = dict(steps)
     new = [Progress(i, s, ends.get(i) if s is last[i] else None) for i, s in steps]
-    return new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
+    return passes + new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
 
 
 class Job:
@@ -232,7 +245,7 @@ class Job:
     async def read(self) -> list[Progress]:
         """All that is new of all texts; [] at the end. Errors as of ``Generations.read``."""
         while events := await self._reader.read():
-            if new := _paired(events):
+            if new := _paired(events, traced=bool(self.traces)):
                 return new
         return []
 

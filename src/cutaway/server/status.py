@@ -43,6 +43,7 @@ def _model(service: Service, name: str) -> Model:
         "owned_by": "cutaway",
         "root": service.llm.name,
         "max_model_len": service.room,
+        "sight": service.llm.config.sight,
     }
 
 

@@ -139,13 +139,13 @@ class Choices(Events):
             more = {}
 
     def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterator[bytes]:
-        """The text that a token brought, and how it ended."""
+        """The text that a token brought, and how it ended; of a pass its record alone."""
         text, entries = self.shown(index, step, ended) if step else ("", [])
-        if step is None or step.index == 0:
+        if step.index == 0 if step else ended:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
         extra: dict[str, Any] = {}
-        if self._body.return_token_ids:
+        if self._body.return_token_ids and (step or ended):
             extra["token_ids"] = [step.token_id] if step else []
         if self._body.trace and (records := answers.trace(self.job, index)):
             extra["cutaway"] = {"trace": records}

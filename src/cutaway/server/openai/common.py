@@ -124,6 +124,9 @@ def ending(job: Job, index: int) -> Ending:
             "complete": ended.reason in _WHOLE,
             "neg_log_z": neg_log_z(text.steps),
         }
+    if text.options.denoise:
+        rows = sum(made.rows for made in text.passes)
+        found["canvas"] = {"passes": len(text.passes), "rows": rows}
     return found
 
 

@@ -3,6 +3,7 @@
 Knows this endpoint's fields and its two forms of answer, whole and streamed.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -25,8 +26,9 @@ class CompletionRequest(SampledFields):
     max_tokens: int | None = Field(None, description="new tokens; 0 reads the prompt, with echo")
     suffix: str | None = Field(
         None,
-        description="what stands behind the text; laid out with the model's own tokens for it, or "
-        "the text is chosen by how likely it makes the suffix (docs/fill.md)",
+        description="what stands behind the text; laid out with the model's own tokens for it, "
+        "behind the canvas with denoise, or the text is chosen by how likely it makes the suffix "
+        "(docs/fill.md)",
     )
     logprobs: int | None = Field(None, description="the likeliest tokens beside each, 0 to 1000")
     echo: bool = Field(False, description="answer with the prompt in front")
@@ -34,6 +36,7 @@ class CompletionRequest(SampledFields):
         None, description="ours: read special tokens such as <|im_start|> in the prompt as tokens"
     )
     ASKED = (*SampledFields.ASKED, "suffix")
+    CALLED: ClassVar[Mapping[str, str]] = {"prompt_logprobs": "echo"}
     unsupported: ClassVar[Unsupported] = {
         "best_of": ((1,), "every sample is answered; ask for n of them"),
     }

@@ -112,6 +112,13 @@ class Model(TypedDict):
     owned_by: Literal["cutaway"]
     root: Annotated[str, Field(description="the model's own name")]
     max_model_len: Annotated[int, Field(description="most tokens of a sequence, prompt included")]
+    sight: Annotated[
+        str | int,
+        Field(
+            description="ours: what a token sees: what is before it (past), all of its text, or "
+            "all to the end of its block of so many tokens; but for past, ask with denoise"
+        ),
+    ]
 
 
 class Models(TypedDict):

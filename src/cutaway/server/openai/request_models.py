@@ -22,6 +22,7 @@ from pydantic import (
 from cutaway.checks import check_int
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param
 from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.canvas import Denoised
 from cutaway.server.service import MOST_TEXTS
 
 When = Literal["before", "after"]
@@ -35,7 +36,7 @@ _NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
     *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
-    "forced", "priority", "changes",
+    "forced", "priority", "changes", "denoise",
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
@@ -213,6 +214,7 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         description="ours: what is other inside the model, as text or as a trace's head has it; "
         "where the server allows them (docs/changes.md)",
     )
+    denoise: Denoised = None
     return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")
 
     def said(self) -> Any:

@@ -7,7 +7,15 @@ from typing_extensions import TypedDict
 
 from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.plain_schemas import Fault
-from cutaway.server.openai.schemas import HeldTo, InForce, PromptIds, TextTiming, TokenIds, Traced
+from cutaway.server.openai.schemas import (
+    HeldTo,
+    InForce,
+    PromptIds,
+    Revealed,
+    TextTiming,
+    TokenIds,
+    Traced,
+)
 
 __all__ = ["Response", "ResponseEvent"]
 
@@ -122,6 +130,7 @@ class ResponseSettings(InForce):
     notes: NotRequired[list[str]]
     timing: NotRequired[TextTiming]
     grammar: NotRequired[HeldTo]
+    canvas: NotRequired[Revealed]
     trace: NotRequired[list[dict[str, Any]]]
 
 

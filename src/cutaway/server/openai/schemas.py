@@ -115,6 +115,13 @@ class Aligned(TypedDict):
     weights: Annotated[list[float], Field(description="of each text; their sum is 1")]
 
 
+class Revealed(TypedDict):
+    """Ours: what a canvas took."""
+
+    passes: int
+    rows: Annotated[int, Field(description="that were computed, of all passes")]
+
+
 class Ending(TypedDict):
     """Ours: how one choice ended."""
 
@@ -134,6 +141,7 @@ class Ending(TypedDict):
     ]
     timing: TextTiming
     grammar: NotRequired[HeldTo]
+    canvas: NotRequired[Revealed]
     trace: NotRequired[list[Record]]
 
 

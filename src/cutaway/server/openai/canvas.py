@@ -1,0 +1,59 @@
+"""The field ``denoise`` of requests: a canvas, by a rule's name or its settings.
+
+Knows the field's form. Refuses to know what a rule does: ``canvas`` does.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from cutaway.canvas import RULES, SETTING_WORDS, Setting, read_rule
+from cutaway.errors import InputError
+from cutaway.server.http.errors import ApiError
+
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+
+
+def _checked(value: Any) -> Any:
+    """The rule as it was given; false is as good as left out."""
+    if value is False:
+        return None
+    try:
+        read_rule(value)
+    except InputError as error:
+        said = str(error).removeprefix("denoise: ").removeprefix("denoise ")
+        raise ApiError(400, f"denoise: {said}", param="denoise") from error
+    return value
+
+
+def _property(setting: Setting) -> dict[str, Any]:
+    if setting.type is tuple:
+        cell = {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3}
+        told: dict[str, Any] = {"type": "array", "items": cell}
+    else:
+        told = {"type": _TYPES[setting.type]}
+        told |= {"enum": list(setting.choices)} if setting.choices else {}
+    return {**told, "description": setting.help}
+
+
+_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "boolean"},
+        {"enum": list(RULES)},
+        {
+            "type": "object",
+            "properties": {name: _property(each) for name, each in SETTING_WORDS.items()},
+            "additionalProperties": False,
+        },
+    ]
+}
+
+Denoised = Annotated[
+    Any,
+    BeforeValidator(_checked),
+    WithJsonSchema(_SCHEMA),
+    Field(
+        description="ours: reveal a canvas of max_tokens cells, by a rule's name or its settings; "
+        "true: one cell a pass, the likeliest first (docs/denoise.md)"
+    ),
+]

@@ -1,0 +1,195 @@
+"""Canvases over HTTP: the answers of Python, whole and streamed, and what is refused by name."""
+
+import json
+from itertools import pairwise
+
+import httpx
+import pytest
+
+from cutaway import LLM
+from cutaway.canvas import Rule, looked_at
+from support.served import serve
+
+ASKED = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
+CHAT = [{"role": "user", "content": "ab"}]
+
+
+@pytest.fixture(scope="module")
+def served(tiny_diffusion_path):
+    with serve(LLM(tiny_diffusion_path, threads=1, progress=False)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_diffusion_path):
+    return LLM(tiny_diffusion_path, threads=1, progress=False)
+
+
+@pytest.fixture
+def post(served):
+    with httpx.Client(base_url=served.url, timeout=60) as client:
+
+        def ask(path, **body):
+            return client.post(path, json=body)
+
+        yield ask
+
+
+def events_of(answer):
+    lines = [line for line in answer.text.split("\n\n") if line]
+    assert lines.pop() == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "rule", [True, "llada", {"rule": "edit", "block": 4}, {"steps": 3, "order": "random"}]
+)
+def test_completions_reveal_as_python_does(post, alone, rule):
+    answer = post("/v1/completions", prompt="ab", denoise=rule, **ASKED).json()
+    expected = alone.generate("ab", denoise=rule, **ASKED)
+    [choice] = answer["choices"]
+    assert choice["text"] == expected.text
+    assert choice["cutaway"]["fingerprint"] == expected.fingerprint
+    rows = sum(made.rows for made in expected.passes)
+    assert choice["cutaway"]["canvas"] == {"passes": len(expected.passes), "rows": rows}
+    assert answer["usage"]["completion_tokens"] == 12
+    assert answer["cutaway"]["params"]["denoise"] == expected.params["denoise"]
+
+
+def test_what_is_in_force_gives_the_same_again(post):
+    body = {"prompt": "ab", "denoise": {"rule": "factor", "block": 4}, "max_tokens": 12}
+    first = post("/v1/completions", **body).json()
+    said = first["cutaway"]["params"]
+    again = post("/v1/completions", **body | {k: said[k] for k in ("denoise", "seed")}).json()
+    assert again["choices"][0]["text"] == first["choices"][0]["text"]
+
+
+def test_chats_and_responses_reveal_too(post, alone):
+    expected = alone.chat(CHAT, denoise="margin", **ASKED)
+    chat = post("/v1/chat/completions", messages=CHAT, denoise="margin", **ASKED).json()
+    assert chat["choices"][0]["message"]["content"] == expected.text
+    more = {"seed": 1, "temperature": 1.0, "max_output_tokens": 12, "denoise": "margin"}
+    answer = post("/v1/responses", input="ab", **more).json()
+    assert answer["output"][0]["content"][0]["text"] == expected.text
+    assert answer["cutaway"]["canvas"]["passes"] == len(expected.passes)
+
+
+def test_a_chat_without_a_length_is_a_canvas_of_the_usual_one(post):
+    chat = post("/v1/chat/completions", messages=CHAT, denoise={"steps": 1}).json()
+    assert chat["usage"]["completion_tokens"] <= 256
+    assert chat["cutaway"]["params"]["max_tokens"] == 256
+
+
+def test_a_suffix_stands_behind_the_canvas(post, alone):
+    answer = post("/v1/completions", prompt="ab", suffix="ba", denoise=True, **ASKED).json()
+    expected = alone.generate("ab", suffix="ba", denoise=True, **ASKED)
+    assert answer["choices"][0]["text"] == expected.text
+    assert answer["choices"][0]["cutaway"]["between"]["method"] == "canvas"
+
+
+def test_text_streams_block_by_block(post):
+    body = {"prompt": "ab", "denoise": {"block": 4}, **ASKED}
+    events = events_of(post("/v1/completions", **body, stream=True))
+    whole = post("/v1/completions", **body).json()
+    assert "".join(e["choices"][0]["text"] for e in events) == whole["choices"][0]["text"]
+    assert not any("trace" in e["choices"][0].get("cutaway", {}) for e in events)
+    ending = events[-1]["choices"][0]["cutaway"]
+    assert ending["canvas"] == whole["choices"][0]["cutaway"]["canvas"]
+
+
+def test_with_trace_each_pass_is_told_as_it_is_made(post):
+    body = {"prompt": "ab", "denoise": {"block": 4}, **ASKED, "trace": True}
+    events = events_of(post("/v1/completions", **body, stream=True, return_token_ids=True))
+    told = [
+        record
+        for e in events
+        for record in e["choices"][0].get("cutaway", {}).get("trace", ())
+        if record["kind"] != "tok"
+    ]
+    kinds = [record["kind"] for record in told]
+    assert kinds == ["head", *3 * (4 * ["pass"] + 4 * ["step"]), "end"]
+    ids = [i for e in events for i in e["choices"][0].get("token_ids", ())]
+    assert len(ids) == 12
+    whole = post("/v1/completions", **body).json()["choices"][0]["cutaway"]["trace"]
+
+    def plain(records):
+        return [
+            {k: v for k, v in record.items() if k != "ms"}
+            for record in records
+            if record["kind"] == "pass"
+        ]
+
+    assert plain(whole) == plain(told)
+    places = [e for e in events if "trace" in e["choices"][0].get("cutaway", {})]
+    assert any(
+        [r["kind"] for r in a["choices"][0]["cutaway"]["trace"]][-1:] == ["pass"]
+        for a, _ in pairwise(places)
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "sentence"),
+    [
+        ({"denoise": "psychic"}, "denoise", "rule must be one of confidence"),
+        ({"denoise": {"thresold": 1}}, "denoise", "unknown setting 'thresold'"),
+        ({"denoise": {"threshold": 2}}, "denoise", "threshold must be between 0 and 1"),
+        ({"denoise": [1]}, "denoise", "must be a rule's name or its settings"),
+        ({"denoise": {"forced_cells": [[0, 99, 5]]}}, "", "cells are counted from 0 to 11"),
+        ({"grammar": "start: /a/"}, "grammar", "leave out grammar or denoise"),
+        ({"regex": "a"}, "regex", "leave out regex or denoise"),
+        ({"json_schema": True}, "json_schema", "leave out json_schema or denoise"),
+        ({"speculate": "ngram"}, "speculate", "leave out speculate or denoise"),
+        ({"forced": [70]}, "forced", "leave out forced or denoise"),
+        ({"bad_words": ["a"]}, "bad_words", "leave out bad_words or denoise"),
+        ({"min_tokens": 2}, "min_tokens", "leave out min_tokens or denoise"),
+        ({"heal": True}, "heal", "leave out heal or denoise"),
+        ({"echo": True, "logprobs": 1}, "echo", "needs a text that is written from left to right"),
+        ({"max_tokens": 600}, "prompt", "this model sees 512 at once"),
+        ({"n": 128, "max_tokens": 400}, "max_tokens", "ask for fewer cells, samples or steps"),
+        (
+            {"denoise": {"remask": "sigma", "steps": 1_000_000}},
+            "max_tokens", "ask for fewer cells, samples or steps",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_by_the_name_of_its_field(post, more, param, sentence):
+    answer = post("/v1/completions", **{"prompt": "ab", "denoise": True, **ASKED, **more})
+    error = answer.json()["error"]
+    assert answer.status_code == 400, answer.text
+    assert sentence in error["message"]
+    assert error["param"] == (param or None)
+
+
+def test_tools_are_refused_by_name(post):
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    answer = post("/v1/chat/completions", messages=CHAT, tools=[tool], denoise=True)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+
+
+def test_without_a_rule_a_canvas_is_named(post):
+    for path, body in (
+        ("/v1/completions", {"prompt": "ab"}), ("/v1/chat/completions", {"messages": CHAT}),
+    ):  # fmt: skip
+        for more in ({}, {"denoise": False}):
+            answer = post(path, **body, **more)
+            assert answer.status_code == 400
+            assert "with fill or denoise" in answer.json()["error"]["message"]
+
+
+def test_who_asks_hears_what_the_model_sees(served, tiny):
+    for url, sight in ((served.url, "all"), (tiny.url, "past")):
+        assert httpx.get(f"{url}/v1/models").json()["data"][0]["sight"] == sight
+        assert httpx.get(f"{url}/page/about").json()["sight"] == sight
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(), Rule(steps=3), Rule(block=5), Rule(threshold=0.9), Rule(steps=90),
+        Rule(remask="lowest", steps=9), Rule(remask="sigma", steps=40, block=4),
+        Rule(remask="edit", edit_threshold=0.0, block=4), Rule(remask="edit", edit_threshold=0.0),
+    ],
+)  # fmt: skip
+def test_no_canvas_looks_at_more_cells_than_is_counted(alone, rule):
+    done = alone.generate("ab", denoise=rule, **ASKED | {"max_tokens": 30})
+    assert sum(len(made.cells) for made in done.passes) <= looked_at(rule, 30, "all")
