@@ -108,6 +108,14 @@ def test_a_text_is_never_said_to_have_more_tokens_than_it_has(both, text):
     assert ours.min_tokens(text) <= len(ids)
 
 
+def test_a_mask_that_the_model_has_no_row_for_is_none(tmp_path):
+    made = roberta()
+    save(made, tmp_path)
+    rows = made.token_to_id("<mask>")
+    metadata = tokenizer_metadata(tmp_path, Settings({}, "config.json"), rows, sees_all=True)
+    assert Tokenizer.from_gguf(metadata).mask_id is None
+
+
 def test_a_word_and_its_parts_are_stored_as_gguf_has_them(tmp_path):
     save(wordpiece(), tmp_path)
     metadata = read(tmp_path)

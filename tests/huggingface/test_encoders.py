@@ -83,9 +83,10 @@ def test_bits_are_the_same_over_threads_tiers_and_files(
         assert np.array_equal(LLM(path, threads=1, quantize=quantize).logits(IDS), expected), tier
 
 
-def test_company_and_small_steps_change_no_bit(folders):
+@pytest.mark.parametrize("name", ["roberta", "modernbert"])
+def test_company_and_small_steps_change_no_bit(folders, name):
     """Texts wait for a step that has room for all of each; longer ones have a step of their own."""
-    path, _ = folders("roberta")
+    path, _ = folders(name)
     texts = [IDS, IDS[:7], IDS[3:50], IDS[:64], IDS[1:2]]
     llm = LLM(path, threads=2)
     alone = [llm.logits(text) for text in texts]

@@ -104,7 +104,8 @@ def special_metadata(where: Sources, *, sees_all: bool = False) -> dict[str, Any
     metadata[END_IDS] = np.array(list(ends), np.int64)
     metadata[END_ORIGINS] = list(ends.values())
     for name, key in (("rstrip", RSTRIP_TOKEN_IDS), ("lstrip", LSTRIP_TOKEN_IDS)):
-        stripping = [one.id("id") for one in added_tokens(where.tokenizer) if one.flag(name)]
+        named = (one.id("id") for one in added_tokens(where.tokenizer) if one.flag(name))
+        stripping = [token_id for token_id in named if token_id < len(where.tokens)]
         metadata[key] = np.array(stripping, np.int64)
     return metadata
 
