@@ -197,26 +197,31 @@ def test_the_command_prints_tables_and_json(tiny_path, capsys):
 # -- a model that sees the whole text ----------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta", "distilbert"])
+@pytest.fixture(scope="module", params=["bert", "roberta", "distilbert", "modernbert"])
 def both(request, tmp_path_factory):
     """(ours, transformers' pipeline)."""
     pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from support.random_models import edit, save
-    from support.tiny_tokenizers import roberta, wordpiece
+    from support.tiny_tokenizers import modern_bert, roberta, wordpiece
 
     folder = tmp_path_factory.mktemp(request.param)
-    kind = roberta if request.param == "roberta" else wordpiece
-    sizes = {"size": 382} if request.param == "roberta" else {}
-    model = save(request.param, folder, tokenizer=lambda: kind(**sizes))
+    others = {"roberta": lambda: roberta(382), "modernbert": lambda: modern_bert(380)}
+    model = save(request.param, folder, tokenizer=others.get(request.param, wordpiece))
     mask = "<mask>" if request.param == "roberta" else "[MASK]"
     edit(folder / "tokenizer_config.json", mask_token=mask)
-    added = transformers.AddedToken(mask, lstrip=mask == "<mask>", normalized=False, special=True)
+    added = transformers.AddedToken(
+        mask, lstrip=request.param in others, normalized=False, special=True
+    )
     theirs = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), mask_token=added
     )
     pipe = transformers.pipeline("fill-mask", model=model, tokenizer=theirs)
     return LLM(folder, backend="reference", progress=False), pipe
+
+
+def is_wordpiece(llm):
+    return llm.config.architecture == "bert" and llm.tokenizer.token_name(4) == "[MASK]"
 
 
 def test_candidates_are_those_of_transformers(both):
@@ -266,7 +271,7 @@ def test_masks_together_are_the_first_and_then_the_second_given_it(both):
 def test_a_target_of_several_pieces_is_scored_from_left_to_right(both):
     ours, _ = both
     mask = ours.tokenizer.mask_id
-    space = "" if ours.tokenizer.token_name(mask) == "[MASK]" else " "
+    space = "" if is_wordpiece(ours) else " "
     pieces = ours.tokenizer.encode(f"{space}foxes", goes_on=True)
     assert len(pieces) > 1
     expected = 1.0
@@ -285,7 +290,7 @@ def test_a_target_of_several_pieces_is_scored_from_left_to_right(both):
 
 def test_a_word_without_tokens_is_no_target(both):
     ours, _ = both
-    if ours.tokenizer.token_name(ours.tokenizer.mask_id) == "[MASK]":
+    if is_wordpiece(ours):
         with pytest.raises(InputError, match="the model has no tokens for 'the 🎉'"):
             ours.fill("the [MASK]", targets=["the 🎉"])
 
