@@ -98,8 +98,8 @@ class Toy(nn.Module):
     def _begin(self, layers: list[Layer], speeds: Tensor) -> None:
         """Two heads of layer n look n + 1 characters back and ahead before anything is learnt.
 
-        A masked cell knows nothing of its own: without this, hundreds of steps pass until heads
-        find their neighbours, and only then does the loss fall below that of single characters.
+        A masked cell knows nothing of its own, so that heads would first have to find their
+        neighbours: until then the loss is that of single characters.
         All embeddings share a direction, from which queries and keys of these heads are made.
         """
         nn.init.zeros_(self.output.weight)

@@ -6,6 +6,8 @@ Refuses to know how they are fetched, or where they are stored.
 
 from dataclasses import dataclass
 
+from cutaway._version import __version__
+
 DEFAULT_MODEL = "smollm2"
 
 
@@ -112,7 +114,20 @@ MINILM = Model(
     ),
 )
 
-CATALOG: dict[str, Model] = {model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM)}
+TOY_CANVAS = Model(  # bench/train_canvas.py; it is part of this package, so nothing is fetched
+    alias="toy-canvas",
+    title="a toy for the lesson on masked diffusion",
+    license="Apache-2.0",
+    file="toy-canvas.Q8_0.gguf",
+    size=1_163_456,
+    sha256="b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
+    download_size=1_163_456,
+    parts=(Part(f"cutaway=={__version__}", "cutaway/hub/toy-canvas.Q8_0.gguf"),),
+)
+
+CATALOG: dict[str, Model] = {
+    model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS)
+}
 
 
 def find(name: str) -> Model | None:
