@@ -5,10 +5,12 @@
 First it says {"ready": {…}} or {"error": "…"}. Then it takes
 {"do": "decode", "context": C, "batch": B, "seconds": S} and {"do": "prefill", "tokens": N,
 "seconds": S}, repeats that until S seconds have passed, and says {"seconds": […]}: one value
-per decode step, or per prompt. It ends with its standard input.
+per decode step, or per prompt. It ends with its standard input. For vectors of texts it takes
+{"do": "embed", "texts": […], "at_once": N, "seconds": S}, with a value per call, and {"do":
+"vectors", "texts": […], "to": FILE}, which saves them as NumPy does.
 
 An engine is a class Engine(path, threads) in peers/NAME_engine.py with decode(context, batch)
-and prefill(tokens), which return seconds, and info, a dictionary.
+and prefill(tokens), or embed(texts, at_once), which return seconds, and info, a dictionary.
 """
 
 import json
@@ -22,9 +24,14 @@ from typing import Any
 def measure(engine: Any, command: dict[str, Any]) -> list[float]:
     """Seconds of every step, or prompt, until there was enough of it."""
     seconds: list[float] = []
+    if command["do"] == "vectors":
+        import_module("numpy").save(command["to"], engine.vectors(command["texts"]))
+        return seconds
     end = perf_counter() + command["seconds"]
     while not seconds or perf_counter() < end:
-        if command["do"] == "decode":
+        if command["do"] == "embed":
+            seconds += engine.embed(command["texts"], command["at_once"])
+        elif command["do"] == "decode":
             seconds += engine.decode(command["context"], command["batch"])
         else:
             found = engine.prefill(command["tokens"])

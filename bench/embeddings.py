@@ -1,0 +1,165 @@
+"""Vectors of texts beside sentence-transformers and llama.cpp: the same model, in turns, as ratios.
+
+    python bench/embeddings.py [-m minilm] [--sentences-python PYTHON] [--llama-python PYTHON]
+        [--rounds 5] [--seconds 1] [--threads N] [--formats f32,q8_0] [--write docs/embed.md]
+
+Peers are optional: sentence-transformers (torch, float32) and llama-cpp-python, in whichever
+interpreter is named. cutaway and llama.cpp read the same GGUF files, which are written here of the
+folder. Each engine loads once, in a process of its own, and is measured in turn (A B C A B C) with
+short texts and long ones, one at a time and 64 at once; ratios are medians over the rounds.
+
+First the vectors are compared, over a few hundred texts of many languages and lengths.
+--write puts the table between <!-- embeddings:begin --> and <!-- embeddings:end -->. The last line
+is JSON.
+"""
+
+import json
+import os
+import random
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import hub
+from cutaway.loading.model import open_as
+from cutaway.weights.gguf_writer import write_gguf
+from peers.client import PeerError, Worker
+from peers.table import replace_between_markers
+
+SENTENCES = (
+    "Paris is the capital of France.", "How do I reset my password?", "The cat sat on the mat.",
+    "Interest rates rose by 0.25 percentage points.", "A man is playing a guitar on stage.",
+)  # fmt: skip
+OTHERS = (
+    *SENTENCES, "Der schnelle braune Fuchs springt über den faulen Hund.", "Äpfel, Birnen und Öl.",
+    "Où est la bibliothèque municipale ?", "¿Dónde está la estación de tren?", "x",
+    "日本の首都は東京です。", "Москва — столица России.", "今天天气很好。", "😀 naïve café",
+    "SELECT name FROM users WHERE id = 7;", "عاصمة مصر هي القاهرة.", "ไม่เป็นไร", "Χαίρετε!",
+)  # fmt: skip
+SHORT = [f"{SENTENCES[i % 5]} {i}" for i in range(64)]
+LONG = [" ".join(SHORT[(i + j) % 64] for j in range(16)) for i in range(64)]
+CASES = {
+    "short, one at a time": (SHORT[:8], 1), "short, 64 at once": (SHORT, 64),
+    "long, one at a time": (LONG[:4], 1), "long, 64 at once": (LONG, 64),
+}  # fmt: skip
+
+
+def mixed(count: int) -> list[str]:
+    """Texts of many languages, of one sentence to twenty."""
+    draw = random.Random(7)
+    more = count - len(OTHERS)
+    sizes = [draw.choice((1, 2, 2, 3, 4, 6, 9, 20)) for _ in range(more)]
+    return [*OTHERS, *(" ".join(draw.choice(OTHERS) for _ in range(size)) for size in sizes)]
+
+
+def start(args: Namespace, folder: Path, place: Path) -> dict[str, Worker]:
+    """The engines that can be had, by what to call them."""
+    wanted = [("sentence-transformers, f32", args.sentences_python, "sentences", folder)]
+    for form in args.formats:
+        file = place / f"{form}.gguf"
+        with open_as(folder, None if form == "f32" else form) as model:
+            write_gguf(file, model)
+        wanted.append((f"cutaway, {form}", sys.executable, "cutaway_embed", file))
+        wanted.append((f"llama.cpp, {form}", args.llama_python, "llama_embed", file))
+    found = {}
+    for name, python, engine, path in sorted(wanted, key=lambda one: "cutaway" not in one[0]):
+        try:
+            if python:
+                found[name] = Worker(python, engine, path, args.threads)
+        except PeerError as error:
+            print(f"left out: {name} ({error})", file=sys.stderr)
+    return found
+
+
+def compared(workers: dict[str, Worker], place: Path, count: int) -> dict[str, tuple[float, float]]:
+    """Of each engine the smallest and the median cosine with sentence-transformers' vectors."""
+    vectors: dict[str, NDArray[np.float64]] = {}
+    for name, worker in workers.items():
+        worker.ask(do="vectors", texts=mixed(count), to=str(place / "vectors.npy"))
+        found = np.load(place / "vectors.npy").astype(np.float64)
+        vectors[name] = found / np.linalg.norm(found, axis=1, keepdims=True)
+    first = next((name for name in vectors if name.startswith("sentence")), None)
+    if first is None:
+        return {}
+    each = {name: (found * vectors[first]).sum(axis=1) for name, found in vectors.items()}
+    return {name: (float(c.min()), float(np.median(c))) for name, c in each.items()}
+
+
+def measured(
+    workers: dict[str, Worker], rounds: int, seconds: float
+) -> dict[str, dict[str, list[float]]]:
+    """By case and engine: texts per second in each round; the first round is not counted."""
+    figures: dict[str, dict[str, list[float]]] = {case: {} for case in CASES}
+    for i in range(rounds + 1):
+        print(f"round {i} of {rounds} …", file=sys.stderr, flush=True)
+        for case, (texts, at_once) in CASES.items():
+            for name, worker in workers.items():
+                took = worker.ask(
+                    do="embed", texts=texts, at_once=at_once, seconds=seconds if i else 0.1
+                )
+                if i:
+                    figures[case].setdefault(name, []).append(at_once / median(took))
+    return figures
+
+
+def table(
+    figures: dict[str, dict[str, list[float]]], agree: dict[str, tuple[float, float]]
+) -> tuple[str, dict[str, dict[str, float]]]:
+    """Markdown, and by peer and case how many times as fast cutaway is in its best format."""
+    names = [*next(iter(figures.values()))]
+    lines = [
+        f"| texts per second | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"
+    ]  # fmt: skip
+    ratios: dict[str, dict[str, float]] = {}
+    best = [name for name in names if name.startswith("cutaway")][-1]
+    for case, each in figures.items():
+        cells = []
+        for name in names:
+            shown = f"{median(each[name]):,.0f}"
+            if not name.startswith("cutaway"):
+                ratio = median(a / b for a, b in zip(each[best], each[name], strict=True))
+                ratios.setdefault(name, {})[case] = ratio
+                shown += f" ({ratio:.1f}×)"
+            cells.append(shown)
+        lines.append(f"| {case} | {' | '.join(cells)} |")
+    if agree:
+        cells = [f"{agree[n][1]:.6f} ({agree[n][0]:.4f})" for n in names]
+        lines.append(f"| cosine, median (least) | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"(n×): how many times as fast `{best}` is."]), ratios
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-m", "--model", default="minilm")
+    parser.add_argument("--sentences-python", default="")
+    parser.add_argument("--llama-python", default="")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--formats", type=lambda text: text.split(","), default=["f32", "q8_0"])
+    parser.add_argument("--texts", type=int, default=300, help="whose vectors are compared")
+    parser.add_argument("--write", type=Path)
+    args = parser.parse_args()
+    with TemporaryDirectory() as place:
+        workers = start(args, hub.resolve(args.model), Path(place))
+        try:
+            agree = compared(workers, Path(place), args.texts)
+            figures = measured(workers, args.rounds, args.seconds)
+        finally:
+            for worker in workers.values():
+                worker.close()
+    text, ratios = table(figures, agree)
+    print(text)
+    if args.write:
+        old = args.write.read_text("utf-8")
+        args.write.write_text(replace_between_markers(old, "embeddings", text), "utf-8")
+    print(json.dumps({"ratios": ratios, "cosines": agree}))
+
+
+if __name__ == "__main__":
+    main()
