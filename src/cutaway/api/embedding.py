@@ -7,6 +7,7 @@ shortened and made one of length 1. Refuses to know how rows are computed and be
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -102,17 +103,15 @@ class Embedder:
         prompts, _ = one_or_many(texts)
         if not prompts or prompts == [[]]:
             raise InputError("texts is empty: give one text or more")
+        most = limits_of(llm.model).context_length
+        self._most = min(said.max_tokens or most, most)
         self.truncated: list[int] = []
         self.texts = [self._ids(i, text, cut=truncate) for i, text in enumerate(prompts)]
 
     @property
     def requests(self) -> Iterable[Request]:
         """What the engine is asked."""
-        template = Request(
-            prompt_token_ids=(), decoder=Embed(self.pooling),
-            sampling=SamplingParams(temperature=0, seed=0),
-        )  # fmt: skip  # whose parts were checked, for all texts
-        parts = {field.name: getattr(template, field.name) for field in fields(template)}
+        parts = _parts(self.pooling)
         return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
 
     def found(self, vectors: Sequence[NDArray[np.float64]]) -> Embeddings:
@@ -151,8 +150,7 @@ class Embedder:
         ids = self._llm.tokenize(text) if isinstance(text, str) else [*text]
         if not ids:
             raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
-        most = limits_of(self._llm.model).context_length
-        most = min(self._llm.model.pooling.max_tokens or most, most)
+        most = self._most
         if len(ids) > most and not cut:
             raise InputError(
                 f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it, or "
@@ -164,6 +162,14 @@ class Embedder:
             behind = ids[-1:] if framed else []
             ids = ids[: most - len(behind)] + behind
         return tuple(ids)
+
+
+@lru_cache
+def _parts(pooling: str) -> dict[str, Any]:
+    """Of a request, checked once for all texts."""
+    sampling = SamplingParams(temperature=0, seed=0)
+    template = Request(prompt_token_ids=(), decoder=Embed(pooling), sampling=sampling)
+    return {field.name: getattr(template, field.name) for field in fields(template)}
 
 
 class VectorReader:
