@@ -11,29 +11,22 @@ Refuses to know other sequences, KV blocks and how logits are computed.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cutaway.canvas import Canvas, Figures, Rule, make_canvas
-from cutaway.engine.events import Event, Pass, PassCell, Phases
+from cutaway.canvas import Canvas, Rule, make_canvas
+from cutaway.engine.cells import CANDIDATES, cells_of, entropy_after_chain, figures_of
+from cutaway.engine.events import Event, Pass, Phases
 from cutaway.engine.fingerprint import chain_hash
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, RowDraw, Sampled
-from cutaway.sampling.candidates import Context, LogitsRow
-from cutaway.sampling.chain import states
-from cutaway.sampling.fixed_math import entropy, exp
 
 if TYPE_CHECKING:
-    from cutaway.backends import Logits
     from cutaway.engine.decoders import Computed
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request
     from cutaway.engine.sequence import Sequence
 
 _KV_BLOCK = 32
-_CANDIDATES = 3
-"""The likeliest of each row that figures need: two, and the mask, which is never drawn."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +178,7 @@ class Denoise:
 
     def _observe(self, sequence: "Sequence") -> Observe:
         asked = sequence.observe or Observe()
-        top = max(asked.top, _CANDIDATES)
+        top = max(asked.top, CANDIDATES)
         return replace(asked, top=top, after_chain=asked.after_chain or self.rule.after_chain)
 
     # -- what becomes of it ----------------------------------------------------------------------
@@ -219,66 +212,27 @@ class Denoise:
     def _passed(self, scheduled: Scheduled, computed: "Computed", drawn: list[Sampled]) -> Pass:
         """Reveal what the rule says, and tell it."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
-        asked, visit, index = canvas.asked, self._visit(sequence), canvas.index
-        was = [canvas.cells[cell].token_id for cell in asked]
-        of = self._figures(scheduled, computed.logits, drawn)
+        cells, index, visit = canvas.asked, canvas.index, self._visit(sequence)
+        start, end = canvas.span
+        was = [canvas.cells[cell].token_id for cell in cells]
+        entropies = None
+        if self.rule.after_chain:
+            each = zip(self.draws(scheduled), computed.logits, strict=True)
+            entropies = [entropy_after_chain(draw, row) for draw, row in each]
+        positions = [canvas.first + cell for cell in cells]
+        of = figures_of(positions, drawn, self.mask_id, entropies)
         revealed = canvas.reveal(drawn, of, sequence.seed)
         for one in drawn:
             sequence.passes_fingerprint = chain_hash(sequence.passes_fingerprint, one.logits_hash)
-        figures, entropies = revealed.figures.tolist(), of.entropy.tolist()
-        cells = tuple(
-            PassCell(
-                canvas.first + cell, one.token_id, one.logprob, entropies[n], figures[n], was[n],
-                canvas.cells[cell].token_id, one.logits_hash, self._likely(one),
-                one.observed if sequence.observe else None,
-            )
-            for n, (cell, one) in enumerate(zip(asked, drawn, strict=True))
-        )  # fmt: skip
-        start, end = canvas.span
+        now = [canvas.cells[cell].token_id for cell in cells]
+        told = cells_of(of, revealed, drawn, list(zip(was, now, strict=True)), self.mask_id)
+        if not sequence.observe:
+            told = tuple(cell._replace(observed=None) for cell in told)
         again = tuple(canvas.first + cell for cell in revealed.masked_again)
         return Pass(
             sequence.id, index, (canvas.first + start, canvas.first + end), scheduled.num_rows,
-            cells, again, revealed.bound, visit, computed.phases, sequence.passes_fingerprint,
+            told, again, revealed.bound, visit, computed.phases, sequence.passes_fingerprint,
         )  # fmt: skip
-
-    def _figures(self, scheduled: Scheduled, logits: "Logits", drawn: list[Sampled]) -> Figures:
-        """What the rule looks at."""
-        best: list[list[float]] = []
-        own, entropies = [], []
-        for n, one in enumerate(drawn):
-            seen = one.observed
-            assert seen is not None
-            if self.rule.after_chain:
-                likely = [logprob for _, logprob in seen.after_chain]
-                own.append(-np.inf if seen.final_logprob is None else seen.final_logprob)
-                entropies.append(self._entropy_after_chain(scheduled, n, logits[n]))
-            else:
-                likely = [logprob for _, logprob in self._likely(one)]
-                own.append(one.logprob)
-                entropies.append(seen.entropy)
-            best.append([*likely, -np.inf, -np.inf][:2])
-        first, second = np.array(best).T
-        positions = np.array(
-            [
-                self._canvas(scheduled.sequence).first + cell
-                for cell in self._canvas(scheduled.sequence).asked
-            ],
-            np.int64,
-        )
-        return Figures(positions, exp(np.array(own)), exp(first), exp(second), np.array(entropies))
-
-    def _likely(self, one: Sampled) -> tuple[tuple[int, float], ...]:
-        """The two likeliest but the mask, with their log-probabilities."""
-        seen = one.observed
-        assert seen is not None
-        tokens = [c for c in seen.candidates[:_CANDIDATES] if c.id != self.mask_id][:2]
-        return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
-
-    def _entropy_after_chain(self, scheduled: Scheduled, n: int, row: "LogitsRow") -> float:
-        """Of what the stages leave of a row; where they leave all as it is, of the row."""
-        draw = self.draws(scheduled)[n]
-        context = Context(draw.history, draw.mask, draw.seed, draw.place)
-        return entropy(states(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
 
     def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:
         """The finished block's tokens are the text now, up to one that ends it."""

@@ -1,0 +1,80 @@
+"""What a pass knows of the cells that it looked at: figures for the rule, and what is told of each.
+
+Everything here is what the sampler noted of a row. Refuses to know rules, and where rows come from.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cutaway.canvas import Figures, Revealed
+from cutaway.engine.events import PassCell
+from cutaway.sampling import RowDraw, Sampled
+from cutaway.sampling.candidates import Context, LogitsRow
+from cutaway.sampling.chain import states
+from cutaway.sampling.fixed_math import entropy, exp
+
+CANDIDATES = 3
+"""The likeliest of each row that figures need: two, and the mask, which is never drawn."""
+
+
+def figures_of(
+    positions: Sequence[int],
+    drawn: Sequence[Sampled],
+    mask_id: int | None,
+    after_chain: Sequence[float] | None = None,
+) -> Figures:
+    """What a rule looks at.
+
+    after_chain: the entropies of what the sampling stages left, where the other figures are to be
+    of that, too; None: all are the model's own
+    """
+    best, own, entropies = [], [], []
+    for one in drawn:
+        seen = one.observed
+        assert seen is not None
+        likely, mine = _likely(one, mask_id), one.logprob
+        if after_chain is not None:
+            likely = seen.after_chain
+            mine = -np.inf if seen.final_logprob is None else seen.final_logprob
+        best.append([*(logprob for _, logprob in likely), -np.inf, -np.inf][:2])
+        own.append(mine)
+        entropies.append(seen.entropy)
+    first, second = np.array(best).T
+    return Figures(
+        np.array(positions, np.int64), exp(np.array(own)), exp(first), exp(second),
+        np.array(entropies if after_chain is None else after_chain),
+    )  # fmt: skip
+
+
+def _likely(one: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
+    """The two likeliest but the mask, with their log-probabilities."""
+    seen = one.observed
+    assert seen is not None
+    tokens = [c for c in seen.candidates[:CANDIDATES] if c.id != mask_id][:2]
+    return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
+
+
+def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
+    """Of what the stages leave of a row (vocab,)."""
+    context = Context(draw.history, draw.mask, draw.seed, draw.place)
+    return entropy(states(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
+
+
+def cells_of(
+    of: Figures,
+    revealed: Revealed,
+    drawn: Sequence[Sampled],
+    stood: Sequence[tuple[int | None, int | None]],
+    mask_id: int | None,
+) -> tuple[PassCell, ...]:
+    """What is told of the cells. stood: the token in each before and after the pass."""
+    positions, figures, entropies = of.positions, revealed.figures, of.entropy
+    each = zip(positions.tolist(), drawn, entropies.tolist(), figures.tolist(), stood, strict=True)
+    return tuple(
+        PassCell(
+            position, one.token_id, one.logprob, nats, value, was, now, one.logits_hash,
+            _likely(one, mask_id), one.observed,
+        )
+        for position, one, nats, value, (was, now) in each
+    )  # fmt: skip
