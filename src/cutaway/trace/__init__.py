@@ -5,17 +5,19 @@ works: it writes down its events. What runs a model again is in ``cutaway.rerun`
 """
 
 from cutaway.sampling import Candidate
+from cutaway.trace.canvas import CanvasFigures, CellMoment, canvas_figures, cell_life
 from cutaway.trace.differences import (
     Change,
     CommonRun,
     Continuation,
     Cost,
     Divergence,
+    PassDivergence,
     TraceDiff,
     diff_texts,
 )
 from cutaway.trace.endings import EndTokenStatus, Why, why
-from cutaway.trace.exports import to_csv, to_openai
+from cutaway.trace.exports import to_csv, to_openai, to_passes_csv
 from cutaway.trace.lines import TraceBuffer, TraceSink
 from cutaway.trace.page import to_html
 from cutaway.trace.read import Trace
@@ -26,6 +28,8 @@ from cutaway.trace.write import TraceWriter
 __all__ = [
     "Candidate",
     "CandidateView",
+    "CanvasFigures",
+    "CellMoment",
     "Change",
     "CommonRun",
     "Continuation",
@@ -35,6 +39,7 @@ __all__ = [
     "EndTokenStatus",
     "Head",
     "Parent",
+    "PassDivergence",
     "StageView",
     "StepView",
     "Token",
@@ -44,10 +49,13 @@ __all__ = [
     "TraceSink",
     "TraceWriter",
     "Why",
+    "canvas_figures",
+    "cell_life",
     "diff_texts",
     "step_view",
     "to_csv",
     "to_html",
     "to_openai",
+    "to_passes_csv",
     "why",
 ]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from difflib import SequenceMatcher
 from typing import Any
 
-from cutaway.engine.events import Step
+from cutaway.engine.events import Pass, PassCell, Step
 from cutaway.trace.figures import bits, probability
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Head
@@ -48,6 +48,23 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class PassDivergence:
+    """The first pass over two canvases that is not the same.
+
+    cell          the first that is not, counted from 0; None where one canvas had ended, or where
+                  what was masked again or the luck alone differs
+    same_logits   whether its rows are equal, bit for bit; None where one did not look at it
+    a, b          names of the tokens that stand there after the pass; None: masked
+    """
+
+    index: int
+    cell: int | None
+    same_logits: bool | None = None
+    a: str | None = None
+    b: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CommonRun:
     """``length`` equal tokens, from step ``a`` of one text and step ``b`` of the other."""
 
@@ -82,6 +99,7 @@ class TraceDiff:
     divergence         None where the texts are equal
     common_runs        runs of ``SHORTEST_RUN`` tokens or more that are equal after the
                        divergence, in the order of both texts
+    passes             of two canvases; None where there are none, or all are equal
     a, b               the cost of each whole text
     a_after, b_after   the cost of each from the divergence on
     """
@@ -97,11 +115,13 @@ class TraceDiff:
     b: Cost
     a_after: Cost
     b_after: Cost
+    passes: PassDivergence | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, where ``divergence`` and ``common_runs`` are parting and meetings."""
         names = {"divergence": "parting", "common_runs": "meetings"}
-        return {names.get(name, name): value for name, value in asdict(self).items()}
+        plain = {names.get(name, name): value for name, value in asdict(self).items()}
+        return plain if self.passes else {k: v for k, v in plain.items() if k != "passes"}
 
 
 def diff_texts(a: Trace, b: Trace) -> TraceDiff:
@@ -119,6 +139,7 @@ def diff_texts(a: Trace, b: Trace) -> TraceDiff:
         b=_cost(b.steps),
         a_after=_cost(a.steps[common:]),
         b_after=_cost(b.steps[common:]),
+        passes=_pass_divergence(a, b),
     )
 
 
@@ -136,11 +157,13 @@ def _changes(a: Head, b: Head) -> Iterator[Change]:
 
 def _flat(head: Head) -> dict[str, Any]:
     """The fields and the settings by name; a setting that is also a field has the same value."""
-    apart = ("params", "grammar", "changes")  # whose text is the setting of its kind
+    apart = ("params", "grammar", "changes", "decoder")  # whose text is the setting of its kind
     own = {f.name: getattr(head, f.name) for f in fields(head) if f.name not in apart}
     own |= {"grammar engine": head.grammar.engine} if head.grammar else {}
     if head.changes:
         own["changes"] = "; ".join(map(str, head.changes))
+    if head.decoder:
+        own |= {f"canvas: {name}": value for name, value in head.decoder.rule.to_json().items()}
     return own | {name: value for name, value in head.params.items() if name not in own}
 
 
@@ -177,6 +200,38 @@ def _common_runs(a: Sequence[int], b: Sequence[int], start: int) -> Iterator[Com
     for block in matcher.get_matching_blocks():
         if block.size >= SHORTEST_RUN:
             yield CommonRun(start + block.a, start + block.b, block.size)
+
+
+def _pass_divergence(a: Trace, b: Trace) -> PassDivergence | None:
+    if not (a.head.decoder and b.head.decoder):
+        return None
+    for old, new in zip(a.passes, b.passes, strict=False):
+        if _as_made(old) != _as_made(new):
+            return _cell_divergence(a, b, old, new)
+    shorter = min(len(a.passes), len(b.passes))
+    return None if len(a.passes) == len(b.passes) else PassDivergence(shorter, None)
+
+
+def _as_made(made: Pass) -> tuple[Any, ...]:
+    """All of a pass that follows from its request."""
+    return made.block, made.cells, made.masked_again, made.visit
+
+
+def _cell_divergence(a: Trace, b: Trace, old: Pass, new: Pass) -> PassDivergence:
+    cells: tuple[dict[int, PassCell], ...] = tuple(
+        {cell.position: cell for cell in made.cells} for made in (old, new)
+    )
+    for position in sorted(cells[0] | cells[1]):
+        one, other = (of.get(position) for of in cells)
+        if one != other:
+            names = (
+                None if cell is None or cell.now is None else trace.name_of(cell.now)
+                for trace, cell in ((a, one), (b, other))
+            )
+            same = one.logits_hash == other.logits_hash if one and other else None
+            first = len(a.head.prompt_token_ids)
+            return PassDivergence(old.index, position - first, same, *names)
+    return PassDivergence(old.index, None)
 
 
 def _cost(steps: Sequence[Step]) -> Cost:

@@ -1,15 +1,16 @@
-"""A trace in other programs' forms: OpenAI's ``logprobs`` object, and CSV."""
+"""A trace in other programs' forms: OpenAI's ``logprobs`` object, and CSV of steps or passes."""
 
 import csv
-import io
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any, Literal
 
-from cutaway.engine.events import Phases, Step
+from cutaway.engine.events import Pass, PassCell, Phases, Step
 from cutaway.sampling import Candidate, Observation
 from cutaway.text.openai_token import REMOVED, openai_token
+from cutaway.trace.canvas import check_canvas
 from cutaway.trace.endings import end_token_status, ended_by_token
-from cutaway.trace.figures import bits, in_bits
+from cutaway.trace.figures import bits, in_bits, probability
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
 from cutaway.trace.steps import milliseconds, observed
@@ -54,12 +55,54 @@ def to_csv(trace: Trace) -> str:
     "draft_ms" where no draft model ran, "kv_tokens" and "passed" where a text was written the other
     way: on a canvas, and from left to right.
     """
-    out = io.StringIO()
-    rows = [_row(trace, step) for step in trace.steps]
-    writer = csv.DictWriter(out, _COLUMNS, lineterminator="\n")
+    return _table(_COLUMNS, [_row(trace, step) for step in trace.steps])
+
+
+def to_passes_csv(trace: Trace) -> str:
+    """As ``to_csv``, with a row for each cell that a pass over a canvas looked at.
+
+    "was" and "now" are empty where the cell is masked. InputError where the trace is of no canvas.
+    """
+    check_canvas(trace)
+    cells = [_cell(trace, made, cell) for made in trace.passes for cell in made.cells]
+    return _table(_CELL_COLUMNS, cells)
+
+
+def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
+    lines: list[str] = []
+    into = SimpleNamespace(write=lines.append)
+    writer = csv.DictWriter(into, columns, lineterminator="\r\n")  # so that both are quoted
     writer.writeheader()
     writer.writerows(rows)
-    return out.getvalue()
+    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+
+
+_CELL_COLUMNS = (
+    "pass", "cell", "position", "token_id", "token", "logprob", "entropy_bits", "figure", "was",
+    "now", "masked_again", "best", "best_probability", "second", "second_probability", "visit",
+    "row",
+)  # fmt: skip
+
+
+def _cell(trace: Trace, made: Pass, cell: PassCell) -> dict[str, Any]:
+    row = {
+        "pass": made.index,
+        "cell": cell.position - len(trace.head.prompt_token_ids),
+        "position": cell.position,
+        "token_id": cell.token_id,
+        "token": trace.name_of(cell.token_id),
+        "logprob": cell.logprob,
+        "entropy_bits": in_bits(cell.entropy),
+        "figure": cell.figure,
+        "was": None if cell.was is None else trace.name_of(cell.was),
+        "now": None if cell.now is None else trace.name_of(cell.now),
+        "masked_again": int(cell.position in made.masked_again),
+        "visit": made.visit,
+        "row": f"{cell.logits_hash:016x}",
+    }
+    for name, (token_id, logprob) in zip(("best", "second"), cell.likely, strict=False):
+        row |= {name: trace.name_of(token_id), f"{name}_probability": probability(logprob)}
+    return row
 
 
 _PHASES = tuple(f.name for f in fields(Phases))

@@ -69,6 +69,7 @@ def _lines(a: Trace, b: Trace, found: TraceDiff) -> Iterator[str]:
     yield from ("", "What differs in the settings:" if found.changes else "The settings are equal.")
     yield from (_change(c) for c in found.changes if not (c.name == "parent" and found.is_fork))
     yield from ("", _common(found, _cause(a, b, found)))
+    yield from _passes(a, b, found)
     if found.divergence is None:
         return
     yield f"They part at step {found.divergence.index}:"
@@ -103,6 +104,26 @@ def _common(found: TraceDiff, cause: str) -> str:
         "the logits up to there are equal, bit for bit" if at is None else _differing(at) + cause
     )
     return f"{prompts}. {_equal(found)}; {logits}."
+
+
+def _passes(a: Trace, b: Trace, found: TraceDiff) -> Iterator[str]:
+    """Of two canvases: where they part in time."""
+    if not (a.passes and b.passes):
+        return
+    if (parted := found.passes) is None:
+        yield f"All {len(a.passes)} passes are equal."
+        return
+    at = parted.index
+    yield f"The first {at} passes are equal." if at else "No pass is equal."
+    if parted.cell is None:
+        yield f"One canvas has ended before pass {at}, or luck or masking differs in it."
+        return
+    logits = "the logits are equal" if parted.same_logits else "the logits differ"
+    if parted.same_logits is None:
+        logits = "one of them did not look at it"
+    a_has, b_has = ("the mask" if token is None else f"'{token}'" for token in (parted.a, parted.b))
+    after = f"A has {a_has} and B has {b_has} there"
+    yield f"In pass {at} cell {parted.cell} is the first that differs: {after}; {logits}."
 
 
 def _equal(found: TraceDiff) -> str:

@@ -8,20 +8,22 @@ from pathlib import Path
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal.streams import check_output, print_json, print_utf_8
 from cutaway.errors import InputError
-from cutaway.trace import Trace, to_csv, to_html, to_openai
+from cutaway.trace import Trace, to_csv, to_html, to_openai, to_passes_csv
 
 _EPILOG = """
 examples:
   cutaway trace export run.jsonl --format openai > logprobs.json
   cutaway trace export run.jsonl --format openai --when after
   cutaway trace export run.jsonl --format csv > run.csv
+  cutaway trace export canvas.jsonl --format passes > passes.csv
   cutaway trace export run.jsonl --html run.html
   cutaway trace export run.jsonl --html run.html --inside 0-20 -m smollm2
 
 openai is the "logprobs" object of a chat completion: with --when before, of the model's own logits,
-with --when after, among the survivors of the sampling chain. csv has both, in UTF-8. html is one
-file that opens from disk and fetches nothing; with --inside it holds the inside of these steps,
-which the model computes again: about 150 kB a step at 512 tokens of SmolLM2.
+with --when after, among the survivors of the sampling chain. csv has both, in UTF-8. passes is csv
+of a canvas, a row for each cell that a pass looked at. html is one file that opens from disk and
+fetches nothing; with --inside it holds the inside of these steps, which the model computes again:
+about 150 kB a step at 512 tokens of SmolLM2.
 """
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -31,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
     form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--format", choices=("openai", "csv"))
+    form.add_argument("--format", choices=("openai", "csv", "passes"))
     form.add_argument("--html", metavar="OUT", help="write the run as one HTML page")
     parser.add_argument(
         "--when", choices=("before", "after"), help="before (default) or after the sampling chain"
@@ -54,6 +56,8 @@ def run(args: Namespace) -> int:
         _write_page(args, Path(args.html), trace)
     elif args.format == "csv":
         print_utf_8(to_csv(trace))
+    elif args.format == "passes":
+        print_utf_8(to_passes_csv(trace))
     else:
         print_json(to_openai(trace, args.when or "before"))
     return 0

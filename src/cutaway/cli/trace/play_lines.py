@@ -6,7 +6,8 @@ Knows columns and words. Refuses to know keys and files.
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
 from cutaway.engine.events import Step
 from cutaway.progress import megabytes
-from cutaway.trace import Trace
+from cutaway.trace import Trace, canvas_figures
+from cutaway.trace.canvas import rule_label
 from cutaway.trace.endings import end_token_status
 from cutaway.trace.figures import bits, chain_label, percent, probability
 from cutaway.trace.steps import observed
@@ -38,7 +39,23 @@ def summary(style: Style, trace: Trace) -> str:
     if head.changes:
         parts.append(f"changed: {'; '.join(map(str, head.changes))}")
     parts.append(f"{len(trace.steps)} steps")
+    if head.decoder:
+        parts += _canvas(trace)
     return style.text(" · ".join(parts))
+
+
+def _canvas(trace: Trace) -> list[str]:
+    """The figures of a canvas."""
+    of = canvas_figures(trace)
+    assert trace.head.decoder is not None
+    tau = "" if of.order is None else f", order {of.order:+.2f} (1: left to right)"
+    undone = f", {of.edited} edited" * bool(of.edited)
+    undone += f", {of.masked_again} masked again" * bool(of.masked_again)
+    return [
+        rule_label(trace.head.decoder.rule),
+        f"{of.passes} passes of {of.rows} rows, {of.tokens_per_pass:.2f} tokens each{tau}{undone}",
+        f"bound {of.bound_bits:.2f} bits",
+    ]
 
 
 def ending(style: Style, trace: Trace) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 from cutaway.cli import arguments
 from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
+from cutaway.cli.trace import cell_lines
 from cutaway.errors import InputError
-from cutaway.trace import Trace, why
+from cutaway.trace import Trace, cell_life, why
 from cutaway.trace.constraint import constraint_sentences
 from cutaway.trace.endings import CLOSEST, Why, outcome_phrase, status_sentence
 from cutaway.trace.phrases import phrase
@@ -20,6 +21,7 @@ examples:
   cutaway trace why run.jsonl --closest 20
   cutaway trace why run.jsonl --json          every step
   cutaway trace why run.jsonl -m smollm2      and what pushed the end token, by the model
+  cutaway trace why canvas.jsonl 12           the life of a cell of a canvas
 
 The record alone answers; what pushed the end token is not in it, and is computed where a model is
 named: at the step that drew it, or at the one where the text came closest to ending.
@@ -30,6 +32,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace why``."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
+    parser.add_argument(
+        "cell", nargs="?", type=int, metavar="CELL",
+        help="of a canvas: what each pass made of this cell, from 0",
+    )  # fmt: skip
     parser.add_argument(
         "--closest", type=int, default=CLOSEST, metavar="N",
         help=f"list the N steps at which an end was likeliest; default {CLOSEST}",
@@ -44,6 +50,14 @@ def run(args: Namespace) -> int:
     if args.closest < 0:
         raise InputError(f"--closest must be 0 or more, not {args.closest}")
     trace = Trace.read(args.file)
+    if args.cell is not None:
+        moments = cell_life(trace, args.cell)
+        if args.json:
+            print_json([moment.to_dict() for moment in moments])
+        else:
+            style = Style.of(sys.stdout)
+            print("\n".join(map(style.text, cell_lines.life(trace, args.cell, moments))))
+        return 0
     answer = why(trace, args.closest)
     pushed = _pushed(args, trace) if hasattr(args, "model") else None
     if args.json:

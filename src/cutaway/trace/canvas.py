@@ -1,0 +1,222 @@
+"""What follows from the passes of a canvas on record: its figures, what stood when, a cell's life.
+
+Cells are counted from 0, as steps are. Refuses to know how a rule is applied: it tells what each
+pass did, and by how much the order decided.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from cutaway.canvas import Rule
+from cutaway.engine.events import Pass, PassCell
+from cutaway.errors import InputError
+from cutaway.trace.figures import in_bits, probability
+from cutaway.trace.read import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasFigures:
+    """Of a whole run.
+
+    rows             computed in all passes
+    tokens           that stand at the end of the record, of how many ``cells``
+    tokens_per_pass  how many that is for each pass
+    order            Kendall's tau-b between the passes in which tokens came to stand and their
+                     positions: 1 is from left to right, -1 from right to left; None where all
+                     came in one pass
+    bound_bits       the most that revealing cells together can have lost, all passes added up
+    edited, masked_again  how often a token took another's place, or made way for the mask
+    """
+
+    passes: int
+    rows: int
+    tokens: int
+    cells: int
+    tokens_per_pass: float
+    order: float | None
+    bound_bits: float
+    edited: int
+    masked_again: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CellMoment:
+    """What a pass made of one cell.
+
+    index        the pass
+    event        "revealed", "forced", "edited", "masked again", or "" where it stayed as it was
+    was, now     names of the tokens that stood there before and after; None: masked
+    drawn        what was drawn for it; None, as the next ones, where the pass did not look at it
+    best, p      the likeliest token but the mask, and its probability under the model's own logits
+    entropy      in bits
+    figure       what the rule's order follows
+    place        in that order, of the ``masked`` cells that the pass looked at; None: not masked
+    neighbour    the cell that the order decided against: where this one was revealed, the first
+                 that was not; where it stayed masked, the last that was revealed; None: there is
+                 none
+    margin       how far this cell's figure is above the neighbour's
+    """
+
+    index: int
+    event: str
+    was: str | None
+    now: str | None
+    drawn: str | None = None
+    best: str | None = None
+    p: float | None = None
+    entropy: float | None = None
+    figure: float | None = None
+    place: int | None = None
+    masked: int = 0
+    neighbour: int | None = None
+    margin: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def check_canvas(trace: Trace) -> None:
+    """InputError where the trace is of no canvas."""
+    if trace.head.decoder is None:
+        raise InputError("the trace is of no canvas: its text was written from left to right")
+
+
+def canvas_figures(trace: Trace) -> CanvasFigures:
+    """Of a canvas."""
+    check_canvas(trace)
+    passes, came = trace.passes, _came(trace)
+    cells = {cell.position for made in passes for cell in made.cells}
+    changed = [
+        cell for p in passes for cell in p.cells if None not in (cell.was, cell.now)
+        and cell.was != cell.now
+    ]  # fmt: skip
+    return CanvasFigures(
+        passes=len(passes),
+        rows=sum(made.rows for made in passes),
+        tokens=len(came),
+        cells=int(trace.head.params.get("max_tokens", len(cells))),
+        tokens_per_pass=len(came) / len(passes) if passes else 0.0,
+        order=_tau([came[position] for position in sorted(came)]),
+        bound_bits=in_bits(sum(made.bound for made in passes)),
+        edited=len(changed),
+        masked_again=sum(len(made.masked_again) for made in passes),
+    )
+
+
+def standing(trace: Trace) -> list[dict[int, int]]:
+    """What stands in each cell after each pass: position -> token id; masked cells are absent."""
+    stands: dict[int, int] = {}
+    states = []
+    for made in trace.passes:
+        stands = dict(stands)
+        for cell in made.cells:
+            if cell.now is not None:
+                stands[cell.position] = cell.now
+        for position in made.masked_again:
+            stands.pop(position, None)
+        states.append(stands)
+    return states
+
+
+def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
+    """Each pass that looked at a cell or masked it again; InputError where there is no such."""
+    check_canvas(trace)
+    first, states = len(trace.head.prompt_token_ids), standing(trace)
+    known = {one.position - first for made in trace.passes for one in made.cells}
+    if cell not in known:
+        raise InputError(f"cell must be one that a pass looked at, 0 to {max(known, default=0)}")
+    moments = []
+    for made, before in zip(trace.passes, [{}, *states], strict=False):
+        own = next((one for one in made.cells if one.position == first + cell), None)
+        if own is not None:
+            moments.append(_moment(trace, made, own))
+        elif first + cell in made.masked_again:
+            was = trace.name_of(before[first + cell])
+            moments.append(CellMoment(made.index, "masked again", was, None))
+    return tuple(moments)
+
+
+def rule_label(rule: Rule) -> str:
+    """A rule's settings in a line; forced cells by their number."""
+    settings = {"order": rule.order} | rule.to_json()
+    if rule.forced_cells:
+        settings["forced_cells"] = len(rule.forced_cells)
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def in_order(cells: Iterable[PassCell]) -> list[PassCell]:
+    """Those that were masked, as the order has them: ties go to the lowest position."""
+    return sorted((c for c in cells if c.was is None), key=lambda c: (-c.figure, c.position))
+
+
+def _moment(trace: Trace, made: Pass, own: PassCell) -> CellMoment:
+    first, line, event = len(trace.head.prompt_token_ids), in_order(made.cells), _event(made, own)
+    forced = _forced(trace, made)
+    chosen = [c for c in line if c.now is not None and c.position not in forced]
+    left = [c for c in line if c.now is None]
+    if event in ("revealed", "edited") and own.position in forced:
+        event = "forced"
+    other = (left[:1] if own.now is not None else chosen[-1:]) if own.was is None else []
+    best = own.likely[0] if own.likely else None
+    return CellMoment(
+        index=made.index,
+        event=event,
+        was=None if own.was is None else trace.name_of(own.was),
+        now=None if own.now is None else trace.name_of(own.now),
+        drawn=trace.name_of(own.token_id),
+        best=best and trace.name_of(best[0]),
+        p=best and probability(best[1]),
+        entropy=in_bits(own.entropy),
+        figure=own.figure,
+        place=line.index(own) + 1 if own in line else None,
+        masked=len(line),
+        neighbour=other[0].position - first if other else None,
+        margin=own.figure - other[0].figure if other else None,
+    )
+
+
+def _event(made: Pass, own: PassCell) -> str:
+    if own.position in made.masked_again:
+        return "masked again"
+    if own.was == own.now:
+        return ""
+    return "revealed" if own.was is None else "edited"
+
+
+def _forced(trace: Trace, made: Pass) -> set[int]:
+    """Positions whose token was given in a pass."""
+    decoder, first = trace.head.decoder, len(trace.head.prompt_token_ids)
+    given = decoder.rule.forced_cells if decoder else ()
+    return {first + one.cell for one in given if one.passed == made.index}
+
+
+def _came(trace: Trace) -> dict[int, int]:
+    """Position -> the pass in which what stands there at the end came to stand."""
+    came: dict[int, int] = {}
+    for made in trace.passes:
+        for cell in made.cells:
+            if cell.now is None:
+                came.pop(cell.position, None)
+            elif cell.now != cell.was:
+                came[cell.position] = made.index
+        for position in made.masked_again:
+            came.pop(position, None)
+    return came
+
+
+def _tau(passes: list[int]) -> float | None:
+    """Kendall's tau-b of these, and of their places in the list, of which no two are equal."""
+    of = np.array(passes, np.int64)
+    signs = [np.sign(of[i + 1 :] - of[i]) for i in range(len(of) - 1)]
+    apart = sum(int(np.count_nonzero(sign)) for sign in signs)
+    pairs = len(of) * (len(of) - 1) // 2
+    return sum(int(sign.sum()) for sign in signs) / sqrt(pairs * apart) if apart else None

@@ -1,0 +1,80 @@
+"""``cutaway trace`` on canvases: what the verbs print that need the file alone."""
+
+import json
+
+import pytest
+
+from cutaway.canvas import ForcedCell, Rule
+from cutaway.cli.main import main
+from cutaway.trace import Trace
+from support.canvas_traces import events_of, file_of
+
+FORCED = Rule(steps=6, forced_cells=(ForcedCell(2, 3, 77),))
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A function that writes a canvas of 12 cells; its path."""
+
+    def write(rule=Rule(steps=6), name="canvas.jsonl"):  # noqa: B008
+        path = tmp_path / name
+        path.write_bytes(file_of(*events_of(rule, cells=12)))
+        return path
+
+    return write
+
+
+def printed(capsys, *args):
+    assert main(["trace", *map(str, args)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_why_tells_the_life_of_a_cell(capsys, file):
+    said = printed(capsys, "why", file(FORCED), 3)
+    assert "Cell 3, at position 7; the rule: order confidence, steps 6, forced_cells 1" in said
+    assert "Pass 2: 'M' was given" in said
+    found = json.loads(printed(capsys, "why", file(FORCED, "b"), 3, "--json"))
+    assert found[-1]["index"] == 2
+    assert found[-1]["event"] == "forced"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Rule(steps=6), "Next in line was cell"),
+        (Rule(steps=6), "missed by"),
+        (Rule(steps=1), "No masked cell was left."),
+        (Rule(steps=3, remask="lowest"), "made way for the mask (remask lowest)"),
+        (Rule(threshold=0.02, remask="edit", edit_threshold=0.01, luck="fresh"), "took the place"),
+    ],
+)
+def test_why_names_what_happened(capsys, file, rule, words):
+    path = file(rule)
+    assert any(words in printed(capsys, "why", path, cell) for cell in range(12))
+
+
+def test_why_needs_a_cell_that_there_is(capsys, file):
+    assert main(["trace", "why", str(file()), "12"]) == 2
+    assert "cell must be one that a pass looked at, 0 to 11" in capsys.readouterr().err
+
+
+def test_diff_names_the_pass_and_the_cell(capsys, file):
+    a, b = file(), file(FORCED, "fork.jsonl")
+    said = printed(capsys, "diff", a, b)
+    assert "The first 2 passes are equal." in said
+    assert "In pass 2 cell" in said and "B has 'M' there" in said
+    assert "All 6 passes are equal." in printed(capsys, "diff", a, a)
+
+
+def test_export_has_a_row_for_each_cell_of_each_pass(capsys, file):
+    path = file()
+    said = printed(capsys, "export", path, "--format", "passes")
+    assert said.count("\n") >= sum(len(made.cells) for made in Trace.read(path).passes)
+
+
+def test_static_play_begins_with_the_figures(capsys, file):
+    said = printed(capsys, "play", file(), "--static").splitlines()
+    assert "6 passes of 96 rows, 2.00 tokens each, order" in said[0]
+    assert "bound " in said[0]
