@@ -209,3 +209,21 @@ def test_a_longer_text_than_the_files_say_is_refused_or_cut(folder):
     ids = llm.tokenize(text)
     assert np.array_equal(cut.vectors[1], llm.embed([[*ids[:8], ids[-1]]]).vectors[0])
     assert llm.embed([ids], truncate=True).truncated == (0,)
+
+
+def test_a_file_as_llama_cpp_converts_it_has_the_same_vectors(folder):
+    """It names [CLS] so, says nothing of framing, and has no keys of ours."""
+    sentences(folder, pooling=CLS)
+    expected = LLM(folder).embed(["a b", "the quick"])
+    with open_model(folder) as model:
+        metadata = {k: v for k, v in model.metadata.items() if "cutaway" not in k}
+        for name in ("add_bos_token", "add_sep_token"):
+            del metadata[f"tokenizer.ggml.{name}"]
+        metadata["tokenizer.ggml.cls_token_id"] = metadata.pop("tokenizer.ggml.bos_token_id")
+        model.metadata = metadata
+        write_gguf(folder / "one.gguf", model)
+    with LLM(folder / "one.gguf") as llm:
+        found = llm.embed(["a b", "the quick"])
+        assert np.array_equal(found.vectors, expected.vectors)
+        assert (found.pooling, found.says) == ("cls", ("files", "default"))
+        assert metadata["tokenizer.ggml.token_type_count"] == 2

@@ -89,10 +89,12 @@ class Tokenizer:
             )
         pieces, framed = KINDS[kind](vocabulary, metadata)
         size = len(vocabulary.tokens)
-        bos, sep, mask = (
+        bos, begin, sep, mask = (
             special_id(metadata, f"{_PREFIX}{name}_token_id", size)
-            for name in ("bos", "seperator", "mask")  # as GGUF spells it
+            for name in ("bos", "cls", "seperator", "mask")  # as GGUF spells it
         )
+        if bos is None and framed.bos:
+            bos = begin  # llama.cpp's conversion of BERT has no other word for it
         adds_sep = flag(metadata, _PREFIX + "add_sep_token", framed.sep)
         return cls(
             vocabulary,
