@@ -6,7 +6,6 @@ written (decoders.py).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from random import SystemRandom
 from time import perf_counter
@@ -51,7 +50,6 @@ class Engine:
         policy: Policy | None = None,
     ) -> None:
         policy = policy or Policy()
-        limits = replace(limits, step_rows=policy.max_rows)
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
         self.vocabulary = Vocabulary(limits, token_bytes, grammars)
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)

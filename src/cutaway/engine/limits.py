@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutaway.backends import STEP_ROWS
 from cutaway.errors import InputError, TooLongError
 
 
@@ -25,7 +24,6 @@ class Limits:
     shift      whether a row predicts the next position, where tokens see more than the past
     mask_id    the token in the place of one that is not written yet
     has_head   whether the model predicts tokens
-    step_rows  the most rows of a step, into which a canvas that sees itself must fit
     """
 
     context_length: int
@@ -35,7 +33,6 @@ class Limits:
     shift: bool = False
     mask_id: int | None = None
     has_head: bool = True
-    step_rows: int = STEP_ROWS
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """How many tokens a text can have at most, its prompt included."""
@@ -102,13 +99,10 @@ class Limits:
             raise InputError("this model names no mask token, so it has no canvas to reveal")
         elif self.sight != "all" and block not in (None, self.sight):
             raise InputError(f"block: this model's blocks have {self.sight} tokens: leave it out")
-        most = self.context_length
-        if self.sight == "all":
-            most = min(most, self.step_rows)
-        if total > most:
+        if total > self.context_length:
             raise TooLongError(
-                f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and this "
-                f"model sees {most} at once: shorten the prompt or lower max_tokens"
+                f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and the "
+                f"context has {self.context_length}: shorten the prompt or lower max_tokens"
             )
         if not prompt and (self.shift or self.sight == "past"):
             raise InputError("prompt is empty and this model has no begin token: write something")

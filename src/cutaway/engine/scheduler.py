@@ -226,7 +226,8 @@ class Scheduler:
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
             one = self._rows(sequence, room)
-            for most in (policy.max_rows, len(sequence)):  # of a text that is computed whole
+            whole = sequence.decoder.positions(sequence)
+            for most in (policy.max_rows, whole):  # of a text that is computed whole
                 if not (one.num_rows or prefill):
                     one = self._rows(sequence, most)
             if one.num_rows:  # else it holds what it has
