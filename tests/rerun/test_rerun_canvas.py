@@ -1,5 +1,6 @@
 """Traces of canvases: run again over rules, sights and company; forks; what needs another text."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, InputError
+from cutaway.cli.main import main
 from cutaway.inside import inside
-from cutaway.rerun import branch, diff_models, logits, replay, rescore
+from cutaway.rerun import branch, diff_models, logits, price, price_of_trace, replay, rescore
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
@@ -174,3 +176,40 @@ def test_what_needs_a_text_from_left_to_right(models, tmp_path):
 def test_a_text_in_no_passes_has_no_fork_at_one(tiny, trace):
     with pytest.raises(InputError, match="in no passes"):
         branch(tiny, trace, 4, 7, passed=1)
+
+
+# -- the price of passes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sight", ["all", "shifted", "blocks"])
+def test_the_passes_of_a_trace_cost_what_those_of_the_run_do(models, tmp_path, sight):
+    done, trace = traced(models, tmp_path / "t", sight)
+    found = price_of_trace(models[sight], trace)
+    assert found == price(models[sight], done.prompt_token_ids, done.passes)
+    assert any(of.price for of in found.passes)
+
+
+def test_what_has_no_price(models, tiny, trace, tmp_path):
+    with pytest.raises(InputError, match="written from left to right"):
+        price_of_trace(tiny, trace)
+    _, canvas = traced(models, tmp_path / "t")
+    with pytest.raises(InputError, match=r"sees 'all', and of .* 8: use the same model"):
+        price_of_trace(models["blocks"], canvas)
+
+
+def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
+    _, trace = traced(models, tmp_path / "t")
+    found = price_of_trace(models["all"], trace)
+    file = write_tiny_llama(
+        tmp_path / "all.gguf", metadata=SIGHTS["all"] | {"tokenizer.ggml.mask_token_id": MASK}
+    )
+    command = ["trace", "price", str(tmp_path / "t"), "-m", str(file)]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found.to_dict()
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == [
+        "0", "4", *(f"{x:.2f}" for x in (found.passes[0].together, found.passes[0].apart)),
+        f"{found.passes[0].price:+.2f}", f"{found.passes[0].bound:.2f}",
+    ]  # fmt: skip
+    assert lines[-1].startswith(f"{found.price:+.2f} bits in all, ")

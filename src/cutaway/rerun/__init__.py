@@ -8,7 +8,7 @@ from cutaway.rerun.branch import branch, open_branch, token_of
 from cutaway.rerun.exposure import Exposure, Window, exposure
 from cutaway.rerun.forks import Fork, Reconvergence, diff_models
 from cutaway.rerun.logits import logits
-from cutaway.rerun.price import PassPrice, Price, price
+from cutaway.rerun.price import PassPrice, Price, price, price_of_trace
 from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
@@ -38,6 +38,7 @@ __all__ = [
     "logits",
     "open_branch",
     "price",
+    "price_of_trace",
     "replay",
     "rescore",
     "snowball",

@@ -18,7 +18,9 @@ from cutaway.api.filling.whole import logprob_of
 from cutaway.api.llm import LLM
 from cutaway.engine import Pass, PassCell
 from cutaway.errors import InputError
-from cutaway.rerun.request import Progress, silent
+from cutaway.rerun.request import Progress, check_vocabulary, silent
+from cutaway.trace import Trace
+from cutaway.trace.canvas import check_canvas
 from cutaway.trace.figures import bits, in_bits
 
 
@@ -89,6 +91,29 @@ def price(
         found.append(_price(llm, made, text))
         progress("reading", len(found), len(passes))
     return Price(tuple(found))
+
+
+def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Price:
+    """Of the passes on record, as the model has them now.
+
+    Raises InputError where the trace is of no canvas, or of another vocabulary, or the run had
+    changes inside the model.
+    """
+    head = trace.head
+    if head.decoder is None:
+        raise InputError(
+            "the trace is of a text that was written from left to right: it has no passes"
+        )
+    check_vocabulary(llm, trace)
+    if head.changes:
+        raise InputError("the run had changes inside the model: a price is of the model as it is")
+    if head.decoder.sight != llm.config.sight:
+        raise InputError(
+            f"a token of the model on record sees {head.decoder.sight!r}, and of {llm.name} "
+            f"{llm.config.sight!r}: use the same model"
+        )
+    behind = head.decoder.behind
+    return price(llm, head.prompt_token_ids, trace.passes, behind=behind, progress=progress)
 
 
 def _states(

@@ -16,6 +16,7 @@ VERBS = {
     "inside": "show attention, layers and pushes of one step, computed again",
     "without": "leave out each word before a step: what it would have said, and drawn",
     "rescore": "score its tokens under another model or other settings",
+    "price": "say what revealing a canvas's cells together cost",
     "branch": "change one token, and continue from there",
 }
 """Verb -> help; its module is cutaway.cli.trace.VERB."""

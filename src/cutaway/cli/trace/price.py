@@ -1,0 +1,67 @@
+"""``cutaway trace price``: what the cells of each pass lose by having been revealed together."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import drawing, streams
+
+if TYPE_CHECKING:
+    from cutaway.rerun import Price
+
+_COLUMNS = """
+  together  surprise of the tokens as they were drawn, none knowing of the others, in bits
+  apart     the same one after the other, each with those before it in their places
+  price     apart less together: above 0 where the tokens do not suit each other
+  bound     the cells' entropies but the largest: at most so much more, on average, would cost
+            together what is drawn one after the other
+""".strip("\n")
+_EPILOG = f"""
+examples:
+  cutaway denoise -m path/to/llada "The sky is" --steps 8 --trace canvas.jsonl
+  cutaway trace price canvas.jsonl -m path/to/llada
+
+{_COLUMNS}
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway trace price``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a trace of a canvas")
+    arguments.add_loading_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Price, and print a line per pass."""
+    from cutaway.trace import Trace
+
+    trace = Trace.read(args.file)
+    llm = console.load(args)
+    from cutaway.rerun import price_of_trace
+
+    with console.progress(show=not args.quiet) as progress:
+        found = price_of_trace(llm, trace, progress=progress)
+    if args.json:
+        streams.print_json(found.to_dict())
+    else:
+        print("\n".join(map(drawing.Style.of(sys.stdout).text, _report(found))))
+    return 0
+
+
+def _report(found: "Price") -> list[str]:
+    head = ("pass", "cells", "together", "   apart", "   price", "   bound")
+    rows = [
+        (
+            f"{one.index:4d}", f"{one.cells:5d}", f"{one.together:8.2f}", f"{one.apart:8.2f}",
+            f"{one.price:+8.2f}", f"{one.bound:8.2f}",
+        )
+        for one in found.passes
+    ]  # fmt: skip
+    cells = sum(one.cells for one in found.passes)
+    each = f", {found.price / cells:+.3f} a cell" if cells else ""
+    closing = f"{found.price:+.2f} bits in all{each}; bound {found.bound:.2f}"
+    return [*drawing.table([head, *rows]), "", *_COLUMNS.splitlines(), "", closing]
