@@ -120,6 +120,11 @@ def test_a_model_that_writes_reveals_one_cell_at_a_time_from_the_left(tiny_path,
     assert capfd.readouterr().out == revealed
 
 
+def test_without_a_model_it_is_the_toy(capfd):
+    assert main(["denoise", "Mr. ", *SEED, "-q"]) == 0
+    assert capfd.readouterr().out == LLM("toy-canvas").denoise("Mr. ", **OPTIONS).text
+
+
 def test_generate_names_what_reveals(denoise):
     code, _, error = denoise(command="generate")
     assert code == 2

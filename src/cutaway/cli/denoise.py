@@ -20,24 +20,27 @@ if TYPE_CHECKING:
 
 _EPILOG = f"""
 examples:
-  cutaway denoise -m path/to/llada "The sky is" --max-tokens 32
-  cutaway denoise -m path/to/llada "The sky is" --rule llada --steps 16
-  cutaway denoise -m path/to/dream "The sky is" --rule dream --steps 32 --temperature 0.2
-  cutaway denoise -m path/to/sdar "The sky is" --rule threshold --threshold 0.8
-  cutaway denoise -m path/to/llada - --block 8 --rule entropy-bound < notes.txt
-  cutaway denoise -m path/to/llada "Paris is the" --suffix " of France." --max-tokens 4
-  cutaway denoise -m path/to/llada "The sky is" --n 3 --seed 7 --json
-  cutaway denoise "The sky is" --order left --block 1      with any model: the loop
+  cutaway denoise "It is a truth universally acknowledged, that " --max-tokens 128
+  cutaway denoise "Mr. Darcy " --max-tokens 64 --steps 16 --seed 1
+  cutaway denoise "Mr. Darcy " --max-tokens 64 --rule entropy-bound --entropy-bound 0.5
+  cutaway denoise "Mr. Darcy " --max-tokens 16 --suffix " and Elizabeth."
+  cutaway denoise -m path/to/llada "The sky is" --rule llada --steps 128 --block 32
+  cutaway denoise -m path/to/dream "The sky is" --rule dream --steps 64 --temperature 0.2
+  cutaway denoise -m path/to/sdar - --rule threshold --threshold 0.8 < notes.txt
+  cutaway denoise -m smollm2 "The sky is" --order left --block 1     with any model: the loop
 
 A canvas of --max-tokens masked cells stands behind the prompt. Each pass computes all of them and
 draws a token for each; a rule says which of the draws stay. On a terminal the canvas fills in
 place; elsewhere the text comes block by block, each when it is finished. Ctrl-C keeps the blocks
 that are finished (exit code 130), and what stood in the next is told on standard error.
 
+The default model, toy-canvas, is a toy: it writes characters that look like English from afar.
+
 rules: {", ".join(RULES)}
 --steps, --threshold, --factor and --entropy-bound say how many cells a pass reveals: one of them,
 or none for one cell a pass. docs/denoise.md has the definitions, and what each costs.
 """
+_TOY = "toy-canvas"
 _CELLS = "how many cells the canvas has, 1 or more; default 256"
 
 
@@ -53,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--suffix", metavar="TEXT", default=SUPPRESS,
         help="what stands behind the canvas, where the model sees that",
     )  # fmt: skip
-    arguments.add_loading_arguments(parser)
+    arguments.add_loading_arguments(parser, _TOY)
     group = parser.add_argument_group("rule", argument_default=SUPPRESS)
     for name, setting in SETTING_WORDS.items():
         flag, help = f"--{name.replace('_', '-')}", setting.help
@@ -79,6 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Reveal, print, and return 0, or 130 where Ctrl-C ended it."""
     prompt = arguments.read_text(args.prompt)
+    vars(args).setdefault("model", _TOY)
     args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}
     options = arguments.request_options(args)
     if not args.json and "logprobs" in options:

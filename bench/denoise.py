@@ -1,0 +1,192 @@
+"""What a text costs as a canvas beside the loop, by the same weights.
+
+    python bench/denoise.py [-m MODEL] [--prompt 64] [--cells 64] [--rounds 3]
+        [--write docs/denoise.md]
+
+A model that writes is read three more times, as if its tokens saw all of their text, or all to the
+end of their block of 4 or of 8. What it says then is no text; what it costs is exact, since the
+work is that of a diffusion model with the same body. In each round every way of writing takes its
+turn just after the loop, with a prompt of random tokens; a ratio is the median over the rounds.
+--write puts the table between <!-- denoise:begin --> and <!-- denoise:end -->. The last line is one
+JSON document.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutaway import LLM, hub
+from cutaway.weights import GGUFFile
+from cutaway.weights.gguf_writer import write_gguf
+from peers.table import replace_between_markers
+
+MASK = 0  # any token is as dear as another
+SIGHTS = ("past", "all", "4", "8")
+
+
+class Way(NamedTuple):
+    """One way to write. rule: None is the loop; share: cells that a pass reveals."""
+
+    title: str
+    sight: str
+    share: int = 1
+    rule: Mapping[str, Any] | None = None
+
+
+class Run(NamedTuple):
+    """One text. step: the median, in seconds; rows: that were computed, the prompt's included."""
+
+    seconds: float
+    step: float
+    passes: int
+    rows: int
+
+
+LOOP = Way("the loop", "past")
+WAYS = (
+    Way("canvas, one cell a pass", "all", 1, {}),
+    Way("canvas, 2 cells a pass", "all", 2, {}),
+    Way("canvas, 4 cells a pass", "all", 4, {}),
+    Way("blocks of 32, 4 cells a pass", "all", 4, {"block": 32}),
+    Way("blocks of 8, 4 cells a pass", "all", 4, {"block": 8}),
+    Way("blocks of 8, 4 cells a pass, cache prefix (approximate)", "all", 4,
+        {"block": 8, "cache": "prefix"}),
+    Way("blocks of 8, 4 cells a pass, cache dual (approximate)", "all", 4,
+        {"block": 8, "cache": "dual"}),
+    Way("sees blocks of 4, one cell a pass", "4", 1, {}),
+    Way("sees blocks of 4, 2 cells a pass", "4", 2, {}),
+    Way("sees blocks of 4, 4 cells a pass", "4", 4, {}),
+    Way("sees blocks of 8, 2 cells a pass", "8", 2, {}),
+    Way("sees blocks of 8, 4 cells a pass", "8", 4, {}),
+    Way("sees blocks of 8, 8 cells a pass", "8", 8, {}),
+)  # fmt: skip
+
+
+def seen_as(source: Path, sight: str, folder: Path) -> Path:
+    """A copy of a model's file that says that its tokens see something else."""
+    file, path = GGUFFile(source), folder / f"sees-{sight}.gguf"
+    prefix = file.metadata["general.architecture"]
+    said = {"cutaway.block_size": int(sight)} if sight.isdecimal() else {}
+    said |= {f"{prefix}.attention.causal": False, "tokenizer.ggml.mask_token_id": MASK}
+    file.metadata = MappingProxyType({**file.metadata, **said})
+    write_gguf(path, file)
+    file.close()
+    return path
+
+
+@contextmanager
+def models(name: str | None, sights: set[str]) -> Iterator[dict[str, LLM]]:
+    """The model, once for each sight; nothing of a prompt is kept for the next text."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        source = Path(hub.resolve(name or "smollm2"))
+        yield {
+            sight: stack.enter_context(
+                LLM(
+                    source if sight == "past" else seen_as(source, sight, folder),
+                    prefix_cache=False, progress=False,
+                )
+            )
+            for sight in SIGHTS
+            if sight in sights
+        }  # fmt: skip
+
+
+def written(llm: LLM, way: Way, prompt: list[int], cells: int) -> Run:
+    """One text, timed from when it is asked for until it is there."""
+    options: dict[str, Any] = {"seed": 1, "ignore_eos": True, "max_tokens": cells}
+    if way.rule is not None:
+        options["denoise"] = {"steps": cells // way.share, **way.rule}
+    started = perf_counter()
+    done = llm.generate(prompt, **options)
+    seconds = perf_counter() - started
+    made = done.passes or done.steps
+    rows = sum(one.rows for one in done.passes) or len(prompt) + cells - 1
+    step = median(one.phases.schedule + one.phases.run + one.phases.sample for one in made)
+    return Run(seconds, step, len(made), rows)
+
+
+def measured(
+    llms: Mapping[str, LLM], ways: tuple[Way, ...], prompt: list[int], cells: int, rounds: int
+) -> tuple[list[Run], list[list[tuple[Run, Run]]]]:
+    """The loop's runs, and of each way its run with the loop's just before it."""
+    loops: list[Run] = []
+    found: list[list[tuple[Run, Run]]] = [[] for _ in ways]
+    for way in (LOOP, *ways):  # what both use is warm then
+        written(llms[way.sight], way, prompt, 8)
+    for _ in range(rounds):
+        for way, pairs in zip(ways, found, strict=True):
+            loops.append(written(llms["past"], LOOP, prompt, cells))
+            pairs.append((loops[-1], written(llms[way.sight], way, prompt, cells)))
+    return loops, found
+
+
+def row_of(way: Way, runs: list[Run], ratios: list[float], cells: int) -> dict[str, Any]:
+    first = runs[0]
+    return {
+        "way": way.title,
+        "passes": first.passes,
+        "rows": first.rows,
+        "ms_a_pass": median(run.step for run in runs) * 1e3,
+        "tokens_per_s": cells / median(run.seconds for run in runs),
+        "times_the_loop": median(ratios),
+        "range": [min(ratios), max(ratios)],
+    }
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| way | passes | rows | ms a pass | tokens/s | time, of the loop's |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        low, high = row["range"]
+        times = "1" if low == high == 1 else f"{row['times_the_loop']:.2f} ({low:.2f}–{high:.2f})"
+        lines.append(
+            f"| {row['way']} | {row['passes']:,} | {row['rows']:,} | {row['ms_a_pass']:.1f} "
+            f"| {row['tokens_per_s']:.1f} | {times} |"
+        )
+    return "\n".join(lines)
+
+
+def parse(argv: list[str] | None) -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--cells", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", type=Path, metavar="docs/denoise.md")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
+    if args.write:
+        replace_between_markers(args.write.read_text(), "denoise", "")  # now, not at the end
+    with models(args.model, set(SIGHTS)) as llms:
+        name, vocab = llms["past"].name, llms["past"].tokenizer.vocab_size
+        prompt = np.random.default_rng(0).integers(min(100, vocab // 2), vocab, args.prompt)
+        loops, found = measured(llms, WAYS, prompt.tolist(), args.cells, args.rounds)
+    rows = [row_of(LOOP, loops, [1.0], args.cells)]
+    for way, pairs in zip(WAYS, found, strict=True):
+        ratios = [run.seconds / loop.seconds for loop, run in pairs]
+        rows.append(row_of(way, [run for _, run in pairs], ratios, args.cells))
+    said = f"{name}, {args.cells} tokens after {args.prompt}, {args.rounds} rounds:"
+    table = f"{said}\n\n{markdown(rows)}"
+    print(table)
+    if args.write:
+        args.write.write_text(replace_between_markers(args.write.read_text(), "denoise", table))
+    print(json.dumps({"benchmark": "denoise", "model": name, "cells": args.cells, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
