@@ -14,11 +14,11 @@ from cutaway.checks import check_int, shown
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.api.llm import LLM
+    from cutaway.api.text_writer import TextWriter
 
 
 def answer(
-    llm: "LLM",
+    llm: "TextWriter",
     messages: Iterable[Message],
     tools: Tools,
     tool_choice: Any,

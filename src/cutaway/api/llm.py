@@ -1,53 +1,25 @@
-"""The Python API: one class that loads a model and writes text with it.
+"""The Python API: one class that loads a model, reads texts and writes them.
 
-Knows how the rooms fit together. Refuses to know HTTP.
+Knows how a model comes to an owner, and when its memory is free. Refuses to know HTTP.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from os import PathLike
-from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Self
 
-from cutaway.api.base import (
-    Asked,
-    Message,
-    ModelName,
-    common_options,
-    load_draft,
-    make_engine,
-)
+from cutaway.api.base import ModelName, make_engine
 from cutaway.api.bulk import Results
 from cutaway.api.completion import Completion
-from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.request import Options
 from cutaway.api.runner import Runner
-from cutaway.api.samples import answers
 from cutaway.api.stream import Stream
-from cutaway.api.text_reader import TextReader
-from cutaway.engine import (
-    Engine,
-    Policy,
-)
-from cutaway.errors import CutawayError, InputError
+from cutaway.api.text_writer import TextWriter
+from cutaway.engine import Engine, Policy
+from cutaway.errors import InputError
 from cutaway.loading.model import LoadedModel, Setup
-from cutaway.progress import Bar, texts_done
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from cutaway.api.keywords import RequestOptions
-    from cutaway.api.revising import Progress, Revised
-    from cutaway.api.tools import Tools
-
-T = TypeVar("T")
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
 
-class LLM(TextReader):
+class LLM(TextWriter):
     """A model, ready to write. Any number of threads may use it: their texts join one batch.
 
     model     an alias such as "smollm2" (the default), a path to a .gguf file or to a folder of
@@ -102,254 +74,6 @@ class LLM(TextReader):
         super().__init__(model, progress)
         self._runner: Runner = Runner(make_engine(model, policy))
 
-    # -- writing -----------------------------------------------------------------------------
-
-    @overload
-    def generate(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, **options: "Unpack[RequestOptions]"
-    ) -> Completion: ...
-    @overload
-    def generate(
-        self, prompt: Sequence[str], **options: "Unpack[RequestOptions]"
-    ) -> list[Completion]: ...
-    @overload
-    def generate(
-        self, prompt: Sequence[Sequence[int]], **options: "Unpack[RequestOptions]"
-    ) -> list[Completion]: ...
-    def generate(self, prompt: Any, **options: Any) -> Any:
-        """Continue a prompt, or each of a list of prompts in one batch.
-
-        prompt: text, or token ids (a NumPy array too); a list of either gives a list of
-        Completions. An empty list is a prompt of no tokens, and refused.
-        options: temperature, top_k, top_p, min_p, seed, stop, max_tokens, … (RequestOptions names
-        them all). With n > 1 each prompt gives a list of n, or with ``align`` one of them.
-        trace="run.jsonl" records the run; of several texts the second is in run.2.jsonl, and so on.
-        Raises InputError for an unknown option or a value out of range.
-        """
-        parsed = self.parse_options(options)
-        prompts, many = one_or_many(prompt)
-        if parsed.suffix and self.tokenizer.middle is None and parsed.denoise is None:
-            return answers(self.fill_gaps(prompts, parsed), aligned=False, many=many)
-        traces = parsed.traces(len(prompts))
-        with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
-            texts = [
-                [stack.enter_context(s) for s in self._start(p, parsed, traces)] for p in prompts
-            ]
-            streams = [s for samples in texts for s in samples]
-            show = self.progress and len(streams) > 1
-            with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
-                self._run(streams, bar.update)
-            each = [[s.finish() for s in samples] for samples in texts]
-        return answers(each, aligned=parsed.align, many=many)
-
-    def fill_gaps(self, prompts: Sequence[Prompt], options: Options) -> list[list[Completion]]:
-        """The samples of each prompt, as ``between`` has them."""
-        return [[s.completion() for s in self.between(p, options)] for p in prompts]
-
-    def between(self, prompt: Prompt, options: Options) -> list[Stream]:
-        """The samples of a request whose suffix the model has no tokens for, each at its end."""
-        from cutaway.api.filling.between import write_between
-
-        if options.draft is not None:
-            self.load_draft(options.draft)
-        return write_between(partial(self._start, prompt), self._runner, self.model, options)
-
-    def generate_each(
-        self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
-    ) -> Results:
-        """Many requests in one batch: (index, result) of each as it ends, in any order.
-
-        requests: prompts, or (prompt, options) pairs whose own options go before the common
-        ones. They are taken as there is room, at most about two batches ahead, so there may be
-        any number. A CutawayError among them stands for a request that could not be read.
-        A result is what generate returns, a list of n where n > 1, or the CutawayError that
-        it would raise: the others go on. Closing the iterator early aborts what runs.
-        Raises InputError for a bad common option.
-        """
-        try:
-            if isinstance(requests, (str, bytes)):
-                raise TypeError
-            iter(requests)  # an array of no dimension looks like an iterable, too
-        except TypeError:
-            raise InputError(
-                "requests must be an iterable of prompts; generate takes one"
-            ) from None
-        common = common_options(options)
-        if common.draft is not None:
-            self.load_draft(common.draft)
-        start = partial(self._start_one, options)
-        most = 2 * self.engine.scheduler.policy.max_num_seqs
-        return Results(self._runner, requests, start, most)
-
-    def _start_one(self, common: Mapping[str, Any], request: Any) -> list[Stream]:
-        """Queue one of many requests."""
-        if isinstance(request, CutawayError):
-            raise request
-        paired = (
-            isinstance(request, tuple) and len(request) == 2 and isinstance(request[1], Mapping)
-        )
-        prompt, own = request if paired else (request, {})
-        options = self.parse_options({**common, **own})
-        if options.draft not in (None, self._draft):
-            raise InputError("speculate: name the draft model among the common options")
-        return self._start(prompt, options)
-
-    def denoise(self, prompt: Prompt, **settings: Any) -> Any:
-        """Reveal a canvas of ``max_tokens`` cells behind a prompt, in passes.
-
-        settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and options
-        as for generate. ``Completion.passes`` says what each pass did. InputError where the model
-        writes from left to right alone.
-        """
-        from cutaway.api.request import rule_apart
-
-        return self.generate(prompt, **rule_apart(settings))
-
-    def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
-        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
-        parsed = self.parse_options(options)
-        if parsed.n != 1:
-            raise InputError("n must be 1 to stream; streams and generate take several")
-        return self._start(prompt, parsed)[0]
-
-    def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
-        """A Stream for each of n samples, which run in one batch whichever is read.
-
-        With ``align`` it is for the caller to choose among their completions: ``samples.align``.
-        """
-        return self._start(prompt, self.parse_options(options))
-
-    def chat(
-        self,
-        messages: Iterable[Message],
-        *,
-        tools: "Tools" = (),
-        tool_choice: Any = None,
-        parallel_tool_calls: bool = True,
-        run_tools: bool = False,
-        max_rounds: int = 8,
-        **options: "Unpack[RequestOptions]",
-    ) -> Any:
-        """Answer a conversation: messages of {"role": …, "content": …}. Options as for generate.
-
-        tools: what the answer may call: Python functions with types, or tools as OpenAI's chat
-        has them; tool_choice and parallel_tool_calls as there
-        run_tools: call the functions and answer their results, for ``max_rounds`` answers at most;
-        the last may be a call that nobody ran. What a function raises is raised. Each answer has a
-        trace of its own, as samples have.
-        ``Completion.new_messages`` go on with the conversation, ``tool_calls`` are those of the
-        last. With n > 1 a list.
-        """
-        from cutaway.api.chat import answer
-
-        return answer(
-            self, messages, tools, tool_choice, options,
-            parallel=parallel_tool_calls, run_tools=run_tools, max_rounds=max_rounds,
-        )  # fmt: skip
-
-    def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
-        """The token ids of a conversation in the model's own template, ready to be answered.
-
-        Special tokens come from the template alone; in a message they are ordinary text.
-        """
-        from cutaway.api.tools import ToolUse
-
-        return self.chat_ids(messages, ToolUse(self.model, tools).tools)
-
-    def revise(
-        self,
-        prompt: Prompt = "",
-        draft: Prompt | None = None,
-        *,
-        rule: str = "gibbs",
-        power: float = 4.0,
-        share: float = 0.2,
-        sweeps: int = 1,
-        surprise: str = "loop",
-        candidates: int = 16,
-        span: int | None = None,
-        filler: "LLM | None" = None,
-        seed: int | None = None,
-        progress: "Progress | None" = None,
-        stopped: Callable[[], bool] = bool,
-        **options: Any,
-    ) -> "Revised":
-        """Write a draft, or take the one that is given, and try its worst tokens again.
-
-        rule: "gibbs", "metropolis" or "better"; docs/revise.md says what each leaves as it is
-        power: of the model's own distribution over texts, which gibbs and metropolis draw from
-        share, sweeps: of the tokens, the most surprising are tried, so many times
-        surprise: "loop", given what is before, or "leave_one_out", given what is behind, too
-        candidates: how many are tried in each place. span: tokens that metropolis draws at once
-        filler: for better, a model that sees a text as a whole: it refills whole words
-        progress: called with what is done, how much, and of how much. stopped: asked between two
-        steps; what was tried until then is kept. options: of the draft, as for generate
-        Raises InputError for a value out of range.
-        """
-        from cutaway.api.revising import How, revise
-
-        how = How.of(
-            rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
-            candidates=candidates, span=span, filler=filler, seed=seed,
-        )  # fmt: skip
-        return revise(
-            self, self._runner, prompt, draft, how, filler=filler,
-            options=options, progress=progress, stopped=stopped,
-        )  # fmt: skip
-
-    def _start(
-        self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None
-    ) -> list[Stream]:
-        """Queue the n samples of a prompt, all or none.
-
-        traces: where theirs go, if those of other prompts are to be in the same place
-        """
-        asked_at = perf_counter()
-        asked = self.read(prompt, options)
-        if options.draft is not None:
-            self.load_draft(options.draft)
-        traces = traces or options.traces(1)
-
-        def add() -> list[Stream]:
-            added = self.engine.add(asked.request, options.n)
-            return [
-                Stream(self._runner, s, options, self.model, notes=asked.notes, asked=asked_at)
-                for s in added
-            ]
-
-        streams = self._runner.call(add)
-        if options.trace is not None:
-            self._record(streams, asked, traces)
-        return streams
-
-    def _record(self, streams: list[Stream], asked: Asked, traces: Iterator[Path]) -> None:
-        try:
-            for stream in streams:
-                stream.record(next(traces), prompt=asked.text)
-        except BaseException:
-            for stream in streams:
-                stream.close()
-            raise
-
-    def _run(self, streams: list[Stream], update: Callable[[int], object]) -> None:
-        """Step until these have all ended; ``update`` with how many have, as it grows."""
-        ended = 0
-        while ended < len(streams):
-            self._runner.wait(lambda: _count_ended(streams) > ended)  # noqa: B023 - used at once
-            ended = _count_ended(streams)
-            update(ended)
-
-    def load_draft(self, name: str) -> None:
-        """Load the draft model, unless it is the one that is there.
-
-        InputError where texts run, or the model cannot draft for this one.
-        """
-        if self._draft == name:
-            return
-        load = partial(load_draft, name, self.model, self.engine, progress=self.progress)
-        self._runner.call(load)
-        self._draft = name
-
     # -- the end -----------------------------------------------------------------------------
 
     def hand_over(self) -> Engine:
@@ -375,7 +99,3 @@ class LLM(TextReader):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _count_ended(streams: list[Stream]) -> int:
-    return sum(stream.ended is not None for stream in streams)

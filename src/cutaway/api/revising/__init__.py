@@ -31,7 +31,7 @@ from cutaway.sampling.fixed_math import exp
 from cutaway.sampling.params import MAX_SEED
 
 if TYPE_CHECKING:
-    from cutaway.api.llm import LLM
+    from cutaway.api.text_writer import TextWriter
 
 __all__ = ["RULES", "SURPRISES", "Cost", "How", "Piece", "Progress", "Revised", "Trial", "revise"]
 
@@ -85,13 +85,13 @@ class How(NamedTuple):
 
 
 def revise(
-    llm: "LLM",
+    llm: "TextWriter",
     runner: Runner,
     prompt: Prompt,
     given: Prompt | None,
     how: How,
     *,
-    filler: "LLM | None",
+    filler: "TextWriter | None",
     options: Mapping[str, Any],
     progress: Progress | None,
     stopped: Callable[[], bool],
@@ -211,13 +211,15 @@ def _plan(model: Model, allowed: Mask, how: How, draft: Text) -> _Plan:
     return _Plan(rules[how.rule], cells, each[how.surprise])
 
 
-def _plan_of_words(model: Model, llm: "LLM", filler: "LLM", how: How, draft: Text) -> _Plan:
+def _plan_of_words(
+    model: Model, llm: "TextWriter", filler: "TextWriter", how: How, draft: Text
+) -> _Plan:
     words = Words(model, llm, filler, how.candidates, draft)
     each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
     return _Plan(words, words.cells(), each[how.surprise])
 
 
-def _trial(llm: "LLM", index: int, made: _Tried) -> Trial:
+def _trial(llm: "TextWriter", index: int, made: _Tried) -> Trial:
     text, proposal = made.text, made.proposal
     at, ids = proposal.position, proposal.ids
     was = text.ids[at : proposal.end]
@@ -229,7 +231,7 @@ def _trial(llm: "LLM", index: int, made: _Tried) -> Trial:
 
 
 def _read(
-    llm: "LLM", name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
+    llm: "TextWriter", name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
 ) -> Ids:
     """Token ids of a prompt, or of a draft that goes on after one."""
     checked = check_prompt(given, name)
@@ -240,7 +242,7 @@ def _read(
     return tuple(llm.tokenizer.encode(checked, add_bos=add_bos, goes_on=goes_on))
 
 
-def _check_length(llm: "LLM", drafted: int, length: int) -> None:
+def _check_length(llm: "TextWriter", drafted: int, length: int) -> None:
     if not drafted:
         raise InputError("the draft has no tokens: give one that has, or let the loop write one")
     if length > llm.model.context:

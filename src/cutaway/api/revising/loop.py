@@ -10,13 +10,13 @@ from cutaway.api.revising.places import Mask
 from cutaway.api.runner import Runner
 
 if TYPE_CHECKING:
-    from cutaway.api.llm import LLM
+    from cutaway.api.text_writer import TextWriter
 
 
 class Loop(Causal):
     """One model, whose loop draws, too. allowed: the tokens that may be drawn, (vocab,)."""
 
-    def __init__(self, llm: "LLM", runner: Runner, allowed: Mask) -> None:
+    def __init__(self, llm: "TextWriter", runner: Runner, allowed: Mask) -> None:
         super().__init__(runner)
         self._llm, self._allowed = llm, np.flatnonzero(allowed).tolist()
 
@@ -30,7 +30,9 @@ class Loop(Causal):
         return done.token_ids
 
 
-def draft(llm: "LLM", head: Ids, options: dict[str, Any], stopped: Callable[[], bool]) -> Ids:
+def draft(
+    llm: "TextWriter", head: Ids, options: dict[str, Any], stopped: Callable[[], bool]
+) -> Ids:
     """What the loop writes after a prompt, as far as it came."""
     with llm.stream(head, **options) as stream:
         for _ in stream:

@@ -18,7 +18,7 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.api.filling import Filled
-    from cutaway.api.llm import LLM
+    from cutaway.api.text_writer import TextWriter
 
 _WORD = re.compile(r"\w+")
 _MOST = 1000  # candidates that are looked through for whole words
@@ -41,7 +41,7 @@ class Words:
     """
 
     def __init__(
-        self, judge: Model, llm: "LLM", filler: "LLM", candidates: int, draft: Text
+        self, judge: Model, llm: "TextWriter", filler: "TextWriter", candidates: int, draft: Text
     ) -> None:
         if filler.config.sight != "all":
             raise InputError(
