@@ -93,3 +93,12 @@ def test_tasks_reveal_the_same(llm, tiny_diffusion_path):
 
     done = asyncio.run(converse(tiny_diffusion_path))
     assert done.fingerprint == llm.chat(ASKED, **OPTIONS, denoise={"steps": 4}).fingerprint
+
+
+def test_a_canvas_of_which_no_length_is_said_fits_into_the_context():
+    toy = LLM("toy-canvas")
+    prompt = "It was the best of times, it was the worst of times."
+    made = toy.denoise(prompt, rule="threshold", temperature=0)
+    assert len(made.token_ids) == made.params["max_tokens"] == 256 - len(made.prompt_token_ids)
+    with pytest.raises(InputError, match="the context has 256"):
+        toy.denoise(prompt, max_tokens=256)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.api.keywords import GrammarOptions
-    from cutaway.engine import Decoder
+    from cutaway.engine import Denoise
     from cutaway.grammar import Accepted, Compiled
     from cutaway.text.tools import Tool
 
@@ -130,6 +130,8 @@ class ModelUser:
         if options.constraint.heal is True:
             ids, options = self._healed(ids, options)
         ids, decoder = self._decoder(ids, options)
+        if decoder and options.sources["max_tokens"] == "default":
+            options = self._fitting(options, len(ids) + len(decoder.behind))
         request = options.request(ids, tuple(self.tokenizer.end_ids), decoder)
         if options.changes:
             from cutaway.changes import bind
@@ -137,7 +139,12 @@ class ModelUser:
             request = replace(request, changes=bind(options.changes, self.graph, len(ids)))
         return Asked(request, text, tuple(notes), held)
 
-    def _decoder(self, ids: list[int], options: Options) -> "tuple[list[int], Decoder | None]":
+    def _fitting(self, options: Options, around: int) -> Options:
+        """As many cells as are usual, or as fit beside so many tokens: there is no shorter end."""
+        cells = max(1, min(options.stopping.max_tokens, self.model.context - around))
+        return replace(options, stopping=replace(options.stopping, max_tokens=cells))
+
+    def _decoder(self, ids: list[int], options: Options) -> "tuple[list[int], Denoise | None]":
         """How a prompt is gone on with, and what of it is before what is written."""
         if options.denoise is None:
             return ids, None
