@@ -1,7 +1,7 @@
 """Canvases over HTTP: the answers of Python, whole and streamed, and what is refused by name."""
 
 import json
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import httpx
 import pytest
@@ -127,6 +127,16 @@ def test_with_trace_each_pass_is_told_as_it_is_made(post):
     )
 
 
+def test_a_response_tells_of_passes_too(post):
+    body = {"input": "ab", "denoise": {"block": 4}, "max_output_tokens": 12, "trace": True}
+    lines = post("/v1/responses", **body, stream=True).text.split("\n\n")
+    events = [json.loads(line.partition("data: ")[2]) for line in lines if line]
+    told = [event["cutaway"]["trace"] for event in events if "trace" in event.get("cutaway", {})]
+    kinds = [[r["kind"] for r in records if r["kind"] in ("pass", "step")] for records in told]
+    assert kinds[0] == ["pass"]
+    assert [*chain(*kinds)] == 3 * (4 * ["pass"] + 4 * ["step"])
+
+
 @pytest.mark.parametrize(
     ("more", "param", "sentence"),
     [
@@ -144,7 +154,7 @@ def test_with_trace_each_pass_is_told_as_it_is_made(post):
         ({"min_tokens": 2}, "min_tokens", "leave out min_tokens or denoise"),
         ({"heal": True}, "heal", "leave out heal or denoise"),
         ({"echo": True, "logprobs": 1}, "echo", "needs a text that is written from left to right"),
-        ({"max_tokens": 600}, "prompt", "this model sees 512 at once"),
+        ({"max_tokens": 600}, "prompt", "the context has 512"),
         ({"n": 128, "max_tokens": 400}, "max_tokens", "ask for fewer cells, samples or steps"),
         (
             {"denoise": {"remask": "sigma", "steps": 1_000_000}},

@@ -87,7 +87,7 @@ def statistics(completion: "Completion", price: Price | None) -> str:
         parts.append(f"{len(made)} passes, {rows} rows, {each:.2f} tokens a pass")
     matched = "" if completion.matched is None else f" {completion.matched!r}"
     parts += [f"{completion.finish_reason}{matched}", f"seed {completion.seed}"]
-    if completion.neg_log_z is not None:
+    if completion.neg_log_z is not None and not made:  # of a canvas it is the mask's alone
         parts.append(f"−ln Z {completion.neg_log_z:.2f}")
     if completion.aligned:
         chosen, logs, weights = completion.aligned

@@ -94,14 +94,14 @@ class ResponsesAnswer(Events):
         ended: Ended | None,
     ) -> Iterator[bytes]:
         """The text that a token brought, with the trace so far where it is wanted."""
-        if step is None:
+        if step is None and ended:
             return
         fields: dict[str, Any] = {}
-        if self._body.return_token_ids:
+        if self._body.return_token_ids and step:
             fields["token_ids"] = [step.token_id]
         if self._body.trace and (records := answers.trace(self._job, 0)):
             fields["cutaway"] = {"trace": records}
-        events = [*self._streamed.after(step, ended)]
+        events = [*self._streamed.after(step, ended)] if step else []
         if fields and not events:
             events = [*self._streamed.output.nothing()]
         for kind, more in events:
