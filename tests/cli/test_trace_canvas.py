@@ -78,3 +78,9 @@ def test_static_play_begins_with_the_figures(capsys, file):
     said = printed(capsys, "play", file(), "--static").splitlines()
     assert "6 passes of 96 rows, 2.00 tokens each, order" in said[0]
     assert "bound " in said[0]
+
+
+def test_a_canvas_has_no_page(capsys, file, tmp_path):
+    assert main(["trace", "export", str(file()), "--html", str(tmp_path / "x.html")]) == 2
+    assert "this trace is of a canvas" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()

@@ -79,8 +79,8 @@ class StepView:
     end: EndTokenStatus | None
     candidates: tuple[CandidateView, ...]
     stages: tuple[StageView, ...]
-    kv_tokens: int
-    kv_bytes: int
+    kv_tokens: int | None
+    kv_bytes: int | None
     ms: Mapping[str, float]
     neg_log_z: float | None
     wanted: int | None
@@ -94,7 +94,7 @@ class StepView:
 
 def step_view(trace: Trace, step: Step) -> StepView:
     """All figures of a step."""
-    seen = observed(step)
+    seen, kv_tokens = observed(step), step.position if step.passed is None else None
     return StepView(
         index=step.index,
         position=step.position,
@@ -109,8 +109,8 @@ def step_view(trace: Trace, step: Step) -> StepView:
         end=end_token_status(trace, step),
         candidates=tuple(_candidate(trace, step, c) for c in seen.candidates),
         stages=_stages(trace, step),
-        kv_tokens=step.position,
-        kv_bytes=step.position * trace.head.kv_bytes,
+        kv_tokens=kv_tokens,
+        kv_bytes=None if kv_tokens is None else kv_tokens * trace.head.kv_bytes,
         ms=milliseconds(step.phases),
         neg_log_z=step.neg_log_z,
         wanted=step.wanted,

@@ -60,13 +60,13 @@ class Screen:
         sys.stdout.write(f"\x1b[H{rows}\x1b[J{lines[-1]}")
         sys.stdout.flush()
 
-    def pressed(self) -> list[str]:
-        """Wait for keys and name them; none where the size changed.
+    def pressed(self, timeout_s: float | None = None) -> list[str]:
+        """Wait for keys and name them; none where the size changed, or the time is over.
 
         Raises EOFError at the end of the input.
         """
         stdin = sys.stdin.fileno()
-        ready, _, _ = select.select([stdin, self._wake], [], [])
+        ready, _, _ = select.select([stdin, self._wake], [], [], timeout_s)
         if self._wake in ready:
             os.read(self._wake, 4096)
         if stdin not in ready:

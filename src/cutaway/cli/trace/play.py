@@ -14,6 +14,8 @@ from cutaway.cli import arguments
 from cutaway.cli.terminal.drawing import Style
 from cutaway.cli.terminal.streams import print_json
 from cutaway.cli.trace import play_lines
+from cutaway.cli.trace.play_canvas import CanvasPlayer, pass_document, pass_line
+from cutaway.cli.trace.play_canvas import frame as canvas_frame
 from cutaway.errors import InputError
 from cutaway.trace import Trace, step_view
 
@@ -25,8 +27,11 @@ examples:
   cutaway trace play run.jsonl               interactive; ? lists the keys
   cutaway trace play run.jsonl --static      a line per step
   cutaway trace play run.jsonl --step 12 --static
-  cutaway trace play run.jsonl --json        one JSON document per step
+  cutaway trace play canvas.jsonl --pass 5   a canvas after six passes; space plays
+  cutaway trace play run.jsonl --json        one JSON document per step, or pass of a canvas
 
+A canvas is shown pass by pass: what stands in each cell, the likeliest token of those that are
+masked, and what the pass did; with --step, a cell's own step. Space plays it.
 A trace that was cut short is shown as far as it goes. The key i shows the inside of a step, which
 the model (-m) computes again.
 """
@@ -37,6 +42,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
     parser.add_argument("--step", type=int, metavar="N", help="begin at, or print, step N, from 0")
+    parser.add_argument(
+        "--pass", dest="passed", type=int, metavar="N",
+        help="of a canvas: begin at, or print, pass N, from 0",
+    )  # fmt: skip
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--static", action="store_true", help="print lines, even on a terminal")
     how.add_argument("--json", action="store_true", help="print a JSON document per step")
@@ -46,21 +55,24 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Show the trace."""
     trace = Trace.read(args.file)
-    _check_step(args, len(trace.steps))
+    _check("step", args.step, len(trace.steps))
+    _check("pass", args.passed, len(trace.passes))
     if args.json or args.static or not _on_terminal():
         _print(args, trace)
+    elif trace.head.decoder and args.step is None:
+        _play_canvas(CanvasPlayer(trace, args.passed or 0))
     else:
         _play(args, trace)
     return 0
 
 
-def _check_step(args: Namespace, count: int) -> None:
-    if args.step is None:
+def _check(name: str, at: int | None, count: int) -> None:
+    if at is None:
         return
     if not count:
-        raise InputError("--step: the trace has no step on record")
-    if not 0 <= args.step < count:
-        raise InputError(f"--step must be 0 to {count - 1}, not {args.step}")
+        raise InputError(f"--{name}: the trace has no {name} on record")
+    if not 0 <= at < count:
+        raise InputError(f"--{name} must be 0 to {count - 1}, not {at}")
 
 
 def _on_terminal() -> bool:
@@ -71,7 +83,9 @@ def _on_terminal() -> bool:
 
 def _print(args: Namespace, trace: Trace) -> None:
     style, steps = Style.of(sys.stdout), trace.steps
-    if args.json:
+    if trace.head.decoder and args.step is None:
+        _print_passes(args, trace, style)
+    elif args.json:
         for step in steps if args.step is None else [steps[args.step]]:
             print_json(step_view(trace, step).to_dict())
     elif args.step is not None:
@@ -84,6 +98,35 @@ def _print(args: Namespace, trace: Trace) -> None:
         for step in steps:
             print(play_lines.step_line(style, trace, step))
         print(play_lines.ending(style, trace))
+
+
+def _print_passes(args: Namespace, trace: Trace, style: Style) -> None:
+    player = CanvasPlayer(trace)
+    which = range(len(trace.passes)) if args.passed is None else [args.passed]
+    if args.json:
+        for index in which:
+            print_json(pass_document(player, index))
+        return
+    if args.passed is None:
+        print(play_lines.summary(style, trace))
+    for index in which:
+        print(pass_line(style, player, index))
+    if args.passed is None:
+        print(play_lines.ending(style, trace))
+
+
+def _play_canvas(player: CanvasPlayer) -> None:
+    from cutaway.cli.terminal.screen import screen
+
+    style = Style.of(sys.stdout)
+    with suppress(EOFError), screen() as terminal:
+        while not player.done:
+            terminal.draw(canvas_frame(player, *terminal.size, style))
+            keys, waited = terminal.pressed(player.pause_s), player.playing
+            for key in keys:
+                player.press(key)
+            if waited and not keys:
+                player.tick()
 
 
 def _play(args: Namespace, trace: Trace) -> None:

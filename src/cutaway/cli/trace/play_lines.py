@@ -91,9 +91,11 @@ def step_line(style: Style, trace: Trace, step: Step) -> str:
 
 def header(view: StepView, last: int) -> Line:
     """Where and when: the first line of a step."""
-    kv = megabytes(view.kv_bytes)
+    kv = ""
+    if view.kv_tokens is not None and view.kv_bytes is not None:
+        kv = f" · kv {view.kv_tokens} · {megabytes(view.kv_bytes)}"
     figures = (
-        f" · position {view.position} · kv {view.kv_tokens} · {kv}"
+        f" · position {view.position}{kv}"
         f" · {sum(view.ms.values()):.1f} ms · {view.source} · entropy {view.entropy:.2f} bits"
     )
     return [(f" step {view.index}/{last}", BOLD), (figures, PLAIN)]

@@ -3,7 +3,7 @@
 Knows the layout and the keys. Refuses to know terminals: lines go out, names of keys come in.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import wrap
@@ -19,7 +19,7 @@ from cutaway.trace.steps import observed
 from cutaway.trace.views import is_uncertain, step_view
 
 _LABEL = 17  # cells before a sparkline
-_MOVES = {
+MOVES = {
     "left": -1, "right": 1, "shift-left": -10, "shift-right": 10, "page-up": -10, "page-down": 10,
 }  # fmt: skip
 _KEYS = (
@@ -96,8 +96,8 @@ class Player:
             self.helping = not self.helping
         elif key in ("up", "down"):
             self.scroll = max((self.scroll or 0) + (1 if key == "down" else -1), 0)
-        elif key in _MOVES:
-            self._go(self.at + _MOVES[key])
+        elif key in MOVES:
+            self._go(self.at + MOVES[key])
         elif key in ("home", "end"):
             self._go(0 if key == "home" else self.last)
         elif key.lower() in self.finders:
@@ -139,27 +139,27 @@ def frame(player: Player, columns: int, rows: int, style: Style) -> list[str]:
     if player.last < 0:
         lines: list[Line] = [[(" no step on record yet", PLAIN)]]
     elif player.helping:
-        lines = [[(f" {line}", PLAIN)] for line in _help(columns, style)]
+        lines = [[(f" {line}", PLAIN)] for line in help_lines(_HELP, columns, style)]
     elif player.inside:
         lines = _inside(player, rows - 1, style)
     else:
         lines = _step(player, columns, rows - 1, style)
     lines = lines[: rows - 1] + [[]] * (rows - 1 - len(lines))
-    lines.append([(f" {player.message or _keys(columns, style)}", DIM)])
+    lines.append([(f" {player.message or keys_line(_KEYS, columns, style)}", DIM)])
     return [style.render(line, columns) for line in lines[-rows:]]
 
 
-def _help(columns: int, style: Style) -> Iterator[str]:
+def help_lines(signs: Sequence[tuple[str, str]], columns: int, style: Style) -> Iterator[str]:
     """What each key does and each sign means."""
-    for sign, text in _HELP:
+    for sign, text in signs:
         line = style.text(f"{sign:<{_HELP_INDENT}}{text}")
         yield from wrap(line, max(columns - 2, 16), subsequent_indent=" " * _HELP_INDENT)
 
 
-def _keys(columns: int, style: Style) -> str:
+def keys_line(keys: Sequence[str], columns: int, style: Style) -> str:
     """The commonest keys, as many as fit."""
-    shown = _KEYS[0]
-    for key in _KEYS[1:]:
+    shown = keys[0]
+    for key in keys[1:]:
         longer = f"{shown} · {key}"
         if width(style.text(longer)) >= columns:
             break
@@ -200,13 +200,13 @@ def _step(player: Player, columns: int, rows: int, style: Style) -> list[Line]:
 def _strip(player: Player, columns: int, rows: int, style: Style) -> list[Line]:
     """The rows of text around the step; under each token its surprise."""
     names = [_plain(player.trace, style, s.token_id, columns - 2) for s in player.trace.steps]
-    wrapped = _wrap([width(name) + 1 for name in names], columns - 1)
-    here = next(i for i, row in enumerate(wrapped) if player.at in row)
+    lines_of = wrapped([width(name) + 1 for name in names], columns - 1)
+    here = next(i for i, row in enumerate(lines_of) if player.at in row)
     lines: list[Line] = []
-    for i in window(len(wrapped), here, rows):
+    for i in window(len(lines_of), here, rows):
         lines += [
-            _tokens(names, wrapped[i], player.at, style),
-            _marks(player, names, wrapped[i], style),
+            _tokens(names, lines_of[i], player.at, style),
+            _marks(player, names, lines_of[i], style),
         ]
     return lines
 
@@ -215,7 +215,7 @@ def _plain(trace: Trace, style: Style, token_id: int, cells: int) -> str:
     return clip(style.text(trace.name_of(token_id)) or "<>", max(cells, 1))
 
 
-def _wrap(widths: list[int], cells: int) -> list[range]:
+def wrapped(widths: list[int], cells: int) -> list[range]:
     """Which tokens are on each row."""
     rows, start, used = [], 0, 0
     for i, wide in enumerate(widths):
@@ -256,11 +256,13 @@ def _sparks(player: Player, columns: int, style: Style) -> list[Line]:
     ends = [player.moments[i] for i in seen]
     here = player.at - seen.start
     return [
-        _row(f"bits {bits(now.logprob):.2f}", list(style.spark(b / 8 for b in surprise)), here,
-             [style.surprise(b) for b in surprise]),
-        _row(f"end {percent(moment.probability if moment else None)}",
-             list(style.spark(height(m.probability) if m else None for m in ends)), here),
-        _row(f"rank {observed(now).rank}", [_digit(observed(steps[i]).rank) for i in seen], here),
+        spark_row(f"bits {bits(now.logprob):.2f}", list(style.spark(b / 8 for b in surprise)), here,
+                  [style.surprise(b) for b in surprise]),
+        spark_row(f"end {percent(moment.probability if moment else None)}",
+                  list(style.spark(height(m.probability) if m else None for m in ends)), here),
+        spark_row(
+            f"rank {observed(now).rank}", [_digit(observed(steps[i]).rank) for i in seen], here
+        ),
     ]  # fmt: skip
 
 
@@ -268,7 +270,8 @@ def _digit(rank: int) -> str:
     return str(rank) if rank < 10 else "+"
 
 
-def _row(label: str, marks: list[str], here: int, looks: list[str] | None = None) -> Line:
+def spark_row(label: str, marks: list[str], here: int, looks: list[str] | None = None) -> Line:
+    """A figure, and a mark for each step or pass; that of ``here`` stands out."""
     looks = list(looks or [PLAIN] * len(marks))
     looks[here] = REVERSE
     return [(f" {label:<{_LABEL - 1}}", PLAIN), *zip(marks, looks, strict=True)]
