@@ -115,6 +115,16 @@ def test_fewer_candidates_than_the_rule_looks_at(models, tmp_path):
     assert replay(models["all"], trace).same
 
 
+@pytest.mark.parametrize("sight", ["all", "shifted"])
+def test_what_is_behind_comes_back(models, tmp_path, sight):
+    _, trace = traced(models, tmp_path / "t", sight, suffix="ba a")
+    assert trace.head.decoder.behind
+    assert replay(models[sight], trace).same
+    fork = branch(models[sight], trace, 3, 7, trace=tmp_path / "fork")
+    assert fork.token_ids[3] == 7
+    assert Trace.read(tmp_path / "fork").head.decoder.behind == trace.head.decoder.behind
+
+
 # -- forks -------------------------------------------------------------------------------------
 
 

@@ -284,6 +284,8 @@ class Generation:
         model, backend, observe = self._model, self._model.backend, self.request.observe
         params = self.options.settings(self.seed)
         params["watch"] = params.pop("track")  # as version 1 of the format has it
+        if self.options.denoise and self.options.suffix:  # else it is in the prompt's tokens
+            params |= {"suffix": self.options.suffix, "special": self.options.special}
         return Head(
             cutaway=__version__,
             model=model.name,

@@ -78,7 +78,7 @@ def open_branch(
     Raises InputError for a step or a token that does not exist, or another vocabulary; the text's
     reader gets one where the grammar forbids the token.
     """
-    head, prompt = recorded.head, prompt_of(recorded.head)
+    head, prompt = recorded.head, prompt_of(llm, recorded.head)
     check_vocabulary(llm, recorded)
     if not recorded.steps:
         raise InputError("the trace has no steps: there is nowhere to branch")

@@ -98,7 +98,7 @@ def replay(
     options = settings_of(trace.head) | {"speculate": speculate, "kv_cache": kv_cache}
     if not trace.head.decoder:  # of a canvas, it is how many cells there are
         options["max_tokens"] = len(trace.steps)
-    with llm.stream(prompt_of(trace.head), **options) as stream:
+    with llm.stream(prompt_of(llm, trace.head), **options) as stream:
         found = disagreements(trace.head, llm, stream)
         if not anyway:
             _refuse(found, trace.head.model)

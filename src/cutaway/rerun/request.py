@@ -64,12 +64,19 @@ def settings_of(head: Head) -> dict[str, Any]:
     forced = tuple(head.params.get("forced", ()))
     if head.decoder:
         settings["denoise"] = head.decoder.rule
+        settings |= {
+            name: head.params[name] for name in ("suffix", "special") if name in head.params
+        }
     return settings | {"seed": head.seed, "forced": forced, "changes": head.changes}
 
 
-def prompt_of(head: Head) -> list[int]:
-    """The prompt of the request: what is behind a canvas was at its end."""
-    return [*head.prompt_token_ids, *(head.decoder.behind if head.decoder else ())]
+def prompt_of(llm: LLM, head: Head) -> list[int]:
+    """The prompt of the request: what is behind a canvas and no suffix was at its end."""
+    prompt, behind = [*head.prompt_token_ids], head.decoder.behind if head.decoder else ()
+    if suffix := head.params.get("suffix"):
+        special = head.params.get("special", False)
+        behind = behind[len(llm.tokenizer.encode(suffix, special=special, goes_on=True)) :]
+    return [*prompt, *behind]
 
 
 def bound(llm: LLM, head: Head, more: "Iterable[Change]" = ()) -> "Bound | None":
