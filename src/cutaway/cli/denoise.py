@@ -41,7 +41,7 @@ rules: {", ".join(RULES)}
 or none for one cell a pass. docs/denoise.md has the definitions, and what each costs.
 """
 _TOY = "toy-canvas"
-_CELLS = "how many cells the canvas has, 1 or more; default 64"
+_CELLS = "how many cells the canvas has, 1 or more; default 256, or as many as fit"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -82,8 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Reveal, print, and return 0, or 130 where Ctrl-C ended it."""
     prompt = arguments.read_text(args.prompt)
-    for name, value in (("model", _TOY), ("max_tokens", 64)):
-        vars(args).setdefault(name, value)
+    vars(args).setdefault("model", _TOY)
     args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}
     options = arguments.request_options(args)
     if not args.json and "logprobs" in options:
