@@ -148,3 +148,19 @@ def test_thread_counts_that_cannot_be(counts, capsys):
 def test_help_has_examples(capsys):
     assert main(["verify", "--help"]) == 0
     assert "cutaway verify --json" in capsys.readouterr().out
+
+
+def test_a_model_that_sees_all_is_not_cut(capsys):
+    assert main(["verify", "-m", "toy-canvas", "--threads", "1,2", "--json", "-q"]) == 0
+    varied = {check["varied"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert varied >= {"neighbours", "KV blocks", "threads", "control"}
+    assert not varied & {"rows per call", "chunk boundaries"}
+
+
+@pytest.mark.parametrize(("sight", "cuts"), [(4, [4, 4, 8]), (8, [3, 9, 1])])
+def test_a_model_of_blocks_is_cut_between_them(path, sight, cuts):
+    backend = LLM(path, kv_tokens=256).backend
+    text = Sample(range(3, 73), range(3), sight=sight)
+    whole = text.run(backend)
+    assert np.array_equal(text.run(backend, cuts), whole)
+    assert not np.array_equal(Sample(range(3, 73), range(3)).run(backend), whole)

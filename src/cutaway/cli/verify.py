@@ -27,6 +27,7 @@ from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.backends import Backend
+    from cutaway.model import ModelConfig
 
 _EPILOG = """
 examples:
@@ -83,8 +84,9 @@ def run(args: Namespace) -> int:
     name, started = model_name(path, args.quantize, args.kv), perf_counter()
     if not args.quiet:
         say(f"checking {name}; this takes half a minute to a few minutes")
-    load = _loader(path, args.quantize, args.kv, args.offload_folder)
-    source = checks(load, _sample(path), tiers(), args.threads)
+    config = _config(path)
+    load = _loader(path, args.quantize, args.kv, args.offload_folder, config.context_length)
+    source = checks(load, _sample(path), tiers(), args.threads, config.sight)
     total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
     done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started
@@ -99,15 +101,20 @@ def run(args: Namespace) -> int:
     return 0 if all(check.passed for check in done) else 1
 
 
-def _loader(
-    path: Path, quantize: str | None, kv: str, offload_folder: str | None
-) -> Callable[[str, int], "Backend"]:
-    from cutaway.api.llm import LLM
+def _config(path: Path) -> "ModelConfig":
     from cutaway.loading.open import open_model
     from cutaway.model.config import config_from_gguf
 
     with open_model(path) as file:
-        context = min(_CONTEXT, config_from_gguf(file.metadata).context_length)
+        return config_from_gguf(file.metadata)
+
+
+def _loader(
+    path: Path, quantize: str | None, kv: str, offload_folder: str | None, longest: int
+) -> Callable[[str, int], "Backend"]:
+    from cutaway.api.llm import LLM
+
+    context = min(_CONTEXT, longest)
 
     def load(tier: str, threads: int) -> "Backend":
         with instruction_set(tier):
@@ -124,7 +131,11 @@ def _sample(path: Path) -> list[int]:
     from cutaway.text import Tokenizer
 
     with open_model(path) as file:
-        return Tokenizer.from_gguf(file.metadata).encode(_SAMPLE)
+        tokenizer = Tokenizer.from_gguf(file.metadata)
+    try:
+        return tokenizer.encode(_SAMPLE)
+    except InputError:  # it has no tokens for some of this, and any ids will do
+        return [i % tokenizer.vocab_size for i in range(3, 203)]
 
 
 def _shown(source: Iterable[Check], total: int, *, show: bool) -> Iterator[Check]:

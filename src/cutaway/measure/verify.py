@@ -8,13 +8,14 @@ set. Refuses to know terminals.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 
 from cutaway.backends import KV_BLOCK, Backend, Batch, Logits
+from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import lay_rows
 from cutaway.errors import InputError
 
@@ -71,11 +72,12 @@ class BatchMate:
 
 @dataclass(slots=True)
 class Sample:
-    """The text under test, and where in memory its history goes."""
+    """The text under test, where in memory its history goes, and what its tokens see."""
 
     tokens: Sequence[int]
     blocks: Sequence[int]
     positions: frozenset[int] = field(default_factory=frozenset)  # whose logits are compared
+    sight: str | int = "past"
 
     def __post_init__(self) -> None:
         last = len(self.tokens) - 1
@@ -89,14 +91,24 @@ class Sample:
         out, done = [], [0] * len(mates)
         sizes = chain.from_iterable(repeat(tuple(cuts)))
         while start < len(self.tokens):
-            stop = min(len(self.tokens), start + next(sizes))
+            stop = self._stop(start + next(sizes))
             parts, mine = self._parts(start, stop, mates, done)
             rows = lay_rows(parts)
             offset = int(np.count_nonzero(rows[2] < mine))
             wanted = [offset + p - start for p in range(start, stop) if p in self.positions]
-            out.append(backend.run(Batch(*rows, np.array(wanted, np.int32))).copy())
+            limits = rows[1].copy()
+            limits[offset : offset + stop - start] = [
+                last_seen(self.sight, position, len(self.tokens)) for position in range(start, stop)
+            ]
+            batch = Batch(*rows, np.array(wanted, np.int32), limits)
+            out.append(backend.run(batch).copy())
             start = stop
         return np.concatenate(out)
+
+    def _stop(self, wanted: int) -> int:
+        """Where a call may end: tokens that see each other are of one call."""
+        length = len(self.tokens)
+        return min(length, last_seen(self.sight, wanted - 1, length) + 1)
 
     def _parts(
         self, start: int, stop: int, mates: Sequence[BatchMate], done: list[int]
@@ -129,39 +141,45 @@ def text_of(sample: Sequence[int], room: int) -> list[int]:
 
 
 def checks(
-    load: Load, sample: Sequence[int], tiers: Sequence[str], threads: Sequence[int] = THREADS
+    load: Load,
+    sample: Sequence[int],
+    tiers: Sequence[str],
+    threads: Sequence[int] = THREADS,
+    sight: str | int = "past",
 ) -> Iterator[Check]:
     """Every check in turn, each as soon as it is done.
 
     load: gives a backend whose KV blocks fit its context, asked for one at a time
     sample: token ids, repeated to make the text
     tiers: the instruction sets to compare, the first of them in all checks
+    sight: what a token sees; a text that is seen as a whole is not cut
     """
     backend = load(tiers[0], threads[0])
     room = backend.kv_blocks * KV_BLOCK
     tokens = text_of(sample, room)
     blocks = -(-len(tokens) // KV_BLOCK)
-    text = Sample(tokens, range(blocks))
+    text = Sample(tokens, range(blocks), sight=sight)
     plain = text.run(backend)
 
     def check(varied: str, value: object, logits: Logits) -> Check:
         return Check(varied, str(value), len(plain), differing_bits(logits, plain))
 
-    for rows in ROWS_PER_CALL:
+    for rows in ROWS_PER_CALL if sight != "all" else ():
         if rows < len(tokens):
             yield check("rows per call", rows, text.run(backend, [rows]))
-    for cuts in CUTS:
+    for cuts in CUTS if sight != "all" else ():
         yield check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts))
     for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
         yield check("neighbours", value, text.run(backend, [rows], mates))
-    for value, moved in placements(tokens, backend):
+    for value, moved in placements(text, backend):
         yield check("KV blocks", value, moved.run(backend, [33]))
-    if half := len(tokens) // 2 // KV_BLOCK * KV_BLOCK:
+    half = len(tokens) // 2 // KV_BLOCK * KV_BLOCK
+    if half and (sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)):
         after = sum(position < half for position in text.positions)
-        differing = differing_bits(restored(tokens, backend, half), plain[after:])
+        differing = differing_bits(restored(text, backend, half), plain[after:])
         yield Check("KV blocks", "saved, put elsewhere", len(plain) - after, differing)
     yield check("again", "the same call", text.run(backend))
-    other = Sample([(tokens[0] + 1) % plain.shape[1], *tokens[1:]], range(blocks))
+    other = replace(text, tokens=[(tokens[0] + 1) % plain.shape[1], *tokens[1:]])
     yield Check(
         "control", "another first token", len(plain),
         differing_bits(other.run(backend), plain), control=True,
@@ -194,9 +212,9 @@ def neighbours(
         yield "both", [one, two], 7
 
 
-def placements(tokens: Sequence[int], backend: Backend) -> Iterator[tuple[str, Sample]]:
+def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
     """The text in other blocks, each full of another text's keys and values."""
-    blocks = -(-len(tokens) // KV_BLOCK)
+    tokens, blocks = text.tokens, len(text.blocks)
     everywhere = list(range(backend.kv_blocks))
     orders = {
         "the last, backwards": everywhere[::-1][:blocks],
@@ -206,13 +224,13 @@ def placements(tokens: Sequence[int], backend: Backend) -> Iterator[tuple[str, S
         for start in range(0, len(everywhere), blocks):  # the others' history
             used = everywhere[start : start + blocks]
             Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
-        yield name, Sample(tokens, order)
+        yield name, replace(text, blocks=order)
 
 
-def restored(tokens: Sequence[int], backend: Backend, half: int) -> Logits:
+def restored(text: Sample, backend: Backend, half: int) -> Logits:
     """Of the text from ``half`` on: its first half's bytes are taken, and put into other blocks."""
-    blocks, everywhere = -(-len(tokens) // KV_BLOCK), range(backend.kv_blocks)
-    Sample(tokens[:half], everywhere[:blocks]).run(backend)
+    tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
+    Sample(tokens[:half], everywhere[:blocks], sight=text.sight).run(backend)
     memory = [backend.block_memory(i) for i in everywhere[: half // KV_BLOCK]]
     saved = [[part.copy() for part in parts] for parts in memory]
     order = everywhere[::-1][:blocks]
@@ -221,7 +239,7 @@ def restored(tokens: Sequence[int], backend: Backend, half: int) -> Logits:
     for block, parts in zip(order, saved, strict=False):
         for to, part in zip(backend.block_memory(block, windows=True), parts, strict=True):
             to[:] = part
-    return Sample(tokens, order).run(backend, start=half)
+    return replace(text, blocks=order).run(backend, start=half)
 
 
 @contextmanager
