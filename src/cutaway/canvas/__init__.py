@@ -7,7 +7,7 @@ models, sequences and who computes a pass.
 from cutaway.canvas.canvas import Canvas, Cell, Revealed, looked_at, make_canvas
 from cutaway.canvas.reveal import Figures
 from cutaway.canvas.rule import RULES, SETTINGS, ForcedCell, Rule, read_rule
-from cutaway.canvas.settings import SETTING_WORDS, Setting
+from cutaway.canvas.settings import SETTING_WORDS, Setting, rule_of_text
 
 __all__ = [
     "RULES",
@@ -23,4 +23,5 @@ __all__ = [
     "looked_at",
     "make_canvas",
     "read_rule",
+    "rule_of_text",
 ]

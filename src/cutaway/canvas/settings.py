@@ -5,9 +5,10 @@ Knows words. Refuses to know what a setting does (reveal.py) and what is in rang
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from cutaway.canvas.rule import CACHES, LUCKS, ORDERS, REMASKS, RULES, SCHEDULES
+from cutaway.canvas.rule import CACHES, LUCKS, ORDERS, REMASKS, RULES, SCHEDULES, Rule, read_rule
+from cutaway.errors import InputError
 
 
 class Setting(NamedTuple):
@@ -70,3 +71,31 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
     }
 )
 """By name, "rule" first: one of ``canvas.SETTINGS`` each, in their order."""
+
+
+def rule_of_text(text: str) -> Rule:
+    """A rule on one line: its name, and settings that change it, as in "llada,steps=8,block=4".
+
+    InputError where it is none.
+    """
+    name, *given = text.split(",")
+    values: dict[str, Any] = {"rule": name.strip()}
+    for one in given:
+        setting, _, value = (part.strip() for part in one.partition("="))
+        setting = setting.replace("-", "_")
+        if setting not in SETTING_WORDS or setting in ("rule", "forced_cells"):
+            known = [known for known in SETTING_WORDS if known not in ("rule", "forced_cells")]
+            raise InputError(
+                f"rule {text!r}: unknown setting {setting!r}; known: {', '.join(known)}"
+            )
+        values[setting] = _value(text, setting, value)
+    return read_rule(values)
+
+
+def _value(text: str, setting: str, value: str) -> Any:
+    kind = SETTING_WORDS[setting].type
+    try:
+        return {"true": True, "false": False}[value] if kind is bool else kind(value)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise InputError(f"rule {text!r}: {setting} must be {wanted}, not {value!r}") from None

@@ -113,11 +113,16 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--speculate", metavar="HOW", help=_SPECULATE)
 
 
-def add_loading_arguments(parser: ArgumentParser, default: str = "smollm2") -> "_ArgumentGroup":
-    """-m, which has a default, and how the model is loaded; their group."""
+def add_loading_arguments(
+    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False
+) -> "_ArgumentGroup":
+    """-m, which has a default, and how the model is loaded; their group.
+
+    several: -m may be repeated
+    """
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
     group.add_argument(
-        "-m", "--model", metavar="NAME|PATH",
+        "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
         help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
         f"saved, or hf:org/repo[:file]; default {default}",
     )  # fmt: skip

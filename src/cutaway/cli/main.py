@@ -38,6 +38,7 @@ _COMMANDS = {
     "cache": _Command("save what a prompt was computed to", "cutaway.cli.cache", None),
     "snowball": _Command("measure what one wrong token changes", "cutaway.cli.snowball"),
     "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
+    "compare": _Command("write one prompt in every way a model has", "cutaway.cli.compare"),
     "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("check that logits are bit-identical in any batch", "cutaway.cli.verify"),

@@ -5,6 +5,7 @@ the file (``cutaway.trace``) and terminals.
 """
 
 from cutaway.rerun.branch import branch, open_branch, token_of
+from cutaway.rerun.compare import Compared, Way, compare, usual_rules
 from cutaway.rerun.exposure import Exposure, Window, exposure
 from cutaway.rerun.forks import Fork, Reconvergence, diff_models
 from cutaway.rerun.logits import logits
@@ -16,6 +17,7 @@ from cutaway.rerun.snowball import Snowball, snowball
 from cutaway.rerun.statistics import Curve, Estimate, bands, estimate, span
 
 __all__ = [
+    "Compared",
     "Curve",
     "Disagreement",
     "Estimate",
@@ -29,9 +31,11 @@ __all__ = [
     "Replayed",
     "Rescored",
     "Snowball",
+    "Way",
     "Window",
     "bands",
     "branch",
+    "compare",
     "diff_models",
     "estimate",
     "exposure",
@@ -44,4 +48,5 @@ __all__ = [
     "snowball",
     "span",
     "token_of",
+    "usual_rules",
 ]

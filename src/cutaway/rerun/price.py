@@ -99,10 +99,8 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
     changes inside the model.
     """
     head = trace.head
-    if head.decoder is None:
-        raise InputError(
-            "the trace is of a text that was written from left to right: it has no passes"
-        )
+    check_canvas(trace)
+    assert head.decoder is not None
     check_vocabulary(llm, trace)
     if head.changes:
         raise InputError("the run had changes inside the model: a price is of the model as it is")

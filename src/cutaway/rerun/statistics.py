@@ -6,6 +6,7 @@ All in bits. Refuses to know models and texts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from cutaway.trace.figures import in_bits
 Curve = NDArray[np.float64]
 
 _DRAWS = 2000  # of the bootstrap
+_NORMAL = 1.959964  # standard deviations to either side that hold 95 %
 _SEED = 0  # fixed, so that one experiment has one answer
 
 
@@ -72,6 +74,14 @@ def estimate(values: Curve) -> Estimate:
     means = values[rng.integers(0, len(values), (_DRAWS, len(values)))].mean(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))
     return Estimate(float(values.mean()), float(low), float(high))
+
+
+def rate(came: int, of: int) -> Estimate:
+    """How often something came of independent trials: Wilson's interval (1927), which is right at
+    rates of 0 and 1, too."""
+    share, z = came / of, _NORMAL**2 / of
+    middle, half = (share + z / 2) / (1 + z), sqrt(share * (1 - share) * z + z * z / 4) / (1 + z)
+    return Estimate(share, max(middle - half, 0.0), min(middle + half, 1.0))
 
 
 def _divergence(p: Curve, q: Curve) -> float:

@@ -105,7 +105,7 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
         tokens=len(came),
         cells=int(trace.head.params.get("max_tokens", len(cells))),
         tokens_per_pass=len(came) / len(passes) if passes else 0.0,
-        order=_tau([came[position] for position in sorted(came)]),
+        order=kendall([came[position] for position in sorted(came)]),
         bound_bits=in_bits(sum(made.bound for made in passes)),
         edited=len(changed),
         masked_again=sum(len(made.masked_again) for made in passes),
@@ -213,7 +213,7 @@ def _came(trace: Trace) -> dict[int, int]:
     return came
 
 
-def _tau(passes: list[int]) -> float | None:
+def kendall(passes: list[int]) -> float | None:
     """Kendall's tau-b of these, and of their places in the list, of which no two are equal."""
     of = np.array(passes, np.int64)
     signs = [np.sign(of[i + 1 :] - of[i]) for i in range(len(of) - 1)]
