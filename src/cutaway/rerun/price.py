@@ -20,6 +20,7 @@ from cutaway.engine import Pass, PassCell
 from cutaway.errors import InputError
 from cutaway.rerun.request import Progress, check_vocabulary, silent
 from cutaway.trace import Trace
+from cutaway.trace.canvas import check_canvas
 from cutaway.trace.figures import bits, in_bits
 
 
