@@ -223,3 +223,18 @@ def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
         f"{found.passes[0].price:+.2f}", f"{found.passes[0].bound:.2f}",
     ]  # fmt: skip
     assert lines[-1].startswith(f"{found.price:+.2f} bits in all, ")
+
+
+def test_an_encoder_has_its_separator_behind_the_canvas(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from support.random_models import edit, save
+    from support.tiny_tokenizers import wordpiece
+
+    save("bert", tmp_path / "bert", tokenizer=wordpiece)
+    edit(tmp_path / "bert" / "tokenizer_config.json", mask_token="[MASK]")
+    with LLM(tmp_path / "bert", progress=False) as llm:
+        llm.generate("ab", max_tokens=6, seed=1, denoise={"steps": 3}, trace=tmp_path / "t")
+        trace = Trace.read(tmp_path / "t")
+        assert trace.head.decoder.behind == (llm.tokenizer.sep_id,)
+        assert replay(llm, trace).same

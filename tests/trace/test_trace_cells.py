@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutaway.canvas import ForcedCell, Rule
 from cutaway.errors import InputError
-from cutaway.trace import Trace, canvas_figures, cell_life, diff_texts, to_passes_csv
+from cutaway.trace import Trace, canvas_figures, cell_life, diff_texts, to_csv, to_passes_csv
 from cutaway.trace.canvas import standing
 from support.canvas_traces import RULES, events_of, file_of
 from support.trace_by_hand import made_text
@@ -126,6 +126,12 @@ def test_passes_as_csv(trace):
     assert [float(row["figure"]) for row in rows] == [cell.figure for cell in cells]
     assert [row["now"] == "" for row in rows] == [cell.now is None for cell in cells]
     assert all(float(row["best_probability"]) >= float(row["second_probability"]) for row in rows)
+
+
+def test_steps_as_csv_say_in_which_pass(trace):
+    rows = list(csv.DictReader(io.StringIO(to_csv(trace), newline="")))
+    assert [int(row["passed"]) for row in rows] == [step.passed for step in trace.steps]
+    assert "kv_tokens" not in rows[0]
 
 
 def test_a_text_from_left_to_right_has_no_cells():

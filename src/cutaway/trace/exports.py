@@ -52,10 +52,11 @@ def to_csv(trace: Trace) -> str:
 
     Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
     are empty where none is on record, "final_" where a given token did not survive, and
-    "draft_ms" where no draft model ran, "kv_tokens" and "passed" where a text was written the other
-    way: on a canvas, and from left to right.
+    "draft_ms" where no draft model ran. Of a canvas "passed" is in the place of "kv_tokens".
     """
-    return _table(_COLUMNS, [_row(trace, step) for step in trace.steps])
+    own = "passed" if trace.head.decoder else "kv_tokens"
+    columns = tuple(own if name == "kv_tokens" else name for name in _COLUMNS)
+    return _table(columns, [_row(trace, step) for step in trace.steps])
 
 
 def to_passes_csv(trace: Trace) -> str:
@@ -109,7 +110,7 @@ _PHASES = tuple(f.name for f in fields(Phases))
 _COLUMNS = (
     "step", "position", "token_id", "token", "source", "own", "logprob", "bits", "rank",
     "entropy_bits", "final_logprob", "final_rank", "survivors", "end_probability", "end_rank",
-    "end_outcome", "kv_tokens", "passed", *(f"{phase}_ms" for phase in _PHASES), "fingerprint",
+    "end_outcome", "kv_tokens", *(f"{phase}_ms" for phase in _PHASES), "fingerprint",
 )  # fmt: skip
 
 
@@ -132,8 +133,7 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "end_probability": end.probability if end else None,
         "end_rank": end.rank if end else None,
         "end_outcome": end.outcome if end else None,
-        "kv_tokens": step.position if step.passed is None else None,
-        "passed": step.passed,
+        **({"kv_tokens": step.position} if step.passed is None else {"passed": step.passed}),
         **{f"{phase}_ms": ms.get(phase) for phase in _PHASES},
         "fingerprint": f"{step.fingerprint:016x}",
     }

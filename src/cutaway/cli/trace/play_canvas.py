@@ -163,7 +163,8 @@ def pass_line(style: Style, player: CanvasPlayer, index: int) -> str:
         shown(style, player.trace.name_of(stands[p])) if p in stands else _mask(style)
         for p in player.positions
     ]
-    return f"{index:>5}  {_what(made):<42}  {' '.join(names)}"
+    between = " " * any(len(name) > 1 for name in names)
+    return f"{index:>5}  {_what(made):<42}  {between.join(names)}"
 
 
 def pass_document(player: CanvasPlayer, index: int) -> dict[str, Any]:
