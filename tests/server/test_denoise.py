@@ -1,13 +1,14 @@
 """Canvases over HTTP: the answers of Python, whole and streamed, and what is refused by name."""
 
 import json
-from itertools import chain, pairwise
+from itertools import chain
 
 import httpx
 import pytest
 
 from cutaway import LLM
 from cutaway.canvas import Rule, looked_at
+from cutaway.server.service import Progress, _paired
 from support.served import serve
 
 ASKED = {"seed": 1, "max_tokens": 12, "temperature": 1.0}
@@ -120,11 +121,15 @@ def test_with_trace_each_pass_is_told_as_it_is_made(post):
         ]
 
     assert plain(whole) == plain(told)
-    places = [e for e in events if "trace" in e["choices"][0].get("cutaway", {})]
-    assert any(
-        [r["kind"] for r in a["choices"][0]["cutaway"]["trace"]][-1:] == ["pass"]
-        for a, _ in pairwise(places)
-    )
+
+
+def test_a_pass_is_news_where_it_is_told(alone):
+    with alone.stream("ab", denoise={"block": 4}, **ASKED) as stream:
+        events = [(0, event) for event in stream.events()]
+    assert _paired(events[:2], traced=True) == 2 * [Progress(0, None, None)]
+    assert _paired(events[:2], traced=False) == []
+    steps = [progress.step for progress in _paired(events, traced=True)]
+    assert sum(step is None for step in steps) == 12 == sum(step is not None for step in steps)
 
 
 def test_a_response_tells_of_passes_too(post):
@@ -133,7 +138,6 @@ def test_a_response_tells_of_passes_too(post):
     events = [json.loads(line.partition("data: ")[2]) for line in lines if line]
     told = [event["cutaway"]["trace"] for event in events if "trace" in event.get("cutaway", {})]
     kinds = [[r["kind"] for r in records if r["kind"] in ("pass", "step")] for records in told]
-    assert kinds[0] == ["pass"]
     assert [*chain(*kinds)] == 3 * (4 * ["pass"] + 4 * ["step"])
 
 
@@ -184,6 +188,19 @@ def test_without_a_rule_a_canvas_is_named(post):
             answer = post(path, **body, **more)
             assert answer.status_code == 400
             assert "with fill or denoise" in answer.json()["error"]["message"]
+
+
+def test_a_server_may_reveal_for_clients_that_know_of_no_canvas(tiny_diffusion_path, alone):
+    llm = LLM(tiny_diffusion_path, threads=1, progress=False)
+    with serve(llm, denoise="margin", max_tokens=12) as served:
+        asked = {"messages": CHAT, "seed": 1, "temperature": 1.0}
+        url = f"{served.url}/v1/chat/completions"
+        answer = httpx.post(url, json=asked, timeout=60).json()
+        expected = alone.chat(CHAT, denoise="margin", **ASKED)
+        assert answer["choices"][0]["message"]["content"] == expected.text
+        assert answer["cutaway"]["params_source"]["denoise"] == "server"
+        refused = httpx.post(url, json={**asked, "grammar": "start: /a/"}, timeout=60)
+        assert refused.json()["error"]["param"] == "grammar"
 
 
 def test_who_asks_hears_what_the_model_sees(served, tiny):

@@ -1,12 +1,11 @@
 """``cutaway chat``: a conversation in the terminal, in the model's own template."""
 
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from cutaway.canvas import RULES
-from cutaway.cli import arguments, changes, console, figures, tools
+from cutaway.cli import arguments, canvases, changes, console, figures, tools
 from cutaway.errors import InputError
 from cutaway.progress import say
 
@@ -62,10 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="FILE", help="keep the conversation in FILE, and go on with it"
     )
-    parser.add_argument(
-        "--denoise", metavar="RULE", choices=tuple(RULES), default=SUPPRESS,
-        help=f"with a diffusion model: the rule by which answers are revealed; {', '.join(RULES)}",
-    )  # fmt: skip
+    canvases.add_rule_name(parser)
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)

@@ -1,12 +1,12 @@
 """``cutaway denoise``: a text revealed cell by cell. Standard output has text alone."""
 
 import sys
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cutaway.canvas import RULES, SETTING_WORDS
-from cutaway.cli import arguments, console, figures
+from cutaway.cli import arguments, canvases, console, figures
 from cutaway.cli.terminal.canvas import CanvasView
 from cutaway.cli.terminal.streams import print_json
 from cutaway.engine import Pass
@@ -57,18 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what stands behind the canvas, where the model sees that",
     )  # fmt: skip
     arguments.add_loading_arguments(parser, _TOY)
-    group = parser.add_argument_group("rule", argument_default=SUPPRESS)
-    for name, setting in SETTING_WORDS.items():
-        flag, help = f"--{name.replace('_', '-')}", setting.help
-        if setting.type is bool:
-            group.add_argument(flag, action="store_true", help=help)
-        elif setting.type is tuple:
-            about = f"{help}; repeat for more"
-            group.add_argument(
-                flag, type=_forced, action="append", metavar=setting.metavar, help=about
-            )
-        else:
-            group.add_argument(flag, type=setting.type, metavar=setting.metavar, help=help)
+    canvases.add_rule_arguments(parser)
     arguments.add_sampling_arguments(parser)
     group = arguments.add_stopping_arguments(parser, _CELLS)
     group.add_argument(
@@ -147,11 +136,3 @@ def _read(stream: "Stream", view: CanvasView, *, show: bool) -> None:
             print(stream.text, end="", flush=True)
     if show and not drawn:
         print(stream.held_text, end="", flush=True)
-
-
-def _forced(text: str) -> tuple[int, ...]:
-    try:
-        passed, cell, token_id = (int(part) for part in text.split(":"))
-    except ValueError:
-        raise ArgumentTypeError(f"write PASS:CELL:ID, for example 3:9:77: {text!r}") from None
-    return passed, cell, token_id

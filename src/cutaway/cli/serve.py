@@ -7,7 +7,7 @@ from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, canvases, console
 from cutaway.errors import InputError
 from cutaway.hub import DEFAULT_MODEL
 
@@ -21,6 +21,7 @@ examples:
   cutaway serve
   cutaway serve -m model.gguf --port 8080 --temperature 0.2 --max-waiting 32
   {_KEY}=secret cutaway serve --host 0.0.0.0 --allow-host models.example.org
+  cutaway serve -m path/to/llada --denoise llada --max-tokens 64
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{{"messages": [{{"role": "user", "content": "Hello"}}], "stream": true}}'
 
@@ -68,6 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     log.add_argument("--log-prompts", action="store_true", help="log the text of prompts, too")
     log.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
     parser.set_defaults(max_waiting=256)
+    canvases.add_rule_name(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
 

@@ -1,0 +1,40 @@
+"""Flags for how a canvas is revealed: all settings of a rule, or a rule's name alone.
+
+Knows argparse. Refuses to know what a setting does: ``canvas`` has the words.
+"""
+
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+
+from cutaway.canvas import RULES, SETTING_WORDS
+
+
+def add_rule_arguments(parser: ArgumentParser) -> None:
+    """A flag for each setting; what was not given is absent from the namespace."""
+    group = parser.add_argument_group("rule", argument_default=SUPPRESS)
+    for name, setting in SETTING_WORDS.items():
+        flag, help = f"--{name.replace('_', '-')}", setting.help
+        if setting.type is bool:
+            group.add_argument(flag, action="store_true", help=help)
+        elif setting.type is tuple:
+            about = f"{help}; repeat for more"
+            group.add_argument(
+                flag, type=_forced, action="append", metavar=setting.metavar, help=about
+            )
+        else:
+            group.add_argument(flag, type=setting.type, metavar=setting.metavar, help=help)
+
+
+def add_rule_name(parser: ArgumentParser) -> None:
+    """--denoise RULE: answers are canvases."""
+    parser.add_argument(
+        "--denoise", metavar="RULE", choices=tuple(RULES), default=SUPPRESS,
+        help=f"with a diffusion model: the rule by which answers are revealed; {', '.join(RULES)}",
+    )  # fmt: skip
+
+
+def _forced(text: str) -> tuple[int, ...]:
+    try:
+        passed, cell, token_id = (int(part) for part in text.split(":"))
+    except ValueError:
+        raise ArgumentTypeError(f"write PASS:CELL:ID, for example 3:9:77: {text!r}") from None
+    return passed, cell, token_id
