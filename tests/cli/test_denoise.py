@@ -220,3 +220,18 @@ def test_ctrl_c_keeps_the_blocks_that_are_finished(tiny_diffusion_path, llm):
     kept = (first + out).decode("utf-8", "replace")
     assert 0 < len(kept) < len(whole)
     assert "aborted" in error.decode()
+
+
+def test_what_stood_in_an_unfinished_block_is_told(denoise, monkeypatch):
+    seen = CanvasView.passed
+
+    def interrupt(view, made, *, draw):
+        seen(view, made, draw=draw)
+        if made.index == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(CanvasView, "passed", interrupt)
+    code, out, error = denoise(*SEED)
+    assert (code, out) == (130, "")
+    told = re.search(r"stopped with (\d+) cells of an unfinished block: (.*)\n", error)
+    assert told and int(told[1]) == 12 - told[2].count("░") > 0
