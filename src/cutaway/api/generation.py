@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from cutaway.api.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.api.request import Options
 from cutaway.engine import (
-    Denoise,
     Ended,
     Event,
     FinishReason,
@@ -32,7 +31,6 @@ from cutaway.sampling import ReadRow, build_chain
 
 if TYPE_CHECKING:
     from cutaway.trace import Head, Parent, Token, TraceSink
-    from cutaway.trace.decoder import DecoderRecord
 
     Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
 
@@ -244,12 +242,15 @@ class Generation:
         parent: what this is a fork of. InputError where the file cannot be begun, or the steps
         are not observed: see ``Observe``.
         """
+        from cutaway.api.recording import head_of, token_of
         from cutaway.trace import TraceWriter
 
         if not self.request.observe.stages or self.steps or self.ended:
             raise InputError("trace: ask for candidates, and record before the first step")
         begin = into if callable(into) else partial(TraceWriter, into)
-        self._trace = begin(self._head(prompt, parent), self._token)
+        head = head_of(self.request, self.options, self.chain, self._model)
+        token = partial(token_of, self._model)
+        self._trace = begin(replace(head, prompt=prompt, parent=parent), token)
 
     def _record_event(self, trace: "TraceSink", event: Event) -> None:
         try:
@@ -267,54 +268,3 @@ class Generation:
         except CutawayError:
             self._trace = None
             raise
-
-    def _token(self, token_id: int) -> "Token":
-        """What a token id stands for."""
-        from cutaway.trace import Token
-
-        tokenizer = self._model.tokenizer
-        data = tokenizer.token_bytes(token_id)
-        return Token(token_id, data, None if data else tokenizer.token_name(token_id))
-
-    def _head(self, prompt: str | None, parent: "Parent | None") -> "Head":
-        from cutaway._version import __version__
-        from cutaway.trace import Head
-        from cutaway.trace.record import GrammarRecord
-
-        model, backend, observe = self._model, self._model.backend, self.request.observe
-        params = self.options.settings(self.seed)
-        params["watch"] = params.pop("track")  # as version 1 of the format has it
-        if self.options.denoise and self.options.suffix:  # else it is in the prompt's tokens
-            params |= {"suffix": self.options.suffix, "special": self.options.special}
-        return Head(
-            cutaway=__version__,
-            model=model.name,
-            weights=model.identity.weights,
-            tokenizer=model.identity.tokenizer,
-            backend=backend.name,
-            tier=backend.tier,
-            threads=backend.threads,
-            vocab_size=model.tokenizer.vocab_size,
-            prompt=prompt,
-            prompt_token_ids=self.prompt_token_ids,
-            chain=tuple(dict(stage) for stage in self.chain),
-            params=params,
-            seed=self.seed,
-            candidates=observe.top,
-            watch=observe.track,
-            end_ids=tuple(model.tokenizer.end_ids),
-            kv_bytes=backend.kv.bytes_per_token,
-            parent=parent,
-            grammar=GrammarRecord.of(self.request.constraint.source),
-            changes=self.options.changes,
-            decoder=self._decoder(),
-        )
-
-    def _decoder(self) -> "DecoderRecord | None":
-        """Of a canvas."""
-        if not isinstance(made := self.request.decoder, Denoise):
-            return None
-        from cutaway.trace.decoder import DecoderRecord
-
-        config = self._model.config
-        return DecoderRecord(made.rule, config.sight, config.shift, made.mask_id, made.behind)
