@@ -80,7 +80,10 @@ def test_static_play_begins_with_the_figures(capsys, file):
     assert "bound " in said[0]
 
 
-def test_a_canvas_has_no_page(capsys, file, tmp_path):
-    assert main(["trace", "export", str(file()), "--html", str(tmp_path / "x.html")]) == 2
-    assert "this trace is of a canvas" in capsys.readouterr().err
-    assert not (tmp_path / "x.html").exists()
+def test_a_page_holds_the_canvas_as_it_is_on_record(file, tmp_path):
+    path, page, again = file(), tmp_path / "x.html", tmp_path / "again.jsonl"
+    assert main(["trace", "export", str(path), "--html", str(page)]) == 0
+    _, _, rest = page.read_text().partition('id="trace">')
+    again.write_text(rest.partition("</script>")[0])
+    held, trace = Trace.read(again), Trace.read(path)
+    assert (held.passes, held.steps, held.end) == (trace.passes, trace.steps, trace.end)

@@ -13,6 +13,9 @@
         "additionalProperties": false}' \\
       --max-tokens 16 --seed 7 --candidates 2 --trace held.jsonl
 
+``canvas.jsonl`` is a canvas of the mock model that masks cells again: the sixth of
+``support.canvas_traces``.
+
 ``chains/`` has the first steps of runs with other chains. The JSON files are written anew by
 ``python tests/support/web_data.py``.
 """
@@ -24,6 +27,7 @@ from random import Random
 from typing import Any
 
 from cutaway.trace import Trace, diff_texts, why
+from cutaway.trace.canvas import canvas_figures, cell_life, standing
 from cutaway.trace.constraint import constraint_sentences, wanted_sentence
 from cutaway.trace.differences import _common_runs
 from cutaway.trace.endings import status_sentence
@@ -98,7 +102,22 @@ def _edited(text: list[int], draw: Random) -> list[int]:
     return edited
 
 
-FOUND = {"diff": difference, "meetings": meetings, "sentences": sentences}
+def canvas() -> dict[str, Any]:
+    """``canvas.json``: what of ``canvas.jsonl`` stands when, its figures, and each cell's life."""
+    trace = Trace.read(DATA / "canvas.jsonl")
+    first, figures = len(trace.head.prompt_token_ids), canvas_figures(trace)
+    cells = range(figures.cells)
+    return {
+        "stands": [[now.get(first + cell, -1) for cell in cells] for now in standing(trace)],
+        "figures": figures.to_dict(),
+        "lives": [
+            [[one.index, one.place, one.event, one.masked] for one in cell_life(trace, cell)]
+            for cell in cells
+        ],
+    }
+
+
+FOUND = {"canvas": canvas, "diff": difference, "meetings": meetings, "sentences": sentences}
 
 if __name__ == "__main__":
     for name, made in FOUND.items():

@@ -9,8 +9,8 @@ from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
 PANELS = (
-    "Step", "Timelines", "Inside", "Without", "Why it ended", "What if", "Branches", "Two runs",
-    "Lesson",
+    "Step", "Canvas", "Timelines", "Inside", "Without", "Why it ended", "What if", "Branches",
+    "Two runs", "Lesson",
 )  # fmt: skip
 
 

@@ -45,9 +45,19 @@ async def about(request: Request) -> Response:
         "version": __version__,
         "context": service.room,
         "sight": service.llm.config.sight,
+        "canvas": _canvas(service),
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
     return Response(dumps(answer), media_type="application/json")
+
+
+def _canvas(service: Service) -> dict[str, Any] | None:
+    """Whether a model's blocks are its own, and whether a text is a canvas where nothing is said;
+    None of one that reveals no canvas."""
+    llm, sight = service.llm, service.llm.config.sight
+    if sight == "past" or llm.tokenizer.mask_id is None or not llm.graph.has_head:
+        return None
+    return {"blocks": isinstance(sight, int), "usual": llm.parse({}).denoise is not None}
 
 
 class Static(StaticFiles):

@@ -1,9 +1,11 @@
-"""What the page takes from Python: stages, the presets' orders, styles, and words on the end.
+"""What the page takes from Python: stages, the presets' orders, styles, a canvas's settings, and
+words on the end.
 
 The served page and the file that ``to_html`` writes both hold it as JSON, so that no script names
 a stage.
 """
 
+from cutaway.canvas import SETTING_WORDS
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param, StageSpec
 from cutaway.trace.phrases import phrases
 from cutaway.trace.record import Json
@@ -18,6 +20,7 @@ def catalogue() -> Json:
     presets   name → names of stages, in the order in which they run
     styles    settings under one name
     mask      name of the stage of constraints
+    canvas    settings of a canvas that the page asks for: name, type, help, and what a text may be
     phrases   why a text ended, and what a constraint did, with places for figures
     """
     return {
@@ -25,6 +28,7 @@ def catalogue() -> Json:
         "presets": {name: list(order) for name, order in PRESETS.items()},
         "styles": list(_STYLES),
         "mask": "constraint",
+        "canvas": [_canvas(name) for name in _CANVAS],
         "phrases": phrases(),
     }
 
@@ -35,6 +39,17 @@ def _stage(name: str, spec: StageSpec) -> Json:
         "filter": spec.filter,
         "params": [_param(p, PARAMS[p]) for p in spec.params if p in PARAMS],
     }  # fmt: skip
+
+
+def _canvas(name: str) -> Json:
+    words = SETTING_WORDS[name]
+    return {
+        "name": name, "type": words.type.__name__, "choices": list(words.choices),
+        "help": words.help.partition(": ")[0].capitalize() + ".",
+    }  # fmt: skip
+
+
+_CANVAS = ("rule", "steps", "block", "threshold", "luck")
 
 
 def _param(name: str, param: Param) -> Json:

@@ -1,11 +1,12 @@
 """A trace as one HTML file. How a run is drawn is for ``cutaway.web``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from cutaway.errors import InputError
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.lines import line
+from cutaway.trace.passes import pass_to_json
 from cutaway.trace.read import Trace
+from cutaway.trace.record import Json
 from cutaway.trace.steps import step_to_json
 from cutaway.web.bundle import viewer
 
@@ -14,16 +15,20 @@ def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
     looks: by step, what ``cutaway.inside.packed.to_bytes`` gives; of others the model is needed
-
-    InputError where the trace is of a canvas, of which the page shows nothing.
     """
-    if trace.head.decoder:
-        raise InputError(
-            "html: the page shows texts that were written from left to right, and this trace is of "
-            "a canvas: 'cutaway trace play' shows it"
-        )
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
-    records += map(step_to_json, trace.steps)
+    records += _made(trace)
     records += [trace.end.to_json()] if trace.end else []
     title = f"cutaway: {trace.head.model}, seed {trace.head.seed}"
     return viewer(b"".join(map(line, records)).decode(), title, catalogue(), looks or {})
+
+
+def _made(trace: Trace) -> Iterator[Json]:
+    """Passes and steps in the order of the file: a block's steps follow its last pass."""
+    steps, following = list(trace.steps), [*trace.passes[1:], None]
+    for made, after in zip(trace.passes, following, strict=False):
+        yield pass_to_json(made)
+        if after is None or after.block != made.block:
+            while steps and steps[0].position < made.block[1]:
+                yield step_to_json(steps.pop(0))
+    yield from map(step_to_json, steps)

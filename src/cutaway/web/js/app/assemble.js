@@ -3,6 +3,7 @@
  * have in common.
  */
 
+import "../parts/canvas.js";
 import "../parts/compare.js";
 import "../parts/facts.js";
 import "../parts/inside.js";

@@ -9,6 +9,7 @@ export class PanelTabs extends Tabs {
   /** @type {import("../parts/tabs.js").Part[]} */
   all = [
     ["step", "Step", "step-waterfall"],
+    ["canvas", "Canvas", "canvas-panel"],
     ["timelines", "Timelines", "run-timelines"],
     ["inside", "Inside", "inside-panel"],
     ["without", "Without", "without-panel"],

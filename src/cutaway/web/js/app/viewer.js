@@ -17,8 +17,9 @@ function begin() {
   assemble(store, session);
   try {
     const trace = Trace.parse(document.querySelector("#trace")?.textContent ?? "");
-    store.add({ trace, request: null, parent: null, at: 0, live: false, name: document.title,
-      error: null });
+    const run = store.add({ trace, request: null, parent: null, at: 0, live: false,
+      name: document.title, error: null });
+    if (!location.hash) store.showCanvas(run);
     store.goTo(step);
     store.set({ candidate });
   } catch (error) {

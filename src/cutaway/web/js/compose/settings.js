@@ -8,6 +8,7 @@
 import "./in-force.js";
 import "./price.js";
 import { el, replace } from "../parts/dom.js";
+import { canvasFields, usual as usualCanvas } from "./canvas-fields.js";
 import { dialField, textField } from "./field.js";
 import {
   FIELDS, LENGTH, REPETITION, SAMPLING, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf,
@@ -39,6 +40,10 @@ export class SettingsPanel extends View {
   presets = el("select", {}, ...Object.keys(presets).map((name) => el("option", { value: name }, name)));
   /** @type {Map<string, Field>} */
   fields = new Map();
+  canvas = canvasFields(() => this.here.state.settings["denoise"], (denoise) => this.put({ denoise }));
+  canvasCount = el("span", { class: "faint" });
+  canvasGroup = el("details", {}, el("summary", {}, "Canvas", this.canvasCount),
+    ...[...this.canvas.values()].map(({ element }) => element));
   /** @type {Group[]} */
   groups = [];
   /** @type {unknown} the refusal that was shown */
@@ -62,7 +67,7 @@ export class SettingsPanel extends View {
     const price = view("price-box");
     replace(this, this.other, inForce, el("h2", {}, "For the next text"),
       el("div", { class: "styles", role: "group", "aria-label": "Style" }, ...this.styles), this.voice,
-      this.group("Sampling", SAMPLING.map(nameOf)), this.group("Repetition", REPETITION.map(nameOf)),
+      this.canvasGroup, this.group("Sampling", SAMPLING.map(nameOf)), this.group("Repetition", REPETITION.map(nameOf)),
       this.group("Length, seed and order", [...LENGTH.map(nameOf), "seed", "stop", "preset", "chain"]),
       el("details", { ontoggle: () => price.draw() }, el("summary", {}, "Tokens and cost"), price));
     for (const part of [inForce, price]) part.attach(this.here, this.runs);
@@ -95,10 +100,24 @@ export class SettingsPanel extends View {
     this.drawStyles(styleOf({ ...usual, ...settings }));
     for (const [name, field] of this.fields) field.show(this.valueOf(name), WITHOUT_DEFAULT.includes(name) ? "" : usual[name]);
     if (this.chain) this.chain.hidden = !("chain" in usual);
+    this.drawCanvas();
     for (const { count, names } of this.groups) {
       const others = names.filter((name) => name in settings || (name === "seed" && seed)).length;
       count.textContent = others ? ` · ${others} changed` : "";
     }
+  }
+
+  /** What a canvas can be asked for, where the model reveals one. */
+  drawCanvas() {
+    const { settings, about } = this.here.state;
+    const denoise = settings["denoise"] ?? {};
+    this.canvasGroup.hidden = !about?.canvas;
+    for (const [name, field] of this.canvas) {
+      field.show(denoise[name], usualCanvas(name));
+      field.element.hidden = name === "block" && about?.canvas?.blocks === true;
+    }
+    const others = Object.keys(denoise).length;
+    this.canvasCount.textContent = others ? ` · ${others} changed` : "";
   }
 
   /** @param {string} name @returns {any} undefined: as usual */

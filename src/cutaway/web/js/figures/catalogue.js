@@ -15,7 +15,9 @@
  *   params: Param[]}} StageEntry
  *
  * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
- * @typedef {{stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
+ * choices  what a text may be; empty: it is a number
+ * @typedef {{name: string, type: string, choices: string[], help: string}} CanvasSetting
+ * @typedef {{canvas: CanvasSetting[], stages: StageEntry[], presets: Record<string, string[]>, styles: Style[],
  *   mask: string, phrases: Record<string, string>}} Catalogue
  */
 
@@ -26,6 +28,7 @@ export const stages = catalogue.stages;
 export const presets = catalogue.presets;
 export const styles = catalogue.styles;
 export const mask = catalogue.mask;
+export const canvasSettings = catalogue.canvas;
 
 /**
  * @param {string} name @param {Record<string, string | number>} [figures]

@@ -17,7 +17,7 @@ import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
  *   victims: string[]}} StageView
  * @typedef {{index: number, position: number, id: number, token: string, source: string,
  *   rank: number, bits: number, entropy: number, probability: number, final: number | null,
- *   end: EndMoment | null, candidates: CandidateView[], stages: StageView[], kvTokens: number,
+ *   end: EndMoment | null, candidates: CandidateView[], stages: StageView[], kvTokens: number | null,
  *   kvBytes: number, ms: Record<string, number>, fingerprint: string, bent: string | null}} StepView
  */
 
@@ -46,8 +46,8 @@ export function stepView(trace, step) {
         victims: record.victims.map((id) => trace.nameOf(id)),
       };
     }),
-    kvTokens: step.kv_tokens,
-    kvBytes: step.kv_tokens * trace.head.kv_bytes,
+    kvTokens: step.kv_tokens ?? null, // of a canvas there is no one number
+    kvBytes: (step.kv_tokens ?? 0) * trace.head.kv_bytes,
     ms: step.ms,
     fingerprint: step.fingerprint,
     bent: wantedSentence(trace, step),

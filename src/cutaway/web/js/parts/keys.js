@@ -21,6 +21,7 @@ const HELP = [
   ["r", "the next step whose token was not the likeliest"],
   ["x", "the next step at which the end token survived"],
   ["E R X", "the same, backwards"],
+  ["p P", "of a canvas, the next pass; the one before"],
   ["t", "the next run"],
   ["?", "this help"],
   ["Esc", "stop what is being written; close this help"],
@@ -61,7 +62,7 @@ export class KeyHelp extends View {
   /** @param {string} key @param {boolean} shift @returns {boolean} whether it means something */
   act(key, shift) {
     const { step } = this.here.state;
-    const last = (this.here.run?.trace.steps.length ?? 1) - 1;
+    const last = (this.here.run?.trace.places ?? 1) - 1;
     const far = shift ? 10 : 1;
     if (key === "?") this.dialog.showModal();
     else if (key === "ArrowLeft") this.here.goTo(step - far);
@@ -72,6 +73,7 @@ export class KeyHelp extends View {
     else if (key === "ArrowDown") this.candidate(1);
     else if (key === "Enter") this.branch();
     else if (key === "t") this.nextRun();
+    else if (key === "p" || key === "P") this.pass(key === "p" ? 1 : -1);
     else if (key.toLowerCase() in SEARCHES) this.search(key);
     else return false;
     return true;
@@ -92,6 +94,13 @@ export class KeyHelp extends View {
     const { run, state } = this.here;
     const chosen = run?.trace.steps[state.step]?.candidates[state.candidate];
     if (run && chosen && this.here.state.about) this.runs.fork(run, state.step, chosen.id);
+  }
+
+  /** @param {number} by */
+  pass(by) {
+    const last = (this.here.run?.trace.passes.length ?? 0) - 1;
+    const there = (this.here.state.pass ?? last) + by;
+    if (last >= 0) this.here.set({ pass: Math.max(0, Math.min(there, last)) });
   }
 
   nextRun() {

@@ -19,9 +19,11 @@ export function requested(store, own) {
   const { settings, seed, about } = store.state;
   // What the panel shows goes for a conversation, too: the server would let it fill the context.
   const most = settings["max_tokens"] ?? about?.defaults["max_tokens"] ?? MOST;
+  // It writes nothing from left to right.
+  const canvas = about?.canvas && !about.canvas.usual ? { denoise: true } : {};
   return {
     kind: "completion", prompt: "", messages: [], forced: [], seed: seed.trim() || null, ...own,
-    settings: { ...settings, max_tokens: most, ...own.settings },
+    settings: { ...canvas, ...settings, max_tokens: most, ...own.settings },
   };
 }
 

@@ -38,7 +38,7 @@ export class Session {
       for await (const news of records(request, stream.signal)) this.take(run, news);
     } catch (error) {
       if (!stream.signal.aborted) run.error = sentence(error);
-      else if (run.request && run.trace.steps.length) {
+      else if (run.request && run.trace.steps.length && !run.trace.head.decoder) {
         // Whoever stopped it does not want it longer when the address brings it back.
         run.request.settings = { ...run.request.settings, max_tokens: run.trace.steps.length };
       }
@@ -52,6 +52,7 @@ export class Session {
 
   /** @param {Run} run @param {any[]} news records of its trace */
   take(run, news) {
+    const begins = !run.trace.known;
     for (const record of news) {
       run.trace.take(record);
       run.trace.lines.push(lineOf(record));
@@ -59,7 +60,8 @@ export class Session {
     // From now on the address brings back the same text, also where the server chose the seed.
     if (run.request && run.request.seed === null) run.request.seed = run.trace.head.seed;
     const { state } = this.store;
-    if (state.follow && state.run === run.id) {
+    if (begins && state.follow) this.store.showCanvas(run);
+    if (state.follow && state.run === run.id && !run.trace.head.decoder) {
       state.step = Math.max(0, run.trace.steps.length - 1);
       state.candidate = 0;
     }
@@ -78,9 +80,26 @@ export class Session {
    * @returns {Promise<Run>}
    */
   fork(run, at, token, settings = {}) {
-    const forced = [...run.trace.outputIds.slice(0, at), token];
     const name = `${run.trace.nameOf(token)} at ${at}`;
+    const passed = run.trace.steps[at]?.passed;
+    if (passed !== undefined) return this.forkCanvas(run, at, token, passed);
+    const forced = [...run.trace.outputIds.slice(0, at), token];
     return this.start(this.continued(run, forced, settings), { parent: run.id, at, name });
+  }
+
+  /**
+   * Another token comes to stand in a cell of a canvas in a pass, and on with the same luck.
+   * @param {Run} run @param {number} cell @param {number} token @param {number} passed
+   * @returns {Promise<Run>}
+   */
+  forkCanvas(run, cell, token, passed) {
+    const { decoder, params } = run.trace.head;
+    const rule = decoder?.rule ?? {};
+    const before = (rule["forced_cells"] ?? []).filter((/** @type {number[]} */ [p, c]) => p !== passed || c !== cell);
+    const denoise = { ...rule, forced_cells: [...before, [passed, cell, token]] };
+    const request = this.continued(run, [], { max_tokens: params["max_tokens"], denoise });
+    const name = `${run.trace.nameOf(token)} in cell ${cell}, pass ${passed}`;
+    return this.start(request, { parent: run.id, at: cell, name });
   }
 
   /**
@@ -140,6 +159,7 @@ export class Session {
     const { parent } = run.trace.head;
     const known = parent && this.opened.get(parent.trace);
     const added = this.store.add(known ? { ...run, parent: known, at: parent.step } : run);
+    this.store.showCanvas(added);
     const hash = await sha256(new Uint8Array(await file.arrayBuffer()));
     if (hash !== null) this.opened.set(hash, added.id);
     return added;

@@ -25,7 +25,8 @@
  *
  * run, step     which run, and which of its steps; other: the run beside it
  * candidate     which row of the waterfall
- * panel         which panel is open: "step", "timelines", "why", "what-if", "inside",
+ * pass          of a canvas, which pass is shown; null: the last
+ * panel         which panel is open: "step", "canvas", "timelines", "why", "what-if", "inside",
  *               "without", "tree", "compare", "lesson"
  * inside        of the inside: what tints the text, what colours the heads, which head and part is chosen
  * lesson        which lesson: "practice", "snowball", "stop"
@@ -37,12 +38,12 @@
  * price         of a million tokens
  * refused       what the server said to a request that it did not take, and to which of its fields
  * notice        a sentence for the person; null: nothing is to be said
- * about         what is served; null: nothing was asked yet, or there is no server
+ * about         what is served, with "canvas" where it reveals these and writes none from left to right; null: nothing was asked yet, or there is no server
  * locked        whether the server wants a key that it was not given
  * @typedef {{by: import("../figures/inside.js").Measure, map: import("../figures/inside.js").MapBy,
  *   head: [number, number] | null, part: string | null}} Chosen
  *
- * @typedef {{inside: Chosen, runs: Run[], run: number, step: number, candidate: number, other: number | null,
+ * @typedef {{inside: Chosen, runs: Run[], run: number, step: number, candidate: number, pass: number | null, other: number | null,
  *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
  *   kind: "chat" | "completion" | "typing", draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
@@ -51,12 +52,12 @@
  *   about: About | null, locked: boolean}} State
  *
  * @typedef {{model: string, weights: string, version: string, context: number,
- *   defaults: Record<string, any>}} About
+ *   defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 
 /** @type {State} */
 const BEGINNING = {
-  runs: [], run: 0, step: 0, candidate: 0, other: null, panel: "step", lesson: "practice", follow: true,
+  runs: [], run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
   inside: { by: "weight", map: "push", head: null, part: null },
   whatIf: null, kind: "chat", draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refused: null, notice: null, about: null,
@@ -65,7 +66,7 @@ const BEGINNING = {
 
 /** The part of the state that the address holds. */
 const ADDRESS = /** @type {const} */ ([
-  "run", "step", "candidate", "other", "panel", "lesson", "inside", "whatIf", "kind", "draft", "prompt", "messages",
+  "run", "step", "candidate", "pass", "other", "panel", "lesson", "inside", "whatIf", "kind", "draft", "prompt", "messages",
   "settings", "seed", "typing", "price",
 ]);
 
@@ -113,9 +114,15 @@ export class Store extends EventTarget {
     const added = { ...run, id: id ?? fresh };
     this.set({ runs: [...this.state.runs, added] });
     if (id === undefined) {
-      this.set({ run: fresh, step: 0, candidate: 0, follow: run.live, whatIf: null });
+      this.set({ run: fresh, step: 0, candidate: 0, pass: null, follow: run.live, whatIf: null });
     }
     return added;
+  }
+
+  /** @param {Run} run where it is a canvas and the step's panel is open, its cells are shown instead */
+  showCanvas(run) {
+    const { panel, run: shown } = this.state;
+    if (run.trace.known?.decoder && shown === run.id && panel === "step") this.set({ panel: "canvas" });
   }
 
   /** @param {number} id a run that is to be forgotten */
@@ -125,14 +132,14 @@ export class Store extends EventTarget {
 
   /** @param {number} id which run to look at; the step stays where both have it */
   select(id) {
-    const steps = this.find(id)?.trace.steps.length ?? 0;
-    const step = Math.max(0, Math.min(this.state.step, steps - 1));
-    this.set({ run: id, step, candidate: 0, follow: false, whatIf: null });
+    const places = this.find(id)?.trace.places ?? 0;
+    const step = Math.max(0, Math.min(this.state.step, places - 1));
+    this.set({ run: id, step, candidate: 0, pass: null, follow: false, whatIf: null });
   }
 
   /** @param {number} step where to go; stepping by hand ends following */
   goTo(step) {
-    const last = (this.run?.trace.steps.length ?? 0) - 1;
+    const last = (this.run?.trace.places ?? 0) - 1;
     const there = Math.max(0, Math.min(step, last));
     this.set({ step: there, candidate: 0, follow: this.run?.live === true && there === last });
   }

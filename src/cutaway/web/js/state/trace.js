@@ -15,13 +15,19 @@
  *   prompt_token_ids: number[], chain: import("../figures/numbers.js").Stage[], params: Record<string, any>,
  *   seed: string, changes?: string[], candidates: number, watch: number[], end_ids: number[], kv_bytes: number,
  *   parent: {trace: string, step: number, token_id: number} | null,
+ *   decoder?: {kind: string, rule: Record<string, any>, sight: "past" | "all" | number, shift: boolean,
+ *   mask_id: number | null, behind: number[]},
  *   grammar?: {kind: string, text: string, sha256: string, engine: string, compact: boolean}}} Head
  * @typedef {{index: number, position: number, token_id: number, own: number, source: string,
  *   text: string, candidates: Candidate[], maximum: number, log_sum_exp: number, entropy: number,
  *   rank: number, logprob: number, final_rank: number | null, final_logprob: number | null,
- *   final_log_sum_exp: number, stages: StageRecord[], sketch: number[], kv_tokens: number,
+ *   final_log_sum_exp: number, stages: StageRecord[], sketch: number[], kv_tokens?: number,
  *   ms: Record<string, number>, row: string, fingerprint: string,
- *   wanted?: number}} Step
+ *   wanted?: number, passed?: number}} Step
+ * @typedef {{position: number, token_id: number, logprob: number, entropy: number, figure: number,
+ *   was: number | null, now: number | null, likely: number[], likely_logprob: number[], row: string}} PassCell
+ * @typedef {{index: number, block: [number, number], rows: number, cells: PassCell[], masked_again: number[],
+ *   bound: number, visit: number, ms: Record<string, number>, fingerprint: string}} Pass
  * @typedef {{reason: string, matched: string | number | null, usage: Record<string, number>,
  *   fingerprint: string, text: string, error: string | null,
  *   speculation: Record<string, number>}} End
@@ -36,6 +42,8 @@ export class Trace {
     this.known = null;
     /** @type {Step[]} */
     this.steps = [];
+    /** @type {Pass[]} of a canvas */
+    this.passes = [];
     /** @type {End | null} */
     this.end = null;
     /** @type {string[]} the lines as they came: the file */
@@ -73,8 +81,8 @@ export class Trace {
   /** @param {any} record the next, as its line has it */
   take(record) {
     if (!this.known) {
-      if (record.format !== "cutaway-trace" || ![1, 2].includes(record.version)) {
-        throw new TraceError("this is no trace of version 1 or 2");
+      if (record.format !== "cutaway-trace" || ![1, 2, 3].includes(record.version)) {
+        throw new TraceError("this is no trace of version 1, 2 or 3");
       }
       this.known = record;
     } else if (this.end) {
@@ -83,6 +91,8 @@ export class Trace {
       this.tokens.set(record.id, { bytes: bytesOf(record), name: record.name ?? null });
     } else if (record.kind === "step") {
       this.takeStep(record);
+    } else if (record.kind === "pass") {
+      this.takePass(record);
     } else if (record.kind === "end") {
       this.end = record;
     } else {
@@ -103,10 +113,22 @@ export class Trace {
     this.steps.push({ ...step, maximum: single(record.maximum), stages, candidates });
   }
 
+  /** @param {any} record */
+  takePass(record) {
+    if (record.index !== this.passes.length) throw new TraceError("a pass is missing");
+    const { kind: _, ...pass } = record;
+    this.passes.push({ ...pass, cells: objects(record.cells) });
+  }
+
   /** @returns {Head} */
   get head() {
     if (!this.known) throw new TraceError("the trace has not begun");
     return this.known;
+  }
+
+  /** @returns {number} to how many places one can go: its cells where it is a canvas, else its steps */
+  get places() {
+    return this.known?.decoder ? this.head.params["max_tokens"] : this.steps.length;
   }
 
   /** @returns {number[]} the tokens that were written */
@@ -148,15 +170,16 @@ export const lineOf = (record) => JSON.stringify(record).replaceAll(/"seed":"(\d
 /** A float32, of which the file has just as many digits as bring it back. */
 const single = Math.fround;
 
-/** @param {Record<string, any[]>} columns @returns {Candidate[]} */
-function rows(columns) {
+/** @param {Record<string, any[]>} columns of equal length @returns {any[]} an object for each entry */
+function objects(columns) {
   const names = Object.keys(columns);
-  const ids = columns["id"] ?? [];
-  return ids.map((_, i) => {
-    const row = Object.fromEntries(names.map((name) => [name, columns[name]?.[i]]));
-    return /** @type {Candidate} */ ({ ...row, logit: single(row["logit"]), delta: single(row["delta"]) });
-  });
+  const [first = []] = Object.values(columns);
+  return first.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name]?.[i]])));
 }
+
+/** @param {Record<string, any[]>} columns @returns {Candidate[]} */
+const rows = (columns) => objects(columns)
+  .map((row) => ({ ...row, logit: single(row.logit), delta: single(row.delta) }));
 
 /** @param {{text?: string, hex?: string}} record @returns {Uint8Array} */
 function bytesOf(record) {
