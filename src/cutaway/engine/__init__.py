@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutaway.engine.asynchronous import AsyncEngine
     from cutaway.engine.constraints import Constraint, ConstraintParams
-    from cutaway.engine.decoders import Autoregressive, Decoder, Hold, ReadWhole, Score
+    from cutaway.engine.decoders import Autoregressive, Decoder
     from cutaway.engine.denoise import Denoise
     from cutaway.engine.draft_model import DraftModel
     from cutaway.engine.embed import Embed
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cutaway.engine.scheduler import Policy
     from cutaway.engine.sequence import Sequence
     from cutaway.engine.stops import StopMatcher, StopParams
+    from cutaway.engine.undrawn import Hold, ReadWhole, Score
 
 __all__ = [
     "Arrival",
@@ -76,7 +77,7 @@ __all__ = [
 _MODULES = {
     "asynchronous": ("AsyncEngine",),
     "constraints": ("Constraint", "ConstraintParams"),
-    "decoders": ("Autoregressive", "Decoder", "Hold", "ReadWhole", "Score"),
+    "decoders": ("Autoregressive", "Decoder"),
     "denoise": ("Denoise",),
     "draft_model": ("DraftModel",),
     "embed": ("Embed",),
@@ -102,6 +103,7 @@ _MODULES = {
     "scheduler": ("Policy",),
     "sequence": ("Sequence",),
     "stops": ("StopMatcher", "StopParams"),
+    "undrawn": ("Hold", "ReadWhole", "Score"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

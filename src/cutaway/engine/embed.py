@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.engine.decoders import Computed, Undrawn
+from cutaway.engine.decoders import Computed
 from cutaway.engine.events import Embedded, Event, FinishReason
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled
+from cutaway.engine.undrawn import Undrawn
 from cutaway.errors import CutawayError
 
 if TYPE_CHECKING:

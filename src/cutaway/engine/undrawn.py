@@ -1,0 +1,155 @@
+"""What reads a text and draws nothing after it: scores, logits, what is held for rows to come.
+
+Decoders, as ``decoders.py`` says. Refuses to know what their events are for.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cutaway.engine.decoders import Computed, score_prompt
+from cutaway.engine.events import Event, FinishReason, Scored
+from cutaway.engine.limits import last_seen
+from cutaway.engine.scheduled import Scheduled
+from cutaway.sampling import RowDraw
+
+if TYPE_CHECKING:
+    from cutaway.engine.limits import Limits
+    from cutaway.engine.request import Request
+    from cutaway.engine.sequence import Sequence
+
+
+class Undrawn:
+    """What reads a prompt, and draws nothing after it."""
+
+    drafts = hidden = False
+    never = ()
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The prompt, which may fill the context."""
+        limits.check_past()
+        limits.check_scored(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def positions(self, sequence: "Sequence") -> int:
+        """All tokens."""
+        return len(sequence)
+
+    def is_decoding(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never: others are not to wait for it."""
+        return False
+
+    def draws(self, scheduled: Scheduled) -> list[RowDraw]:  # noqa: ARG002
+        """None."""
+        return []
+
+
+@dataclass(frozen=True)
+class Score(Undrawn):
+    """Nothing is drawn: what the model expected at each token of the prompt.
+
+    logits_from  position from which on the logits themselves are events; None: none
+    """
+
+    logits_from: int | None = None
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """Those before the first whose logits are wanted."""
+        if sequence.wants_prompt_scores:
+            return 0
+        return max(self.logits_from or 0, sequence.logits_emitted)
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Tokens that are not computed."""
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, start + min(room, logit_room))
+        wanted = 0 if sequence.wants_prompt_scores else len(tokens)
+        if self.logits_from is not None:
+            emitted = max(self.logits_from, sequence.logits_emitted)
+            wanted = min(wanted, max(emitted - start, 0))
+        return Scheduled(sequence, start, tokens, first_logit_row=wanted)
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """Events of what was wanted; the end comes with the last token."""
+        sequence = scheduled.sequence
+        events: list[Event] = [*score_prompt(scheduled, computed)]
+        if self.logits_from is not None:
+            first = scheduled.start + scheduled.first_logit_row
+            start = max(self.logits_from, sequence.logits_emitted, first)
+            wanted = computed.logits[start - first :]
+            if len(wanted):
+                events.append(Scored(sequence.id, start + 1, logits=wanted.copy()))
+                sequence.logits_emitted = start + len(wanted)
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        if sequence.num_pending == 0 and not sequence.error:
+            sequence.finish_reason = FinishReason.SCORED
+        return events
+
+
+@dataclass(frozen=True)
+class Hold(Undrawn):
+    """Nothing is drawn: keys and values of all tokens but the last are kept until it is aborted.
+
+    There is room for the last, so that its row can be computed by itself (``row.py``).
+    """
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """All but the last."""
+        return len(sequence) - 1
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
+        """Tokens that are not computed, without their logits; none when it is ready."""
+        start = sequence.num_computed_tokens
+        tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
+        return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
+        """No events."""
+        scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
+        return []
+
+
+@dataclass(frozen=True)
+class ReadWhole(Undrawn):
+    """Nothing is drawn: what a model that sees more than the past expects at some positions.
+
+    All rows are of one step; what is computed is of use to no other text. The events have the
+    logits in the order of ``wanted``, so many in a step as there is room for. sight: the model's
+    """
+
+    wanted: tuple[int, ...]
+    sight: str | int
+
+    def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, which may fill the context."""
+        limits.check_whole(request.prompt_token_ids)
+        return len(request.prompt_token_ids)
+
+    def reusable(self, sequence: "Sequence") -> int:  # noqa: ARG002
+        """None."""
+        return 0
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """All, or none where there is no room for all."""
+        length, done = len(sequence), sequence.logits_emitted
+        if length > room:
+            return Scheduled(sequence, 0, [], first_logit_row=0)
+        rows = [*self.wanted[done : done + logit_room]]
+        limits = [last_seen(self.sight, position, length) for position in range(length)]
+        return Scheduled(sequence, 0, sequence.tokens(0, length), length, rows, limits)
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """The logits; the end comes with the last of them."""
+        sequence = scheduled.sequence
+        done = sequence.logits_emitted
+        sequence.logits_emitted += len(computed.logits)
+        if sequence.logits_emitted == len(self.wanted):
+            sequence.finish_reason = FinishReason.SCORED
+        return [Scored(sequence.id, done + 1, logits=computed.logits.copy())]
