@@ -108,7 +108,7 @@ def canvas() -> dict[str, Any]:
     first, figures = len(trace.head.prompt_token_ids), canvas_figures(trace)
     cells = range(figures.cells)
     return {
-        "stands": [[now.get(first + cell, -1) for cell in cells] for now in standing(trace)],
+        "stands": [[now.get(first + cell, -1) for cell in cells] for now in standing(trace.passes)],
         "figures": figures.to_dict(),
         "lives": [
             [[one.index, one.place, one.event, one.masked] for one in cell_life(trace, cell)]

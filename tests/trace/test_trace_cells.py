@@ -33,7 +33,7 @@ def trace(request):
 
 
 def test_what_stands_at_the_end_is_the_text(trace):
-    states = standing(trace)
+    states = standing(trace.passes)
     assert len(states) == len(trace.passes)
     assert tuple(states[-1][p] for p in sorted(states[-1]))[: len(trace.steps)] == (
         trace.output_token_ids
@@ -42,7 +42,7 @@ def test_what_stands_at_the_end_is_the_text(trace):
 
 def test_figures_by_definition(trace):
     of = canvas_figures(trace)
-    states = standing(trace)
+    states = standing(trace.passes)
     final = states[-1]
     came = {}
     for position in final:
@@ -65,7 +65,7 @@ def test_from_the_left_the_order_is_1():
 
 
 def test_a_life_has_all_that_happened_to_a_cell(trace):
-    states = [{}, *standing(trace)]
+    states = [{}, *standing(trace.passes)]
     for cell in range(CELLS):
         life = cell_life(trace, cell)
         by_pass = {moment.index: moment for moment in life}

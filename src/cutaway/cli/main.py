@@ -39,6 +39,7 @@ _COMMANDS = {
     "snowball": _Command("measure what one wrong token changes", "cutaway.cli.snowball"),
     "exposure": _Command("compare a human text with the model's own", "cutaway.cli.exposure"),
     "compare": _Command("write one prompt in every way a model has", "cutaway.cli.compare"),
+    "repair": _Command("measure whether a rule takes mistakes back", "cutaway.cli.repair"),
     "practice": _Command("do a sampling step by hand", "cutaway.cli.practice"),
     "bench": _Command("measure speed beside the machine's limit", "cutaway.cli.bench"),
     "verify": _Command("check that logits are bit-identical in any batch", "cutaway.cli.verify"),

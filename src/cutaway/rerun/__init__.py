@@ -10,6 +10,7 @@ from cutaway.rerun.exposure import Exposure, Window, exposure
 from cutaway.rerun.forks import Fork, Reconvergence, diff_models
 from cutaway.rerun.logits import logits
 from cutaway.rerun.price import PassPrice, Price, price, price_of_trace
+from cutaway.rerun.repair import Mistake, Repaired, repair, usual_repairs
 from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
@@ -23,10 +24,12 @@ __all__ = [
     "Estimate",
     "Exposure",
     "Fork",
+    "Mistake",
     "PassPrice",
     "Price",
     "Reading",
     "Reconvergence",
+    "Repaired",
     "ReplayMismatch",
     "Replayed",
     "Rescored",
@@ -43,10 +46,12 @@ __all__ = [
     "open_branch",
     "price",
     "price_of_trace",
+    "repair",
     "replay",
     "rescore",
     "snowball",
     "span",
     "token_of",
+    "usual_repairs",
     "usual_rules",
 ]

@@ -112,11 +112,11 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
     )
 
 
-def standing(trace: Trace) -> list[dict[int, int]]:
+def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
     """What stands in each cell after each pass: position -> token id; masked cells are absent."""
     stands: dict[int, int] = {}
     states = []
-    for made in trace.passes:
+    for made in passes:
         stands = dict(stands)
         for cell in made.cells:
             if cell.now is not None:
@@ -130,7 +130,7 @@ def standing(trace: Trace) -> list[dict[int, int]]:
 def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
     """Each pass that looked at a cell or masked it again; InputError where there is no such."""
     check_canvas(trace)
-    first, states = len(trace.head.prompt_token_ids), standing(trace)
+    first, states = len(trace.head.prompt_token_ids), standing(trace.passes)
     known = {one.position - first for made in trace.passes for one in made.cells}
     if cell not in known:
         raise InputError(f"cell must be one that a pass looked at, 0 to {max(known, default=0)}")

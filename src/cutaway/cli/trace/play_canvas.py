@@ -66,7 +66,7 @@ class CanvasPlayer:
     states: list[dict[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.states = standing(self.trace)
+        self.states = standing(self.trace.passes)
 
     @property
     def last(self) -> int:
