@@ -149,6 +149,7 @@ def test_a_second_ctrl_c_interrupts():
 def test_text_held_back_is_printed_when_ctrl_c_ends_it(capsys):
     class Ended:
         stop_asked, held_text = False, " held"
+        steps = (SimpleNamespace(text="there, "),)
 
         def __iter__(self):
             return iter([SimpleNamespace(text="shown")])
@@ -157,7 +158,7 @@ def test_text_held_back_is_printed_when_ctrl_c_ends_it(capsys):
             return None
 
     console.write(Ended(), show=True)
-    assert capsys.readouterr().out == "shown held"
+    assert capsys.readouterr().out == "there, shown held"
 
 
 def test_a_second_ctrl_c_does_not_end_the_chat(monkeypatch, capsys):
