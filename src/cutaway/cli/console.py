@@ -36,7 +36,7 @@ def load(args: Namespace) -> "LLM":
     if wanted > context and not args.quiet:
         say(
             f"note: --max-tokens {wanted} is more than the context of {context} tokens, prompt "
-            "included: a text that fills it ends with context_full"
+            "included: no text is longer"
         )
     return llm
 
