@@ -307,6 +307,20 @@ def test_samples_of_one_prompt_have_luck_of_their_own():
     assert written(alone, run_to_end(again)) == written(sequences[2], events)
 
 
+@pytest.mark.parametrize("prompt", [3, 45])
+def test_samples_of_a_prompt_wait_for_its_blocks_alone(prompt):
+    """What is shared of it is computed in a step; the block that it ends in is never shared."""
+    engine = make_engine(noise, context=128, sight=8, tells_places=True)
+    engine.add(canvas(prompt=tuple(range(1, prompt + 1))).asked(), 3)
+    other = canvas().add_to(engine)
+    for _ in range(3):
+        engine.step()
+    assert len(engine.running) == 4
+    assert other.num_cached_tokens is not None
+    assert [s.num_cached_tokens for s in engine.running] == [0, *[prompt // 8 * 8] * 2, 0]
+    run_to_end(engine)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_by_name_ends(name):
     engine = make_engine(noise, sight="all", tells_places=True)

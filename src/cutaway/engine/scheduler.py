@@ -22,7 +22,7 @@ class Policy:
     """How a step is filled. None of it changes a token. InputError for a value out of range.
 
     max_rows       rows of one step: bounds the memory of a long prompt's activations; more only
-                   of a text that sees itself, which is alone in such a step
+                   where a text that sees itself is longer, and then no other prompt is read
     max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
                    wait long
     max_logit_rows rows of a prompt whose every row's logits are wanted
@@ -116,7 +116,7 @@ class Scheduler:
             first = self.waiting[0]
             first.take_scores()
             fork_of = self._running_parent(first)
-            if fork_of and not fork_of.has_read_prompt:
+            if fork_of and _reads_for(fork_of, first):
                 return  # soon its blocks can be shared
             full = len(self.running) == self.max_num_seqs
             wanted = 0 if full else self._allocate(first, fork_of)
@@ -303,6 +303,13 @@ class Scheduler:
         dropped = [pair for pair in self.copies if pair[1] in targets]
         self.copies = [pair for pair in self.copies if pair[1] not in targets]
         self.blocks.release([source for source, _ in dropped])
+
+
+def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:
+    """Whether it has still to compute something of the prompt that the other can share."""
+    if fork_of.wants_prompt_scores:
+        return True
+    return fork_of.num_computed_tokens < sequence.decoder.reusable(sequence)
 
 
 def _watermark(running: int) -> int:

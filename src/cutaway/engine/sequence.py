@@ -147,11 +147,6 @@ class Sequence:
         have = len(self.prompt_scores)
         return bool(self.request.observe.prompt_top) and have < len(self.prompt_token_ids) - 1
 
-    @property
-    def has_read_prompt(self) -> bool:
-        """Whether its blocks hold the whole prompt."""
-        return bool(self.blocks) and self.num_computed_tokens >= len(self.prompt_token_ids)
-
     def tokens(self, start: int, stop: int) -> list[int]:
         """Tokens at positions start … stop - 1, as far as there are any."""
         split = len(self.prompt_token_ids)
