@@ -94,7 +94,6 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
     """Of a canvas."""
     check_canvas(trace)
     passes, came = trace.passes, _came(trace)
-    cells = {cell.position for made in passes for cell in made.cells}
     changed = [
         cell for p in passes for cell in p.cells if None not in (cell.was, cell.now)
         and cell.was != cell.now
@@ -103,7 +102,7 @@ def canvas_figures(trace: Trace) -> CanvasFigures:
         passes=len(passes),
         rows=sum(made.rows for made in passes),
         tokens=len(came),
-        cells=int(trace.head.params.get("max_tokens", len(cells))),
+        cells=trace.head.cells,
         tokens_per_pass=len(came) / len(passes) if passes else 0.0,
         order=kendall([came[position] for position in sorted(came)]),
         bound_bits=in_bits(sum(made.bound for made in passes)),

@@ -188,7 +188,9 @@ class _Records:
         _require(head.decoder is not None, "a pass is of a canvas, and the head has no decoder")
         here, positions = len(self.passes), [cell.position for cell in made.cells]
         _require(made.index == here, f"index is {made.index}, and the next pass is {here}")
-        _require(made.block[0] >= len(head.prompt_token_ids), "block begins within the prompt")
+        first = len(head.prompt_token_ids)
+        _require(made.block[0] >= first, "block begins within the prompt")
+        _require(made.block[1] <= first + head.cells, "block ends behind the canvas")
         in_order = sorted({*positions}) == positions
         _require(in_order, "cells must be in the order of their positions")
         for position in (*positions, *made.masked_again):

@@ -110,6 +110,12 @@ class Head:
         return CHANGED if self.changes else PLAIN
 
     @property
+    def cells(self) -> int:
+        """Of a canvas, how many there are; 0 of another text."""
+        cells: int = self.params.get("max_tokens", 0) if self.decoder else 0
+        return cells
+
+    @property
     def token_ids(self) -> set[int]:
         """Those that it names."""
         ids = {*self.prompt_token_ids, *self.watch, *self.end_ids}
@@ -136,6 +142,8 @@ class Head:
         head = cls(**check.fields(own | without(line, "kind", "format", "version"), _HEAD))
         if head.version != version:
             raise ValueError(f"is of version {version}, and says what one of {head.version} does")
+        if type(head.cells) is not int or not 0 <= head.cells < _MOST_CELLS:
+            raise ValueError("params: max_tokens must be how many cells the canvas has")
         if empty := [name for name in _WHERE_THERE_ARE if name in line and not line[name]]:
             raise ValueError(f"{empty[0]} must be absent where there is none")
         return head
@@ -254,6 +262,7 @@ def _grammar(value: Any) -> GrammarRecord:
     return found
 
 
+_MOST_CELLS = 2**24
 _WHERE_THERE_ARE = "grammar", "changes", "decoder"
 """Fields of the head that are absent where they would say nothing."""
 _HASH, _FINGERPRINT = check.hexadecimal(64), check.hexadecimal(16)

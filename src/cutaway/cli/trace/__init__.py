@@ -8,7 +8,7 @@ from cutaway.cli.parser import run_verb
 
 VERBS = {
     "play": "show it step by step, in the terminal or as a page",
-    "why": "explain why the text ended, and why not earlier",
+    "why": "explain why the text ended, and why not earlier; of a canvas, what became of a cell",
     "diff": "compare two: where they diverge, and whether they rejoin",
     "export": "print its probabilities as OpenAI logprobs or CSV",
     "replay": "run it again, and check that every bit is the same",

@@ -75,11 +75,9 @@ class CanvasPlayer:
 
     @cached_property
     def positions(self) -> range:
-        """Of all cells that a pass could have looked at."""
-        ends = [made.block[1] for made in self.trace.passes]
+        """Of all cells."""
         first = len(self.trace.head.prompt_token_ids)
-        cells = self.trace.head.params.get("max_tokens")
-        return range(first, max([*ends, first + cells if isinstance(cells, int) else first]))
+        return range(first, first + self.trace.head.cells)
 
     @cached_property
     def guesses(self) -> list[dict[int, int]]:
