@@ -133,6 +133,12 @@ def test_a_judge_sees_the_past_alone(canvas):
         compare([canvas], "ab", judge=canvas)
 
 
+def test_a_judge_needs_a_token_before_the_text(tiny, canvas, monkeypatch):
+    monkeypatch.setattr(tiny.tokenizer, "add_bos", False)
+    with pytest.raises(InputError, match="prompt is empty and the judge has no begin token"):
+        compare([canvas], "", judge=tiny)
+
+
 def test_a_rule_on_one_line():
     assert rule_of_text("left") == Rule(order="left")
     line = "confidence, steps=4,draws-first=true,order-temperature=0.5,block=2"

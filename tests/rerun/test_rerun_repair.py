@@ -107,7 +107,7 @@ def test_mistakes_are_spread_over_the_canvas_each_in_its_own(done):
 
 def test_the_loop_takes_nothing_back(tiny):
     assert usual_repairs(tiny, 8) == ("left,block=1",)
-    [loop] = repair(tiny, "ab", errors=8, seeds=1, max_tokens=8, seed=3)
+    [loop] = repair(tiny, "ab", seeds=1, max_tokens=8, seed=3)
     assert [(one.cell, one.passed, one.of_later) for one in loop.mistakes] == [
         (i, i, 7 - i) for i in range(8)
     ]
@@ -164,3 +164,14 @@ def test_the_command_prints_a_row_for_each_rule(llm, tiny_diffusion_path, capsys
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:3] == ["confidence", "8", "0%"]
     assert lines[2].split()[:3] == ["mask-predict,steps=4", "8", f"{done[1].gone.mean:.0%}"]
+
+
+def test_a_small_canvas_has_as_many_mistakes_as_cells(llm):
+    [done] = repair(llm, "ab", rules=["left"], seeds=1, max_tokens=3, seed=3)
+    assert [one.cell for one in done.mistakes] == [0, 1, 2]
+
+
+def test_no_token_that_could_be_wrong(llm, monkeypatch):
+    monkeypatch.setattr("cutaway.rerun.repair._possible", lambda _: [])
+    with pytest.raises(InputError, match="rule 'left': no cell has a likely token that is wrong"):
+        repair(llm, "ab", rules=["left"], **HOW)

@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
     parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=_RULE)
     parser.add_argument(
-        "--errors", type=int, default=8, metavar="N",
+        "--errors", type=int, metavar="N",
         help="mistakes in each canvas, each alone, evenly spread; default 8",
     )  # fmt: skip
     parser.add_argument(

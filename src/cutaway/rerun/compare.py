@@ -113,9 +113,7 @@ def compare(
         raise InputError("compare needs a model: name one or more")
     if given := [name for name in ("denoise", "changes", "n", "trace") if name in options]:
         raise InputError(f"{given[0]}: every way has one text, as its rule has it: leave it out")
-    judge = judge or next((llm for llm in llms if llm.config.sight == "past"), None)
-    if judge and judge.config.sight != "past":
-        raise InputError(f"judge: {judge.name} sees more than the past: name one that does not")
+    judge = _judge_of(llms, judge, prompt)
     options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}
     planned = [(llm, way) for llm in llms for way in _ways(llm, rules, max_tokens)]
     for llm in llms:
@@ -132,6 +130,15 @@ def compare(
         ways[number] = replace(way, bits=_bits(judge, prompt, way.text))
         progress("judging", (number + 1) * max_tokens, len(ways) * max_tokens)
     return Compared(prompt, options["seed"], judge.name if judge else None, tuple(ways))
+
+
+def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None:
+    judge = judge or next((llm for llm in llms if llm.config.sight == "past"), None)
+    if judge and judge.config.sight != "past":
+        raise InputError(f"judge: {judge.name} sees more than the past: name one that does not")
+    if judge and not judge.tokenize(prompt):
+        raise InputError("prompt is empty and the judge has no begin token: write something")
+    return judge
 
 
 def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from cutaway.sampling import derive_seed
 from cutaway.trace.canvas import standing
 
 LOOP = "left,block=1"
+_ERRORS = 8
 _MEANS = ("gone", "own_gone", "restored", "differ", "later")
 
 
@@ -118,7 +119,7 @@ def repair(
     prompt: str | Sequence[int],
     *,
     rules: Sequence[str] | None = None,
-    errors: int = 8,
+    errors: int | None = None,
     seeds: int = 4,
     max_tokens: int = 32,
     progress: Progress = silent,
@@ -127,7 +128,7 @@ def repair(
     """Make mistakes in canvases behind a prompt, one in each, and see which are taken back.
 
     rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
-    errors      mistakes in each run, in cells that are evenly spread
+    errors      mistakes in each run, in cells that are evenly spread; None: 8, or one for each cell
     seeds       runs without a mistake, of which all rules have the same
     max_tokens  cells of the canvas; no stop condition ends it
     progress    called with ("writing", canvases done, of how many)
@@ -138,7 +139,8 @@ def repair(
     if given := [name for name in ("denoise", "n", "trace") if name in options]:
         raise InputError(f"{given[0]}: rules and seeds say which canvases there are: leave it out")
     cells = check_int("max_tokens", max_tokens, 2)
-    errors, seeds = check_int("errors", errors, 1, cells), check_int("seeds", seeds, 1, 64)
+    errors = min(_ERRORS, cells) if errors is None else check_int("errors", errors, 1, cells)
+    seeds = check_int("seeds", seeds, 1, 64)
     named = usual_repairs(llm, cells) if rules is None else rules
     if not named:
         raise InputError("rules must name at least one: leave it out for the usual ones")
@@ -154,24 +156,15 @@ def repair(
         for _, rule in planned
         for n in range(seeds)
     ]
-    plain = _all(llm, ids, runs, told)
-    wrong = [_spread(_possible(done), errors) for done in plain]
-    forks = [
-        (replace(rule, forced_cells=(one,)), how)
-        for (rule, how), ones in zip(runs, wrong, strict=True)
-        for one in ones
-    ]
-    ended = iter(_all(llm, ids, forks, told))
-    each = [
-        [_mistake(done, one, next(ended)) for one in ones]
-        for done, ones in zip(plain, wrong, strict=True)
-    ]
+    each = _mistakes(llm, ids, runs, errors, told)
     progress("writing", total, total)
-    of_rule = [chain.from_iterable(each[i * seeds : (i + 1) * seeds]) for i in range(len(planned))]
-    return tuple(
-        Repaired(name, tuple(mistakes))
-        for (name, _), mistakes in zip(planned, of_rule, strict=True)
-    )
+    found = []
+    for i, (name, _) in enumerate(planned):
+        mistakes = tuple(chain.from_iterable(each[i * seeds : (i + 1) * seeds]))
+        if not mistakes:
+            raise InputError(f"rule {name!r}: no cell has a likely token that is wrong: add seeds")
+        found.append(Repaired(name, mistakes))
+    return tuple(found)
 
 
 _Run = tuple[Rule, Mapping[str, Any]]
@@ -188,6 +181,24 @@ class _Told:
         """One more."""
         self._done += 1
         self._progress("writing", self._done, self._total)
+
+
+def _mistakes(
+    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, told: _Told
+) -> list[list[Mistake]]:
+    """In each run, so many or as many as there can be."""
+    plain = _all(llm, ids, runs, told)
+    wrong = [_spread(_possible(done), errors) for done in plain]
+    forks = [
+        (replace(rule, forced_cells=(one,)), how)
+        for (rule, how), ones in zip(runs, wrong, strict=True)
+        for one in ones
+    ]
+    ended = iter(_all(llm, ids, forks, told))
+    return [
+        [_mistake(done, one, next(ended)) for one in ones]
+        for done, ones in zip(plain, wrong, strict=True)
+    ]
 
 
 def _all(llm: LLM, ids: list[int], runs: Sequence[_Run], told: _Told) -> list[Completion]:
