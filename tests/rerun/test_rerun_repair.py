@@ -1,6 +1,7 @@
 """Mistakes in canvases: each made again by hand, and the rates that are told of them."""
 
 import json
+from importlib import import_module
 from itertools import groupby
 from math import sqrt
 
@@ -172,6 +173,6 @@ def test_a_small_canvas_has_as_many_mistakes_as_cells(llm):
 
 
 def test_no_token_that_could_be_wrong(llm, monkeypatch):
-    monkeypatch.setattr("cutaway.rerun.repair._possible", lambda _: [])
+    monkeypatch.setattr(import_module("cutaway.rerun.repair"), "_possible", lambda _: [])
     with pytest.raises(InputError, match="rule 'left': no cell has a likely token that is wrong"):
         repair(llm, "ab", rules=["left"], **HOW)
