@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.practice import SAMPLE, comparison, exercises, from_trace
+from cutaway.practice import (
+    SAMPLE,
+    SAMPLE_CELLS,
+    cell_exercises,
+    comparison,
+    exercises,
+    from_trace,
+)
 from cutaway.server.http.refusals import install
 from cutaway.server.practice import router
 from cutaway.text.printable import printable
@@ -188,3 +195,23 @@ def test_wrong_answers(app, said, sentence):
     answer = post(app, said, path="/page/practice/answer")
     assert answer.status == 400
     assert answer.error()["message"].startswith(sentence)
+
+
+def test_the_cells_of_a_canvas_are_practised(app):
+    page = told(app, "", {"cells": True})
+    every = cell_exercises(SAMPLE_CELLS)
+    assert [one["question"] for one in page["exercises"]] == [one.question for one in every]
+    for index, exercise in enumerate(every):
+        reply = told(
+            app, "/answer", {"cells": True, "index": index, "answer": exercise.answer.solution}
+        )
+        assert reply["right"]
+    own = {
+        "text": "x", "best": ["a", "b"], "drawn": ["b", "b"], "p": [0.4, 0.6], "second": [0.2, 0.1],
+        "p_drawn": [0.2, 0.6], "entropy": [1.0, 0.5], "made": 3,
+    }  # fmt: skip
+    assert "pass 4 of your run" in told(app, "", {"cells": own})["introduction"]
+    assert told(app, "/answer", {"cells": own, "index": 0, "answer": "b"})["right"]
+    refused = post(app, {"cells": own | {"p": [0.4]}}, path="/page/practice")
+    assert refused.status == 400
+    assert b"p must have one for each" in refused.body

@@ -163,3 +163,16 @@ def test_one_file_shows_a_canvas(open_page, alone, tmp_path, capsys):
     page.settle()
     assert fates(page) == expected(done.passes, len(done.passes) - 3)
     assert page.tab.get_by_text("go on with the same luck").count() == 0
+
+
+def test_the_next_cell_is_chosen_by_hand(open_page, server):
+    page = written(open_page(server.url, **WIDE), steps=4)
+    page.press("P", "P", "P")
+    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("button", name="Cells of pass 1").click()
+    page.tab.get_by_text("masked cells in pass 1 of your run").wait_for()
+    lesson = page.tab.locator("practice-lesson")
+    figures = lesson.locator("tbody tr td:nth-child(3)").all_inner_texts()
+    best = max(range(len(figures)), key=lambda i: float(figures[i]))
+    lesson.locator(".answers button").nth(best).click()
+    lesson.get_by_text("Right.").wait_for()

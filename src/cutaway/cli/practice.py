@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _EPILOG = """
 topics, asked if none is named:
   softmax, entropy, greedy, sampling, top-k, top-p, temperature, thousand
+a topic on canvases:
+  cells        which masked cell does a rule reveal next?
 topics on what happened before the logits, for which the model runs:
   mask         a later word changes: which numbers move?
   attention    who looked at whom, and who mattered?
@@ -34,6 +36,7 @@ topics on what happened before the logits, for which the model runs:
 examples:
   cutaway practice
   cutaway practice top-k top-p --seed 7
+  cutaway practice cells
   cutaway practice mask attention lens
   cutaway practice mask --from run.trace --step 12 -m model.gguf
   cutaway practice --from run.trace --step 12     a step of your own run
@@ -70,17 +73,20 @@ def run(args: Namespace) -> int:
     """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
     from cutaway.cli.terminal.page import Page
     from cutaway.practice import TOPICS, comparison, exercises
+    from cutaway.practice.cells import TOPIC
     from cutaway.practice.lessons import LESSONS
 
     for topic in args.topics:
-        check_choice("topic", topic, (*TOPICS, *LESSONS))
+        check_choice("topic", topic, (*TOPICS, TOPIC, *LESSONS))
     inside = [topic for topic in args.topics if topic in LESSONS]
-    sampling = [topic for topic in args.topics if topic not in LESSONS]
+    sampling = [topic for topic in args.topics if topic in TOPICS]
     page, trace, start, asked = Page(), _trace(args), None, list["Exercise"]()
-    if sampling or not inside:
+    if sampling or not args.topics:
         start = _start(args, trace)
         asked += exercises(start, sampling)
         _open(page, start)
+    if TOPIC in args.topics:
+        asked += _cells(page, args, trace)
     if inside:
         asked += _inside(page, args, trace, inside)
     done, code = True, 0
@@ -109,6 +115,17 @@ def _start(args: Namespace, trace: "Trace | None") -> "Start":
     if args.seed is None:
         return start
     return replace(start, seed=check_int("seed", args.seed, 0, MAX_SEED))
+
+
+def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Exercise]":
+    """What a rule reveals next, of the sample or of a pass of the run."""
+    from cutaway.practice import SAMPLE_CELLS, cell_exercises, cells_of_trace
+
+    cells = SAMPLE_CELLS if trace is None else cells_of_trace(trace, args.step)
+    page.say(cells.text, bold=True)
+    print()
+    page.show(cells.introduction)
+    return cell_exercises(cells)
 
 
 def _inside(

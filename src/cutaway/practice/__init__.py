@@ -5,14 +5,17 @@ Knows exercises and the arithmetic behind each. Whatever is right here is what
 """
 
 from cutaway.practice.answers import Numbers, Token, Verdict
+from cutaway.practice.cells import SAMPLE_CELLS, Cells, cell_exercises, cells_of_trace
 from cutaway.practice.exercises import TOPICS, Exercise, comparison, exercises
 from cutaway.practice.start import SAMPLE, Origin, Start, from_trace, from_values
 from cutaway.practice.tables import Block, Table
 
 __all__ = [
     "SAMPLE",
+    "SAMPLE_CELLS",
     "TOPICS",
     "Block",
+    "Cells",
     "Exercise",
     "Numbers",
     "Origin",
@@ -20,6 +23,8 @@ __all__ = [
     "Table",
     "Token",
     "Verdict",
+    "cell_exercises",
+    "cells_of_trace",
     "comparison",
     "exercises",
     "from_trace",

@@ -18,15 +18,19 @@ from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.practice import (
     SAMPLE,
+    SAMPLE_CELLS,
     Block,
+    Cells,
     Exercise,
     Numbers,
     Origin,
     Start,
+    cell_exercises,
     comparison,
     exercises,
     from_values,
 )
+from cutaway.practice.start import shortened
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText
@@ -36,6 +40,7 @@ from cutaway.server.openai.request_models import Body
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 _MOST_CANDIDATES = 4096  # a trace keeps up to a thousand
+_MOST_CELLS = 64
 
 
 class OriginFields(Body):
@@ -60,12 +65,36 @@ class StartFields(Body):
     run: OriginFields | None = None
 
 
+class CellsFields(Body):
+    """Masked cells of a pass over a canvas."""
+
+    text: str
+    best: list[str] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    drawn: list[str] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    p: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    second: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    p_drawn: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    entropy: list[float] = Field(fail_fast=True, max_length=_MOST_CELLS)
+    made: int
+
+
 class PracticeRequest(Body):
-    """The start of the exercises, or the step of a run whose inside they are on; left out: the
-    built-in sample."""
+    """The start of the exercises, the step of a run whose inside they are on, or the cells of a
+    canvas; left out: the built-in sample. cells: true is the sample of these."""
 
     start: StartFields | None = None
     inside: StepOfText | None = None
+    cells: CellsFields | bool | None = None
+
+    def asked_cells(self) -> Cells:
+        """The cells. InputError where a value is out of range."""
+        if not isinstance(self.cells, CellsFields):
+            return SAMPLE_CELLS
+        known = self.cells.model_dump()
+        lists = {name: tuple(one) for name, one in known.items() if isinstance(one, list)}
+        return Cells(
+            text=shortened(known["text"]), made=check_int("made", known["made"], 0), **lists
+        )
 
     def made(self) -> Start:
         """The start. InputError where its values are out of range."""
@@ -90,6 +119,8 @@ async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
     if body.inside is not None:
         return _sent(_told(await lessons(body.inside, request)))
+    if body.cells:
+        return await _answer(lambda: _told(_of_cells(body.asked_cells())))
     return await _answer(lambda: _asked(body.made()))
 
 
@@ -99,6 +130,8 @@ async def answer(body: AnswerRequest, request: Request) -> Response:
     if body.inside is not None:
         found = await lessons(body.inside, request)
         return _sent(_judged(found.exercises, body))
+    if body.cells:
+        return await _answer(lambda: _judged(_of_cells(body.asked_cells()).exercises, body))
     return await _answer(lambda: _judged(_exercises(body.made()), body))
 
 
@@ -121,6 +154,10 @@ def _sent(document: Any) -> Response:
 def _exercises(start: Start) -> tuple[Exercise, ...]:
     """Cached, since answers to them will follow."""
     return exercises(start)
+
+
+def _of_cells(cells: Cells) -> Lessons:
+    return Lessons(cells.text, cells.introduction, cell_exercises(cells))
 
 
 def _asked(start: Start) -> dict[str, Any]:

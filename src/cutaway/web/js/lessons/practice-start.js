@@ -4,17 +4,21 @@
  * Knows what the server wants to know of a step. Refuses to know what is right: Python does.
  */
 
-import { stageLabel } from "../figures/numbers.js";
+import { probability, stageLabel, visible } from "../figures/numbers.js";
+import { canvasOf } from "../figures/canvas.js";
 /** @import { Trace } from "../state/trace.js" */
 
 /**
  * @typedef {{text: string, token_ids: number[], names: string[], logits: number[], seed: string,
  *   position: number, run: {step: number, log_sum_exp: number, chain: string, own: number,
  *   drawn: string}}} Start
+ * @typedef {{text: string, best: string[], drawn: string[], p: number[], second: number[], p_drawn: number[],
+ *   entropy: number[], made: number}} Cells
  * @typedef {"right" | "right at the second try" | "missed"} Mark
  */
 
 const MOST_TEXT = 300; // characters; fewer are shown
+const MOST_CELLS = 6; // as many as one works through by hand
 
 /** @param {Trace} trace @param {number} index @returns {Start | null} null where there is no such step */
 export function startOf(trace, index) {
@@ -50,6 +54,28 @@ function chainOf(trace) {
   const stages = trace.head.chain.map(stageLabel);
   if (trace.head.params["temperature"] === 0) stages.push("greedy");
   return stages.join(" → ") || "pure sampling";
+}
+
+/**
+ * @param {Trace} trace @param {number} at a pass
+ * @returns {Cells | null} the first of its masked cells, in its order; null where it has no two
+ */
+export function cellsOf(trace, at) {
+  const canvas = canvasOf(trace);
+  const seen = (canvas?.order(at) ?? []).filter(({ likely }) => likely.length > 1).slice(0, MOST_CELLS)
+    .sort((a, b) => a.position - b.position);
+  if (!canvas || seen.length < 2) return null;
+  const before = [...canvas.stands[at - 1] ?? []].map((token) => (token < 0 ? "▢" : trace.nameOf(token)));
+  return {
+    text: (trace.head.prompt ?? "") + (before.length ? before : Array(canvas.length).fill("▢")).join(""),
+    best: seen.map(({ likely }) => visible(trace.nameOf(likely[0] ?? -1))),
+    drawn: seen.map(({ token_id: id }) => visible(trace.nameOf(id))),
+    p: seen.map(({ likely_logprob: [best = 0] }) => probability(best)),
+    second: seen.map(({ likely_logprob: [, second = 0] }) => probability(second)),
+    p_drawn: seen.map(({ logprob }) => probability(logprob)),
+    entropy: seen.map(({ entropy }) => entropy),
+    made: at,
+  };
 }
 
 /** @param {(Mark | null)[]} marks one for each exercise @returns {string} */

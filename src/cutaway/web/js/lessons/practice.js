@@ -9,11 +9,11 @@
 import { ask } from "../state/api.js";
 import { blockOf, tableOf } from "./blocks.js";
 import { el, replace } from "../parts/dom.js";
-import { sign, startOf, summary } from "./practice-start.js";
+import { cellsOf, sign, startOf, summary } from "./practice-start.js";
 import { sentence } from "../state/session.js";
 import { stepOf } from "../state/looks.js";
 import { View } from "../parts/view.js";
-/** @import { Start, Mark } from "./practice-start.js" */
+/** @import { Cells, Start, Mark } from "./practice-start.js" */
 /** @import { Block, Table } from "./blocks.js" */
 
 /**
@@ -23,7 +23,7 @@ import { View } from "../parts/view.js";
  *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Sampling
  * @typedef {{text: string, introduction: string, exercises: Exercise[]}} Inside
  * @typedef {Sampling | Inside} Asked
- * @typedef {{start?: Start | null, inside?: Record<string, any>}} Where
+ * @typedef {{start?: Start | null, inside?: Record<string, any>, cells?: Cells | true}} Where
  * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
  */
 
@@ -41,6 +41,7 @@ export class PracticeLesson extends View {
   sample = el("button", { type: "button", onclick: () => this.begin({}) }, "The sample");
   own = el("button", { type: "button", onclick: () => this.beginHere() });
   inside = el("button", { type: "button", onclick: () => this.beginInside() });
+  cells = el("button", { type: "button", onclick: () => this.begin({ cells: this.ownCells() ?? true }) });
   intro = el("div", { class: "intro" });
   progress = el("ol", { class: "progress row", "aria-label": "The exercises" });
   exercise = el("div", { class: "exercise" });
@@ -49,7 +50,7 @@ export class PracticeLesson extends View {
 
   build() {
     const choice = el("div", { class: "row", role: "group", "aria-label": "Where to practise" },
-      el("span", { class: "faint" }, "on"), this.sample, this.own, this.inside);
+      el("span", { class: "faint" }, "on"), this.sample, this.own, this.inside, this.cells);
     replace(this, choice, this.intro, this.progress, this.exercise, this.remark, this.worked);
   }
 
@@ -64,8 +65,18 @@ export class PracticeLesson extends View {
     this.inside.disabled = !canLook;
     const within = canLook ? `The inside of step ${state.step}` : "The inside of a step";
     if (this.inside.textContent !== within) replace(this.inside, within);
+    const cells = this.ownCells();
+    this.cells.disabled = !state.about;
+    const which = cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas";
+    if (this.cells.textContent !== which) replace(this.cells, which);
     if (state.about && !this.begun) this.begin({});
     if (!state.about && !this.begun) replace(this.intro, "The exercises are the server’s own, and no server answers.");
+  }
+
+  /** @returns {Cells | null} of the pass that is shown; null: there is none with cells to choose among */
+  ownCells() {
+    const { run, state } = this.here;
+    return run ? cellsOf(run.trace, state.pass ?? 0) : null;
   }
 
   beginHere() {
@@ -92,7 +103,8 @@ export class PracticeLesson extends View {
     this.asked = asked;
     this.done = [];
     for (const [button, pressed] of /** @type {[HTMLElement, boolean][]} */ ([
-      [this.sample, !where.start && !where.inside], [this.own, where.start], [this.inside, where.inside],
+      [this.sample, !where.start && !where.inside && !where.cells], [this.own, where.start],
+      [this.inside, where.inside], [this.cells, where.cells],
     ])) button.setAttribute("aria-pressed", String(Boolean(pressed)));
     replace(this.intro, ...introduction(asked));
     this.goTo(0);
@@ -212,8 +224,9 @@ export class PracticeLesson extends View {
 
   async finish() {
     if (!this.asked) return;
-    const table = this.where.inside ? null : /** @type {Table | null} */ (await this.fetched("/comparison", {}));
-    if (!table && !this.where.inside) return;
+    const told = this.where.inside || this.where.cells;
+    const table = told ? null : /** @type {Table | null} */ (await this.fetched("/comparison", {}));
+    if (!table && !told) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.here.run;
     const again = run && el("button", { type: "button", class: "primary", onclick: () => this.beginHere() },
