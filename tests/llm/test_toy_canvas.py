@@ -34,6 +34,13 @@ def test_it_can_spell(toy):
     assert [best.text for [best] in filled.masks] == [*"vwyy"]
 
 
+def test_a_space_before_a_mask_that_does_not_take_it_is_no_part_of_a_target(toy):
+    [[best]] = toy.fill("Mr. [MASK]arcy", top=1).masks
+    assert best.text == "D"
+    [[same, _]] = toy.fill("Mr. [MASK]arcy", targets=["D", "M"]).masks
+    assert same == best
+
+
 def test_what_it_cannot_do_is_said(toy):
     with pytest.raises(InputError, match="the text holds 'é', for which"):
         toy.fill("caf[MASK] or café")

@@ -53,9 +53,12 @@ def fill_masked(
 
 def _pieces(llm: "ModelUser", target: str, before: str) -> Ids:
     """A target's tokens, with a space in front where the mask has one that its token eats."""
-    spaced = before[-1:].isspace() and not target[0].isspace()
-    ids = tuple(llm.tokenizer.encode(f" {target}" if spaced else target, goes_on=True))
-    if not all(map(llm.tokenizer.token_bytes, ids)):
+    tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
+    assert mask is not None
+    there, gone = (tokenizer.encode_parts([text, mask]) for text in (before, before.rstrip()))
+    spaced = before[-1:].isspace() and not target[0].isspace() and there == gone
+    ids = tuple(tokenizer.encode(f" {target}" if spaced else target, goes_on=True))
+    if not all(map(tokenizer.token_bytes, ids)):
         raise InputError(f"targets: the model has no tokens for {target!r:.40}: give another")
     return ids
 
