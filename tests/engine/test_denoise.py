@@ -227,6 +227,13 @@ def test_what_cannot_be_is_said_in_a_sentence(sight, change, words):
     assert engine.is_idle
 
 
+def test_a_model_without_a_head_has_no_canvas():
+    engine = make_engine(noise, sight="all", tells_places=True)
+    engine.limits = replace(engine.limits, has_head=False)
+    with pytest.raises(InputError, match="no head that predicts tokens"):
+        canvas().add_to(engine)
+
+
 # -- what happens on the way -------------------------------------------------------------------
 
 

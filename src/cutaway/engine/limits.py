@@ -89,6 +89,7 @@ class Limits:
 
         block: cells that are finished before others, where the rule says so
         """
+        self.check_head()
         if self.sight == "past":
             if block != 1:
                 raise InputError(
