@@ -199,13 +199,15 @@ def test_a_list_of_modules_that_is_none_is_refused(folder, text):
         LLM(folder)
 
 
-def test_a_longer_text_than_the_files_say_is_refused_or_cut(folder):
+def test_a_text_that_is_none_or_too_long_is_refused_by_its_place_or_cut(folder):
     llm = LLM(sentences(folder, own={"max_seq_length": 9}))
     text = "a b " * 4  # with what is around them 10
     with pytest.raises(InputError, match=r"texts\[1\] has 10 tokens, and the model reads 9: "):
         llm.embed(["a", text])
     cut = llm.embed(["a", text], truncate=True)
     assert (cut.tokens, cut.truncated) == ((3, 9), (1,))
+    with pytest.raises(InputError, match=r"texts\[1\] must be a string or a list of token ids"):
+        llm.embed(["a", 3.5])
     ids = llm.tokenize(text)
     assert np.array_equal(cut.vectors[1], llm.embed([[*ids[:8], ids[-1]]]).vectors[0])
     assert llm.embed([ids], truncate=True).truncated == (0,)

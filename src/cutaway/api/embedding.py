@@ -146,7 +146,7 @@ class Embedder:
 
     def _ids(self, index: int, text: Any, *, cut: bool) -> tuple[int, ...]:
         """A text's tokens, as many as are read."""
-        text = check_prompt(text)
+        text = check_prompt(text, f"texts[{index}]")
         ids = self._llm.tokenize(text) if isinstance(text, str) else [*text]
         if not ids:
             raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
