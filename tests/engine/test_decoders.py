@@ -1,6 +1,4 @@
-"""The decoder seam: another decoder writes the autoregressive bits; scoring goes along."""
-
-from dataclasses import dataclass
+"""Decoders side by side: a canvas from the left has the loop's bits; scoring goes along."""
 
 import numpy as np
 import pytest
@@ -8,74 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.engine import Autoregressive, FinishReason, Score, Scored, StopParams
+from cutaway.canvas import Rule
+from cutaway.engine import Autoregressive, Denoise, FinishReason, Score, Scored, StopParams
 from cutaway.engine import Request as EngineRequest
-from cutaway.engine.scheduled import Scheduled
-from cutaway.sampling import Observe, RowDraw, SamplingParams
-from support.engine_mock import GREEDY, Request, make_engine, noise, run_to_end, written
-
-PLACEHOLDER = 1
-
-
-@dataclass(frozen=True)
-class Canvas(Autoregressive):
-    """All cells are there from the first step, and are revealed one at a time from the left.
-
-    The hidden cells are rows of every step, and see the whole canvas; what is revealed sees only
-    what is before it, because its limit says so.
-    """
-
-    drafts = False
-
-    def positions(self, sequence):
-        return sequence.longest
-
-    def is_decoding(self, sequence):
-        return sequence.num_pending == 1
-
-    def rows(self, sequence, room, logit_room):
-        start = sequence.num_computed_tokens
-        tokens = sequence.tokens(start, start + room)
-        known = len(tokens)
-        if start + known == len(sequence):
-            hidden = min(sequence.longest - len(sequence), room - known)
-            tokens += [PLACEHOLDER] * hidden
-        last = start + len(tokens) - 1
-        limits = [*range(start, start + known)] + [last] * (len(tokens) - known)
-        wanted = known - 1 if start + known == len(sequence) else known
-        return Scheduled(sequence, start, tokens, first_logit_row=wanted, limits=limits)
-
-    def draws(self, scheduled):
-        s = scheduled.sequence
-        if scheduled.num_logits == 0:
-            return []
-        count = scheduled.num_logits
-        return [RowDraw(s.chain, s.history([]), s.seed, len(s) + i) for i in range(count)]
-
-    def commit(self, scheduled, computed):
-        sequence = scheduled.sequence
-        if not computed.drawn:
-            sequence.num_computed_tokens += len(scheduled.token_ids)
-            return []
-        sequence.num_computed_tokens = len(sequence)
-        return [sequence.append(computed.drawn[0], None, computed.phases)]
-
-
-@given(
-    st.lists(st.integers(0, 255), min_size=1, max_size=20).map(tuple),
-    st.sampled_from([0, 1.0]),
-    st.integers(2, 40),
-)
-def test_a_canvas_from_left_to_right_writes_the_autoregressive_text(prompt, temperature, rows):
-    sampling, stops = SamplingParams(temperature=temperature, seed=3), StopParams(max_tokens=12)
-    request = Request(prompt, sampling, stops)
-    alone = request.run_on(make_engine(noise))
-    engine = make_engine(noise, rows=rows)
-    others = [Request(prompt[::-1], GREEDY, stops).add_to(engine) for _ in range(2)]
-    canvas = Request(prompt, sampling, stops, decoder=Canvas()).add_to(engine)
-    events = run_to_end(engine)
-    assert written(canvas, events) == alone
-    assert written(others[0], events) == written(others[1], events)
+from cutaway.sampling import Observe, SamplingParams
+from support.engine_mock import Request, make_engine, noise, run_to_end, written
 
 
 @pytest.mark.parametrize("temperature", [0, 1.0])
@@ -85,7 +20,7 @@ def test_a_canvas_on_the_native_backend_has_the_autoregressive_bits(tiny_path, t
         sampling = SamplingParams(temperature=temperature, seed=5, top_p=1)
         stops = StopParams(max_tokens=24, ignore_eos=True)
         texts = []
-        for decoder in (Autoregressive(), Canvas()):
+        for decoder in (Autoregressive(), Denoise(Rule(order="left", block=1))):
             request = EngineRequest(
                 prompt_token_ids=prompt, sampling=sampling, stopping=stops, decoder=decoder
             )

@@ -11,6 +11,7 @@ Refuses to know other sequences, KV blocks and how logits are computed.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cutaway.backends import KV_BLOCK
 from cutaway.canvas import Canvas, Rule, make_canvas
 from cutaway.engine.cells import CANDIDATES, cells_of, entropy_after_chain, figures_of
 from cutaway.engine.events import Event, Pass, Phases
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request
     from cutaway.engine.sequence import Sequence
-
-_KV_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Denoise:
     def shares(self, sequence: "Sequence") -> bool:
         """Whether keys and values of a KV block depend on nothing behind it."""
         block = _model_block(sequence)
-        return block is not None and _KV_BLOCK % block == 0
+        return block is not None and KV_BLOCK % block == 0
 
     def positions(self, sequence: "Sequence") -> int:
         """To the end of what is computed."""
