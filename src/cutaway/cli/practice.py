@@ -25,6 +25,8 @@ topics, asked if none is named:
   softmax, entropy, greedy, sampling, top-k, top-p, temperature, thousand
 a topic on canvases:
   cells        which masked cell does a rule reveal next?
+a topic on ways to write, in which the model does:
+  ways         direction, mistakes, and what it costs; -m toy-canvas reveals canvases
 topics on what happened before the logits, for which the model runs:
   mask         a later word changes: which numbers move?
   attention    who looked at whom, and who mattered?
@@ -37,6 +39,7 @@ examples:
   cutaway practice
   cutaway practice top-k top-p --seed 7
   cutaway practice cells
+  cutaway practice ways -m toy-canvas
   cutaway practice mask attention lens
   cutaway practice mask --from run.trace --step 12 -m model.gguf
   cutaway practice --from run.trace --step 12     a step of your own run
@@ -75,9 +78,10 @@ def run(args: Namespace) -> int:
     from cutaway.practice import TOPICS, comparison, exercises
     from cutaway.practice.cells import TOPIC
     from cutaway.practice.lessons import LESSONS
+    from cutaway.practice.lessons.ways import TOPIC as WAYS
 
     for topic in args.topics:
-        check_choice("topic", topic, (*TOPICS, TOPIC, *LESSONS))
+        check_choice("topic", topic, (*TOPICS, TOPIC, WAYS, *LESSONS))
     inside = [topic for topic in args.topics if topic in LESSONS]
     sampling = [topic for topic in args.topics if topic in TOPICS]
     page, trace, start, asked = Page(), _trace(args), None, list["Exercise"]()
@@ -87,6 +91,8 @@ def run(args: Namespace) -> int:
         _open(page, start)
     if TOPIC in args.topics:
         asked += _cells(page, args, trace)
+    if WAYS in args.topics:
+        asked += _ways(page, args)
     if inside:
         asked += _inside(page, args, trace, inside)
     done, code = True, 0
@@ -115,6 +121,17 @@ def _start(args: Namespace, trace: "Trace | None") -> "Start":
     if args.seed is None:
         return start
     return replace(start, seed=check_int("seed", args.seed, 0, MAX_SEED))
+
+
+def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
+    """What the model writes in each way that it has."""
+    from cutaway.practice.lessons.ways import ways
+
+    here = ways(console.load(args), args.seed)
+    page.say(f"{here.text} …", bold=True)
+    print()
+    page.show(here.introduction)
+    return here.exercises
 
 
 def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Exercise]":

@@ -62,8 +62,8 @@ class Cells:
         where = "" if self.made is None else f" in pass {self.made + 1} of your run"
         return (
             f"Here are {len(self.best)} masked cells{where}. The model has looked at all of them "
-            "at once: the likeliest token of each with its probability p, the second likeliest's, the "
-            "entropy, and the token that the cell's luck drew. A rule says which of them are "
+            "at once: the likeliest token of each with its probability p, the second likeliest's, "
+            "the entropy, and the token that the cell's luck drew. A rule says which of them are "
             "revealed in this pass; the others stay masked, and the next pass looks again."
         )
 
