@@ -3,6 +3,7 @@
 import pytest
 
 from cutaway import LLM
+from cutaway.practice.lessons.ways import ways
 from support.served import serve
 
 CELLS = 12
@@ -176,3 +177,16 @@ def test_the_next_cell_is_chosen_by_hand(open_page, server):
     best = max(range(len(figures)), key=lambda i: float(figures[i]))
     lesson.locator(".answers button").nth(best).click()
     lesson.get_by_text("Right.").wait_for()
+
+
+def test_three_ways_to_write_are_shown_by_the_model_that_is_served(open_page, server, alone):
+    page = open_page(server.url, **WIDE)
+    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("button", name="Three ways to write").click()
+    lesson = page.tab.locator("practice-lesson")
+    lesson.get_by_text("Direction. 24 cells").wait_for()
+    answer = ways(alone).exercises[0].answer.solution
+    lesson.get_by_role("textbox").fill(answer)
+    lesson.get_by_role("button", name="Check").click()
+    lesson.get_by_text("Right.").wait_for()
+    assert "The order was" in lesson.inner_text()

@@ -13,6 +13,8 @@ from cutaway.api.llm import LLM
 from cutaway.inside import OtherRowError
 from cutaway.practice import Exercise
 from cutaway.practice.lessons import Scene, possible
+from cutaway.practice.lessons.ways import ways
+from cutaway.server.guests import as_guest
 from cutaway.server.inside import StepOfText, beside, other_row, traced
 
 _KEPT = 16  # steps
@@ -35,6 +37,19 @@ async def lessons(body: StepOfText, request: Request) -> Lessons:
         while len(known) > _KEPT:
             known.popitem(last=False)
     return known[key]
+
+
+async def lesson_ways(request: Request) -> Lessons:
+    """What the model writes in each way that it has."""
+    known: OrderedDict[str, Lessons] = request.app.state.lessons
+    if "ways" not in known:
+        known["ways"] = await as_guest(request, None, _ways)
+    return known["ways"]
+
+
+def _ways(llm: LLM) -> Lessons:
+    here = ways(llm)
+    return Lessons(here.text, here.introduction, here.exercises)
 
 
 def _made(llm: LLM, body: StepOfText) -> Lessons:

@@ -34,7 +34,7 @@ from cutaway.practice.start import shortened
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText
-from cutaway.server.lessons import Lessons, lessons
+from cutaway.server.lessons import Lessons, lesson_ways, lessons
 from cutaway.server.openai.request_models import Body
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
@@ -79,12 +79,13 @@ class CellsFields(Body):
 
 
 class PracticeRequest(Body):
-    """The start of the exercises, the step of a run whose inside they are on, or the cells of a
-    canvas; left out: the built-in sample. cells: true is the sample of these."""
+    """The start of the exercises, the step of a run whose inside they are on, the cells of a
+    canvas (true: a sample of these), or what the model writes in each way; left out: the sample."""
 
     start: StartFields | None = None
     inside: StepOfText | None = None
     cells: CellsFields | bool | None = None
+    ways: bool = False
 
     def asked_cells(self) -> Cells:
         """The cells. InputError where a value is out of range."""
@@ -119,6 +120,8 @@ async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
     if body.inside is not None:
         return _sent(_told(await lessons(body.inside, request)))
+    if body.ways:
+        return _sent(_told(await lesson_ways(request)))
     if body.cells:
         return await _answer(lambda: _told(_of_cells(body.asked_cells())))
     return await _answer(lambda: _asked(body.made()))
@@ -130,6 +133,8 @@ async def answer(body: AnswerRequest, request: Request) -> Response:
     if body.inside is not None:
         found = await lessons(body.inside, request)
         return _sent(_judged(found.exercises, body))
+    if body.ways:
+        return _sent(_judged((await lesson_ways(request)).exercises, body))
     if body.cells:
         return await _answer(lambda: _judged(_of_cells(body.asked_cells()).exercises, body))
     return await _answer(lambda: _judged(_exercises(body.made()), body))

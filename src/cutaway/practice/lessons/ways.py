@@ -199,7 +199,8 @@ def _from_the_left(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
         Exercise(
             TOPIC,
             f"Direction, and a mistake. Another token is put in place {_AT}, counted from 0, and "
-            f"the model writes on with the same luck. How many of the {_AT} tokens before it change?",
+            f"the model writes on with the same luck. How many of the {_AT} tokens before it "
+            "change?",
             Table(("way", "written"), (("as drawn", visible_text(loop)),)),
             Numbers((0,), ("tokens",), COUNT),
             "what is written is never looked at again.",

@@ -23,7 +23,7 @@ import { View } from "../parts/view.js";
  *   run: {step: number, left_out: number, chain: string, drawn: string} | null}} Sampling
  * @typedef {{text: string, introduction: string, exercises: Exercise[]}} Inside
  * @typedef {Sampling | Inside} Asked
- * @typedef {{start?: Start | null, inside?: Record<string, any>, cells?: Cells | true}} Where
+ * @typedef {{start?: Start | null, inside?: Record<string, any>, cells?: Cells | true, ways?: true}} Where
  * @typedef {{right: boolean | null, remark: string, solution: string | null, arithmetic: Block[]}} Reply
  */
 
@@ -41,6 +41,7 @@ export class PracticeLesson extends View {
   sample = el("button", { type: "button", onclick: () => this.begin({}) }, "The sample");
   own = el("button", { type: "button", onclick: () => this.beginHere() });
   inside = el("button", { type: "button", onclick: () => this.beginInside() });
+  ways = el("button", { type: "button", onclick: () => this.beginWays() }, "Three ways to write");
   cells = el("button", { type: "button", onclick: () => this.begin({ cells: this.ownCells() ?? true }) });
   intro = el("div", { class: "intro" });
   progress = el("ol", { class: "progress row", "aria-label": "The exercises" });
@@ -50,7 +51,7 @@ export class PracticeLesson extends View {
 
   build() {
     const choice = el("div", { class: "row", role: "group", "aria-label": "Where to practise" },
-      el("span", { class: "faint" }, "on"), this.sample, this.own, this.inside, this.cells);
+      el("span", { class: "faint" }, "on"), this.sample, this.own, this.inside, this.cells, this.ways);
     replace(this, choice, this.intro, this.progress, this.exercise, this.remark, this.worked);
   }
 
@@ -66,7 +67,7 @@ export class PracticeLesson extends View {
     const within = canLook ? `The inside of step ${state.step}` : "The inside of a step";
     if (this.inside.textContent !== within) replace(this.inside, within);
     const cells = this.ownCells();
-    this.cells.disabled = !state.about;
+    this.cells.disabled = this.ways.disabled = !state.about;
     const which = cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas";
     if (this.cells.textContent !== which) replace(this.cells, which);
     if (state.about && !this.begun) this.begin({});
@@ -82,6 +83,11 @@ export class PracticeLesson extends View {
   beginHere() {
     const { run, state } = this.here;
     if (run) this.begin({ start: startOf(run.trace, state.step) });
+  }
+
+  beginWays() {
+    this.say("The model writes in each way that it has …");
+    this.begin({ ways: true });
   }
 
   beginInside() {
@@ -103,8 +109,8 @@ export class PracticeLesson extends View {
     this.asked = asked;
     this.done = [];
     for (const [button, pressed] of /** @type {[HTMLElement, boolean][]} */ ([
-      [this.sample, !where.start && !where.inside && !where.cells], [this.own, where.start],
-      [this.inside, where.inside], [this.cells, where.cells],
+      [this.sample, !Object.values(where).some(Boolean)], [this.own, where.start],
+      [this.inside, where.inside], [this.cells, where.cells], [this.ways, where.ways],
     ])) button.setAttribute("aria-pressed", String(Boolean(pressed)));
     replace(this.intro, ...introduction(asked));
     this.goTo(0);
@@ -224,7 +230,7 @@ export class PracticeLesson extends View {
 
   async finish() {
     if (!this.asked) return;
-    const told = this.where.inside || this.where.cells;
+    const told = this.where.inside || this.where.cells || this.where.ways;
     const table = told ? null : /** @type {Table | null} */ (await this.fetched("/comparison", {}));
     if (!table && !told) return;
     const marks = this.asked.exercises.map((_, i) => this.done[i]?.mark ?? null);
