@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import pytest
 
+from cutaway import LLM
 from support.served import serve
 
 
@@ -28,6 +29,15 @@ def test_the_answer_is_that_of_python(asked, tiny_alone, ask):
     answer = asked(**ask)
     assert answer.status_code == 200, answer.text
     assert answer.json() == tiny_alone.fill(ask["text"], **options).to_dict()
+
+
+def test_the_mark_need_not_be_of_the_model_s_characters():
+    """The toy has no token for a bracket."""
+    toy = LLM("toy-canvas", progress=False)
+    with serve(toy) as served:
+        answer = httpx.post(f"{served.url}/v1/fill", json={"text": "ackno[MASK]ledged"}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["masks"][0][0]["text"] == "w"
 
 
 @pytest.mark.parametrize(

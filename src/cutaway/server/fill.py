@@ -60,7 +60,9 @@ async def fill(body: FillRequest, request: Request) -> Response:
 
 def _answer(llm: LLM, body: FillRequest) -> bytes:
     top, candidates = body.top or _TOP, body.candidates or _CANDIDATES
-    tokens, masks = len(llm.tokenize(body.text)), len(split_at_masks(body.text, llm.tokenizer)) - 1
+    parts = split_at_masks(body.text, llm.tokenizer)
+    masks = len(parts) - 1
+    tokens = masks + sum(len(llm.tokenize(part)) for part in parts)
     texts = max(top, candidates) + sum(len(llm.tokenize(one)) for one in body.targets or ())
     texts *= masks
     if tokens * texts > MOST_ROWS:
