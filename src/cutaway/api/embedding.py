@@ -147,7 +147,11 @@ class Embedder:
     def _ids(self, index: int, text: Any, *, cut: bool) -> tuple[int, ...]:
         """A text's tokens, as many as are read."""
         text = check_prompt(text, f"texts[{index}]")
-        ids = self._llm.tokenize(text) if isinstance(text, str) else [*text]
+        if isinstance(text, str):
+            ids = self._llm.tokenize(text)
+        else:
+            ids = [*text]
+            limits_of(self._llm.model).check_ids(f"texts[{index}]", ids)
         if not ids:
             raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
         most = self._most
