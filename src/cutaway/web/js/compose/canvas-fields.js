@@ -23,7 +23,7 @@ export function canvasFields(now, put) {
   return new Map(canvasSettings.map((setting) => {
     const { name, choices } = setting;
     const input = choices.length ? el("select", {}, ...choices.map((one) => el("option", { value: one }, one)))
-      : el("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: 6, placeholder: "as the rule has it" });
+      : el("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: 6, placeholder: "rule’s" });
     const what = { ...setting, label: labelOf(name) };
     return [name, textField(what, input, (text) => put(changed(now(), name, valueOf(text ?? ""))))];
   }));

@@ -89,7 +89,8 @@ export class CanvasPanel extends View {
     this.made.forEach((cell, i) => {
       const { fate, token, seen } = canvas.shown(at, i);
       const name = token === null ? "" : trace.nameOf(token);
-      say(cell, name === "" ? "·" : inText(name).replaceAll(" ", "␣"));
+      const text = inText(name).replaceAll(" ", fate === "kept" ? "\u00a0" : "␣"); // what stands is read
+      say(cell, text || "·");
       const guess = fate === "masked" || fate === "again";
       const likely = seen?.likely_logprob[0];
       put(cell, { "data-fate": fate, title: `cell ${i}: ${LOOKS.get(fate)}`
