@@ -22,6 +22,11 @@ def test_a_conversation_is_answered_by_a_canvas(llm):
     assert done.new_messages[0]["content"] == done.text
 
 
+def test_false_is_no_rule(llm):
+    with pytest.raises(InputError, match="with fill or denoise"):
+        llm.generate("ab", **OPTIONS, denoise=False)
+
+
 def test_without_a_rule_a_chat_is_refused(llm):
     with pytest.raises(InputError, match="with fill or denoise"):
         llm.chat(ASKED)
@@ -80,7 +85,7 @@ def test_the_document_says_what_each_pass_did(llm):
 
 def test_its_rate_counts_all_of_its_passes(llm):
     timing = llm.denoise("ab", **OPTIONS).timing
-    assert timing.decode_tokens_per_s == pytest.approx(12 / timing.ttft_s, rel=0.5)
+    assert 0 < timing.decode_tokens_per_s <= 12 / timing.ttft_s  # its tokens come all at once
 
 
 async def converse(path):

@@ -78,4 +78,4 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     suffix: str | None
     trace: str | PathLike[str] | None
     changes: Sequence[Change | str]
-    denoise: Rule | str | Mapping[str, Any] | None
+    denoise: Rule | str | bool | Mapping[str, Any] | None

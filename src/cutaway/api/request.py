@@ -262,6 +262,8 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         from cutaway.changes import check_changes
 
         own["changes"] = check_changes(own["changes"])
+    if own["denoise"] is False:
+        own["denoise"] = None
     if own["denoise"] is not None:
         from cutaway.canvas import read_rule
 
