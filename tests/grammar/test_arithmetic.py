@@ -67,7 +67,7 @@ def sums(draw):
         if index:
             sign = draw(st.sampled_from([s for s in PYTHON if s != "/" or "/" not in operand]))
             around = draw(st.sampled_from(["", " "]))
-            if sign == "/" and " / " in text:  # 8 / 4/2 can be read in two ways
+            if sign == "/" and {"/", "÷"} & {*text}:  # 8 / 4/2 can be read in two ways, 1÷1/3 too
                 around = " "
             text += around + sign + around
             code += PYTHON[sign]
