@@ -43,10 +43,8 @@ def states(llm: LLM, made: Completion) -> Iterator[tuple[Pass, list[int]]]:
     text = [*made.prompt_token_ids, *[mask] * len(made.token_ids)]
     for one in made.passes:
         yield one, list(text)
-        for cell in one.cells:
-            text[cell.position] = mask if cell.now is None else cell.now
-        for position in one.masked_again:
-            text[position] = mask
+        for position, token_id in one.stands.items():
+            text[position] = mask if token_id is None else token_id
 
 
 def log_probs(logits: NDArray[np.float64]) -> NDArray[np.float64]:

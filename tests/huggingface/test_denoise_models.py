@@ -54,9 +54,7 @@ def texts_of(completion, mask, sight):
     for made in completion.passes:
         end = first + len(cells) if sight == "all" else made.block[1]
         yield made, [*PROMPT, *(cells[p] for p in range(first, end))]
-        for cell in made.cells:
-            cells[cell.position] = mask if cell.now is None else cell.now
-        cells |= dict.fromkeys(made.masked_again, mask)
+        cells |= {p: mask if token is None else token for p, token in made.stands.items()}
 
 
 @pytest.mark.parametrize("name", MODELS)

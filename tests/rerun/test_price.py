@@ -65,3 +65,20 @@ def test_one_cell_a_pass_costs_nothing(model):
 def test_no_passes_have_no_price(model):
     with pytest.raises(InputError, match="no passes"):
         price(model[0], PROMPT, ())
+
+
+def test_a_canvas_that_ended_early_was_as_long_as_it_began(model):
+    """The blocks that no pass came to stood there masked, and were seen."""
+    llm, wiring = model
+    settings = {"steps": 4, "max_tokens": 24, "seed": 2, "temperature": 1.5}
+    block = {"block": 4} if wiring.sight == "all" else {}
+    whole = llm.denoise(PROMPT, **settings, **block, ignore_eos=True)
+    made = llm.denoise(PROMPT, **settings, **block, stop_token_ids=[whole.token_ids[0]])
+    assert made.passes[-1].block[1] < len(PROMPT) + 24
+    text = [*PROMPT, *[wiring.mask] * 24]
+    for one, of in zip(made.passes, price(llm, PROMPT, made.passes).passes, strict=True):
+        together, apart = by_hand(llm, wiring, one, list(text))
+        assert of.together == pytest.approx(together, abs=1e-6)
+        assert of.apart == pytest.approx(apart, abs=1e-6)
+        for cell in one.revealed:
+            text[cell.position] = cell.token_id

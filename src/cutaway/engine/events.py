@@ -197,6 +197,11 @@ class Pass(NamedTuple):
     fingerprint: int
 
     @property
+    def stands(self) -> dict[int, int | None]:
+        """What stands after the pass where it looked or masked again: position -> token id."""
+        return {cell.position: cell.now for cell in self.cells} | dict.fromkeys(self.masked_again)
+
+    @property
     def revealed(self) -> list[PassCell]:
         """The cells that were masked, and are not any more."""
         return [cell for cell in self.cells if cell.was is None and cell.now is not None]

@@ -118,14 +118,13 @@ def _states(
     passes: Sequence[Pass], prompt: list[int], mask: int, behind: list[int], sight: str | int
 ) -> Iterator[tuple[Pass, list[int]]]:
     """Each pass, and the text that it was computed from."""
-    last = max(one.block[1] for one in passes)
-    text = [*prompt, *[mask] * (last - len(prompt))]
+    # The first pass computes a canvas whole that is seen so, with blocks that no pass came to.
+    end = passes[0].rows - len(behind) if sight == "all" else max(one.block[1] for one in passes)
+    text = [*prompt, *[mask] * (end - len(prompt))]
     for one in passes:
         yield one, [*text, *behind] if sight == "all" else text[: one.block[1]]
-        for cell in one.cells:
-            text[cell.position] = mask if cell.now is None else cell.now
-        for position in one.masked_again:
-            text[position] = mask
+        for position, token_id in one.stands.items():
+            text[position] = mask if token_id is None else token_id
 
 
 def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:

@@ -116,12 +116,8 @@ def standing(passes: Iterable[Pass]) -> list[dict[int, int]]:
     stands: dict[int, int] = {}
     states = []
     for made in passes:
-        stands = dict(stands)
-        for cell in made.cells:
-            if cell.now is not None:
-                stands[cell.position] = cell.now
-        for position in made.masked_again:
-            stands.pop(position, None)
+        both = {**stands, **made.stands}
+        stands = {position: token for position, token in both.items() if token is not None}
         states.append(stands)
     return states
 

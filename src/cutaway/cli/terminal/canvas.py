@@ -40,8 +40,7 @@ class CanvasView:
 
     def passed(self, made: Pass, *, draw: bool) -> None:
         """Take a pass, and draw what there is then."""
-        self._cells |= {cell.position: cell.now for cell in made.cells}
-        self._cells |= dict.fromkeys(made.masked_again)
+        self._cells |= made.stands
         self._new = {cell.position for cell in made.cells if cell.now != cell.was}
         self._passes += 1
         if draw:
