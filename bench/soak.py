@@ -33,7 +33,7 @@ from cutaway.engine import (
     Event,
     FinishReason,
     Inboxes,
-    Sequence,
+    Request,
     Speculation,
     Started,
     Step,
@@ -97,21 +97,16 @@ class Soak:
 
     async def _visit(self, running: AsyncEngine, visit: Visit) -> None:
         """The samples of one request; only the first may leave early."""
-        options, added = parse_options(visit.options), list[Sequence]()
-
-        def add() -> list[Sequence]:
-            request = options.request(visit.prompt)
-            added.extend(self.llm.engine.add(request, options.n))
-            if visit.leaves == "prefill":
-                self._leaving.texts.append(added[0])
-            return added
-
+        options = parse_options(visit.options)
+        request = options.request(visit.prompt)
+        if visit.leaves == "prefill":
+            self._leaving.requests.append(request)
         asked = perf_counter()
-        inboxes = await running.submit(add)
-        texts = [Text(visit, s.seed, asked) for s in added]
+        inboxes = await running.submit([(request, options.n)])
+        texts = [Text(visit, s.seed, asked) for s in inboxes.sequences]
         self.texts += texts
         with closing(inboxes):
-            await _read(running, inboxes, added[0], texts)
+            await _read(running, inboxes, texts)
         self._note()
 
     def _note(self) -> None:
@@ -127,21 +122,23 @@ class _Leaving:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.texts: list[Sequence] = []
+        self.requests: list[Request] = []
         self._engine, self._step = engine, engine.step
         engine.step = self._abort_and_step  # type: ignore[method-assign]
 
     def _abort_and_step(self) -> list[Event]:
-        for sequence in [s for s in self.texts if s.blocks]:
-            self.texts.remove(sequence)
+        for sequence in [*self._engine.running]:
+            if sequence.request not in self.requests:
+                continue
+            self.requests.remove(sequence.request)
             if not sequence.output_token_ids:
                 self._engine.abort(sequence)
         return self._step()
 
 
-async def _read(running: AsyncEngine, inboxes: Inboxes, first: Sequence, texts: list[Text]) -> None:
+async def _read(running: AsyncEngine, inboxes: Inboxes, texts: list[Text]) -> None:
     """Read to the end; the first sample is ended in the phase in which it is to leave."""
-    leaves = texts[0].visit.leaves
+    leaves, first = texts[0].visit.leaves, inboxes.sequences[0]
     if leaves == "queue":
         await running.call(running.engine.abort, first)
     while news := await inboxes.read():

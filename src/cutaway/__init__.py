@@ -11,7 +11,8 @@ from cutaway._version import __version__
 from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
-    from cutaway.api.async_llm import AsyncLLM, Generations
+    from cutaway.api.async_llm import AsyncLLM
+    from cutaway.api.generations import Generations
     from cutaway.api.llm import LLM, Completion, Results, Stream
     from cutaway.engine import Ended, Request, Started, Step
     from cutaway.loading.model import LoadedModel
@@ -40,7 +41,7 @@ __all__ = [
 _HOME = {
     "LLM": "cutaway.api.llm",
     "AsyncLLM": "cutaway.api.async_llm",
-    "Generations": "cutaway.api.async_llm",
+    "Generations": "cutaway.api.generations",
     "Completion": "cutaway.api.llm",
     "Results": "cutaway.api.llm",
     "Stream": "cutaway.api.llm",

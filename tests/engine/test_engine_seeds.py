@@ -53,3 +53,10 @@ def test_luck_does_not_depend_on_who_else_draws():
     steps = run_to_end(engine)
     alone = sampled(11).run_on(make_engine())
     assert [written(twin, steps) for twin in twins] == [alone] * 3
+
+
+@pytest.mark.parametrize("seed", [None, 0, 2**64 - 1])
+def test_who_knows_the_first_sample_of_a_request_knows_what_the_engine_makes_of_it(seed):
+    every = sampled(seed).asked().samples(3)
+    assert [s.request for s in make_engine().add(every[0], 3)] == every
+    assert len({request.sampling.seed for request in every}) == 3

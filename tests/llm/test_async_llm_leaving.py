@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+from threading import Event
 from time import perf_counter
 
 import pytest
 
 from cutaway import LLM
-from cutaway.errors import QueueFullError
+from cutaway.errors import CutawayError, QueueFullError
 from cutaway.trace import Trace
 from support.async_mock import Lockstep
 from support.opened_async_llm import LONG, opened
@@ -35,6 +36,59 @@ def test_a_queue_that_gets_full_half_way_leaves_nothing(path):
             assert not (engine.running or engine.waiting)
             done = await llm.generate("ab", n=3, max_tokens=1)
             assert len(done) == 3
+
+    asyncio.run(main())
+
+
+def test_a_trace_that_cannot_be_begun_takes_all_samples_along(path, tmp_path):
+    """Also those whose trace was begun, which says so."""
+
+    def record(place):
+        if place == 2:
+            raise CutawayError("no room for a trace")
+        return tmp_path / f"{place}.jsonl"
+
+    async def main():
+        async with opened(path) as llm:
+            lockstep = Lockstep(llm.engine)
+            options = llm.parse({**LONG, "n": 2}, traced=True)
+            submitting = asyncio.create_task(llm.submit(["ab", "b"], options, record=record))
+            while not submitting.done():
+                await lockstep.step()
+            with pytest.raises(CutawayError, match="no room for a trace"):
+                await submitting
+            await lockstep.step()
+            engine = llm.engine.engine
+            assert not (engine.running or engine.waiting)
+            lockstep.open()
+
+    asyncio.run(main())
+    assert [Trace.read(tmp_path / f"{i}.jsonl").end.reason for i in range(2)] == ["aborted"] * 2
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_a_cancelled_guest_is_told_that_nobody_waits(path):
+    told, begun = Event(), Event()
+
+    def ask(llm):
+        llm.generate("ab", max_tokens=1)
+        begun.set()
+        try:
+            while True:
+                llm.generate("ab", max_tokens=1)
+        except CutawayError as error:
+            assert "nobody waits" in str(error)
+            told.set()
+
+    async def main():
+        async with opened(path) as llm:
+            task = asyncio.create_task(llm.aside(ask))
+            assert await asyncio.to_thread(begun.wait, 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(told.wait, 30)
+            assert await llm.aside(LLM.tokenize, "ab") == llm.tokenize("ab")
 
     asyncio.run(main())
 

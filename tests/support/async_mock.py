@@ -5,7 +5,7 @@ import gc
 from collections.abc import AsyncIterator
 from threading import Condition, Semaphore
 
-from cutaway.engine import AsyncEngine, Inboxes, Sequence, Step
+from cutaway.engine import AsyncEngine, Inboxes, Step
 from support.engine_mock import Request, Written, check, written
 
 
@@ -33,19 +33,13 @@ async def _serve(engine, main) -> None:
 class Streams:
     """Sequences that were queued together, and their one reader."""
 
-    def __init__(self, sequences: list[Sequence], inboxes: Inboxes) -> None:
-        self.sequences, self.read, self.close = sequences, inboxes.read, inboxes.close
+    def __init__(self, inboxes: Inboxes) -> None:
+        self.sequences, self.read, self.close = inboxes.sequences, inboxes.read, inboxes.close
 
 
 async def enter(running: AsyncEngine, request: Request, samples: int = 1) -> Streams:
     """Queue the samples of a request for one reader."""
-    added: list[Sequence] = []
-
-    def add() -> list[Sequence]:
-        added.extend(running.engine.add(request.asked(), samples))
-        return added
-
-    return Streams(added, await running.submit(add))
+    return Streams(await running.submit([(request.asked(), samples)]))
 
 
 async def read(running, request: Request) -> Written:

@@ -5,7 +5,8 @@ shortened and made one of length 1. Refuses to know how rows are computed and be
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import fsum, sqrt
@@ -20,14 +21,15 @@ from cutaway.api.reading import each_ended
 from cutaway.api.runner import Runner
 from cutaway.checks import check_choice, check_int, shown
 from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request, Started
-from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
 from cutaway.model import POOLINGS
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
-    from cutaway.engine import AsyncEngine
+    from cutaway.engine import Reader
+
+    Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[Reader]]
 
 Array = NDArray[np.float32]
 _AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
@@ -210,25 +212,18 @@ def embed(runner: Runner, asked: Embedder) -> Embeddings:
     return asked.found([found[i] for i in range(len(asked.texts))])
 
 
-async def read_vectors(engine: "AsyncEngine", asked: Embedder) -> list[VectorReader]:
-    """Compute them on the engine's thread, a part after the other, so that others come between."""
+async def read_vectors(queue: "Queue", asked: Embedder) -> list[VectorReader]:
+    """Have them computed, a part after the other, so that others come between."""
     room = asyncio.Semaphore(_PARTS)
     requests = [*asked.requests]
 
     async def read(some: Sequence[Request]) -> list[VectorReader]:
-        def add() -> Iterable[EngineSequence]:
-            for request in some:
-                yield from engine.engine.add(request)
-
         readers = [VectorReader() for _ in some]
         async with room:
-            inboxes = await engine.submit(add)
-            try:
-                while events := await inboxes.read():
+            with closing(await queue([(request, 1) for request in some])) as reader:
+                while events := await reader.read():
                     for one in events:
                         readers[one.which].receive(one.event)
-            finally:
-                inboxes.close()
         return readers
 
     parts = [requests[i : i + _TOGETHER] for i in range(0, len(requests), _TOGETHER)]

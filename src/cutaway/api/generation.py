@@ -43,7 +43,7 @@ def _between(options: Options) -> Between | None:
 class Generation:
     """What is known of one sequence.
 
-    id       of the sequence in its engine
+    id       of the sequence where it is read: in its engine, or its place among others
     request  as the engine runs it, its seed chosen
     notes    see ``Completion``
     steps, passes  those that were read

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
         Step,
         Usage,
     )
-    from cutaway.engine.inbox import Arrival, Inboxes
+    from cutaway.engine.inbox import Arrival, Inboxes, Reader
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request, RunParams
     from cutaway.engine.row import Row
     from cutaway.engine.scheduler import Policy
     from cutaway.engine.sequence import Sequence
+    from cutaway.engine.state import EngineState
     from cutaway.engine.stops import StopMatcher, StopParams
     from cutaway.engine.undrawn import Hold, ReadWhole, Score
 
@@ -50,6 +51,7 @@ __all__ = [
     "Embedded",
     "Ended",
     "Engine",
+    "EngineState",
     "Event",
     "FinishReason",
     "Hold",
@@ -60,6 +62,7 @@ __all__ = [
     "Phases",
     "Policy",
     "ReadWhole",
+    "Reader",
     "Request",
     "Row",
     "RunParams",
@@ -96,12 +99,13 @@ _MODULES = {
         "Step",
         "Usage",
     ),
-    "inbox": ("Arrival", "Inboxes"),
+    "inbox": ("Arrival", "Inboxes", "Reader"),
     "limits": ("Limits",),
     "request": ("Request", "RunParams"),
     "row": ("Row",),
     "scheduler": ("Policy",),
     "sequence": ("Sequence",),
+    "state": ("EngineState",),
     "stops": ("StopMatcher", "StopParams"),
     "undrawn": ("Hold", "ReadWhole", "Score"),
 }

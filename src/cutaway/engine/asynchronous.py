@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from cutaway.engine.engine import Engine
 from cutaway.engine.events import Ended, Event, Speculation
 from cutaway.engine.inbox import Inbox, Inboxes
+from cutaway.engine.request import Request
 from cutaway.engine.sequence import Sequence
 from cutaway.errors import CutawayError
 
@@ -52,17 +53,16 @@ class AsyncEngine:
 
     # -- what tasks ask ----------------------------------------------------------------------
 
-    async def submit(self, add: Callable[[], Iterable[Sequence]]) -> Inboxes:
-        """Queue what ``add`` gives, which is called between two steps, for one reader: all or none.
+    async def submit(self, asked: Iterable[tuple[Request, int]]) -> Inboxes:
+        """Queue n samples of each request for one reader, in order: all or none.
 
-        Raises what it raises, and then those that it gave before are ended; CutawayError as for
-        call.
+        Raises what ``Engine.add`` raises; CutawayError as for call.
         """
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         inboxes: list[Inbox] = []
         abort = partial(self._commands.put, partial(self._abort, inboxes))
         try:
-            await self.call(self._submit, inboxes, partial(Inbox, loop, news), add)
+            await self.call(self._submit, inboxes, partial(Inbox, loop, news), [*asked])
         except asyncio.CancelledError:
             abort()  # they may have been queued before
             raise
@@ -190,12 +190,13 @@ class AsyncEngine:
         self,
         inboxes: list[Inbox],
         make: Callable[[Sequence], Inbox],
-        add: Callable[[], Iterable[Sequence]],
+        asked: list[tuple[Request, int]],
     ) -> None:
         try:
-            for sequence in add():
-                inboxes.append(make(sequence))
-                self._inboxes[sequence.id] = inboxes[-1]
+            for request, samples in asked:
+                for sequence in self.engine.add(request, samples):
+                    inboxes.append(make(sequence))
+                    self._inboxes[sequence.id] = inboxes[-1]
         except BaseException:
             self._abort(inboxes)
             raise

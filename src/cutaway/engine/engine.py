@@ -7,7 +7,6 @@ written (decoders.py).
 
 from collections.abc import Callable
 from itertools import count
-from random import SystemRandom
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -26,12 +25,9 @@ from cutaway.engine.speculation import Speculator
 from cutaway.engine.vocabulary import Vocabulary
 from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
-from cutaway.sampling import derive_seed
 
 if TYPE_CHECKING:
     from cutaway.grammar import Compiler
-
-randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
 
 class Engine:
@@ -163,19 +159,16 @@ class Engine:
         return not (self.scheduler.running or self.scheduler.waiting)
 
     def add(self, request: Request, samples: int = 1) -> list[Sequence]:
-        """Queue ``samples`` of a request, all or none; the n-th seed derives from the first.
+        """Queue ``samples`` of a request, all or none; each sequence's own request names its seed.
 
-        A seed that was not given is chosen here; the sequence's own request names it. InputError
-        where it does not fit the model, QueueFullError where the queue is full.
+        InputError where it does not fit the model, QueueFullError where the queue is full.
         """
         longest = self._check(request)
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) + samples > most:
             raise QueueFullError(f"the queue is full with {most} waiting: try again later")
-        seed = randbits(32) if request.sampling.seed is None else request.sampling.seed
         added: list[Sequence] = []
-        for i in range(samples):
-            own = request.with_seed(derive_seed(seed, i))
+        for own in request.samples(samples):
             first = added[0] if added else None
             added.append(Sequence(next(self._ids), own, self.vocabulary, longest, first))
         for sequence in added:

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import finalize
 
 from cutaway.engine.events import Ended, Event, Speculation
@@ -26,6 +26,23 @@ class Arrival(NamedTuple):
     event: Event
     made: float
     speculation: Speculation
+
+
+class Reader(Protocol):
+    """Reads the events of sequences that were queued together, wherever they are written.
+
+    Closing it early, or dropping it, ends those that have not ended as "aborted".
+    """
+
+    async def read(self) -> list[Arrival]:
+        """All that is new, once there is something; [] at the end.
+
+        Raises what a sequence, or a step of the whole engine, failed with, once what came before
+        it was read. May be cancelled, and called again.
+        """
+
+    def close(self) -> None:
+        """End what has not ended; nothing more is read. Does not wait."""
 
 
 @dataclass(eq=False, slots=True)
@@ -60,22 +77,20 @@ class Inbox:
 
 
 class Inboxes:
-    """The events of sequences that were queued together, for one reader in one event loop.
-
-    Closing it early, or dropping it, ends those that have not ended as "aborted".
-    """
+    """The ``Reader`` of sequences of this process's engine, for one event loop."""
 
     def __init__(self, inboxes: list[Inbox], abort: Callable[[], object]) -> None:
         self._inboxes, self._news = inboxes, inboxes[0].news
         self._abort = finalize(self, abort)  # once: by close, or when it is dropped
         self._abort.atexit = False
 
-    async def read(self) -> list[Arrival]:
-        """All that is new, once there is something; [] at the end.
+    @property
+    def sequences(self) -> list[Sequence]:
+        """Those that it reads; their state belongs to the engine's thread."""
+        return [inbox.sequence for inbox in self._inboxes]
 
-        Raises what a sequence, or a step of the whole engine, failed with, once what came before
-        it was read. May be cancelled, and called again.
-        """
+    async def read(self) -> list[Arrival]:
+        """See ``Reader``."""
         while not (new := self._take()):
             if error := next((i.error for i in self._inboxes if i.error), None):
                 raise error
@@ -86,7 +101,7 @@ class Inboxes:
         return new
 
     def close(self) -> None:
-        """End what has not ended; nothing more is read. Does not wait."""
+        """See ``Reader``."""
         for inbox in self._inboxes:
             inbox.close()
         self._abort()

@@ -1,6 +1,7 @@
 """Request: all that is asked of the engine for one sequence. Frozen, checked once, picklable."""
 
 from dataclasses import dataclass, field, replace
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from cutaway.checks import check_choice, check_ids, check_int, shown
@@ -8,11 +9,13 @@ from cutaway.engine.constraints import ConstraintParams
 from cutaway.engine.decoders import Autoregressive
 from cutaway.engine.stops import StopParams
 from cutaway.errors import InputError
-from cutaway.sampling import Observe, SamplingParams
+from cutaway.sampling import Observe, SamplingParams, derive_seed
 
 if TYPE_CHECKING:
     from cutaway.changes import Bound
     from cutaway.engine.decoders import Decoder
+
+randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
 SPECULATE = ("off", "ngram", "jacobi", "draft")
 _PRIORITIES = 2**31
@@ -84,6 +87,14 @@ class Request:
         if seed == self.sampling.seed:
             return self
         return replace(self, sampling=replace(self.sampling, seed=seed))
+
+    def samples(self, count: int) -> "list[Request]":
+        """So many of it: the seed of the n-th derives from that of the first.
+
+        A seed that was not given is chosen here, so whoever knows the first knows them all.
+        """
+        seed = randbits(32) if self.sampling.seed is None else self.sampling.seed
+        return [self.with_seed(derive_seed(seed, n)) for n in range(count)]
 
     def __getstate__(self) -> dict[str, Any]:
         if self.sampling.processors:

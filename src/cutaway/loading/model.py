@@ -152,6 +152,7 @@ class LoadedModel:
     pooling    what it says of vectors of texts
     backend    computes its logits
     context    tokens that a sequence can have, prompt included
+    kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
     load_s     seconds that loading took
     """
 
@@ -191,6 +192,8 @@ class LoadedModel:
 
         def load(config: ModelConfig, graph: Graph) -> None:
             self.context, kv_tokens = setup.tokens(config.context_length)
+            kv_blocks = -(-kv_tokens // backends.KV_BLOCK)
+            self.kv_tokens = kv_blocks * backends.KV_BLOCK
             size = sum(info.nbytes for info in file.tensors.values())
             offload = self._offload(graph, kv_tokens)
             if offload is None:
@@ -198,7 +201,7 @@ class LoadedModel:
             with Bar(f"loading {self.name}", size, show=progress, after=_SOON_S) as bar:
                 self._backend = backends.load(
                     setup.backend, graph, file,
-                    kv_blocks=-(-kv_tokens // backends.KV_BLOCK), context=self.context,
+                    kv_blocks=kv_blocks, context=self.context,
                     threads=setup.threads, kv=setup.kv, offload=offload, on_progress=bar.update,
                 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
 from cutaway.canvas import ForcedCell, Rule, rule_of_text
 from cutaway.checks import check_int
-from cutaway.engine.engine import randbits
+from cutaway.engine.request import randbits
 from cutaway.errors import CutawayError, InputError
 from cutaway.rerun.request import UNSTOPPED, Progress, silent
 from cutaway.rerun.statistics import Estimate, estimate, rate

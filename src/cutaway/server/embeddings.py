@@ -68,7 +68,7 @@ async def _answer(service: Service, body: EmbeddingsRequest, access: AccessRecor
     started = perf_counter()
     thread = service.slow if sum(map(len, body.input)) > _LONG else None
     asked = await asyncio.get_running_loop().run_in_executor(thread, _read, service, body)
-    readers = await read_vectors(service.llm.engine, asked)
+    readers = await read_vectors(service.llm.queue, asked)
     figures = [_figures(reader, perf_counter() - started) for reader in readers]
     for one in figures:
         service.metrics.finished(one)

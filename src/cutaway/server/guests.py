@@ -1,11 +1,9 @@
 """What is asked of the model beside those who write, one at a time, while somebody waits for it.
 
-Knows the thread for looks. Refuses to know what is asked.
+Refuses to know what is asked.
 """
 
-import asyncio
 from collections.abc import Callable
-from threading import Event
 from typing import TypeVar
 
 from fastapi import Request
@@ -26,10 +24,4 @@ async def as_guest(request: Request, model: str | None, work: Callable[[LLM], T]
     service.named(model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
-    unwanted = Event()
-    guest = service.llm.guest(unwanted)
-    try:
-        doing = asyncio.get_running_loop().run_in_executor(service.looking, work, guest)
-        return await unless_gone(request.receive, doing)
-    finally:
-        unwanted.set()
+    return await unless_gone(request.receive, service.llm.aside(work))

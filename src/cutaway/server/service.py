@@ -15,8 +15,9 @@ from weakref import WeakSet
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from cutaway.api.async_llm import AsyncLLM, Generations
+from cutaway.api.async_model import AsyncModel
 from cutaway.api.generation import Generation
+from cutaway.api.generations import Generations
 from cutaway.api.prompts import Prompt
 from cutaway.api.request import Options
 from cutaway.canvas import looked_at
@@ -55,11 +56,10 @@ class Service:
     log_prompts whether the log shows prompts
     keep_alive  seconds of silence after which a stream says that it is there
     draining    it takes no more texts
-    looking     one thread for looks: one at a time, as each takes as much memory as a model's step
     slow        one thread for what takes the interpreter for seconds, or many would take all of it
     """
 
-    llm: AsyncLLM
+    llm: AsyncModel
     names: Sequence[str]
     metrics: Metrics
     created: int
@@ -68,14 +68,12 @@ class Service:
     allow_changes: bool = False
     draining: bool = False
     jobs: "WeakSet[Job]" = field(default_factory=WeakSet)
-    looking: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "looks"))
     slow: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "slow"))
 
     @property
     def room(self) -> int:
         """Tokens that a text can have at most, prompt included."""
-        engine = self.llm.engine.engine
-        return min(engine.limits.context_length, engine.blocks.count * engine.blocks.block)
+        return self.llm.room
 
     @property
     def fingerprint(self) -> str:

@@ -51,7 +51,7 @@ def _model(service: Service, name: str) -> Model:
 async def health(request: Request) -> Response:
     """Whether the engine is alive."""
     service: Service = request.app.state.service
-    if not service.llm.engine.alive:
+    if not service.llm.alive:
         raise ApiError(503, "the engine has stopped; start the server again", code="engine_ended")
     answer: Health = {"status": "ok"}
     return Response(dumps(answer), media_type="application/json")
@@ -61,7 +61,7 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Whether it takes requests."""
     service: Service = request.app.state.service
-    if service.draining or not service.llm.engine.alive:
+    if service.draining or not service.llm.alive:
         raise ApiError(503, "the server is stopping; use another one", code="stopping")
     answer: Ready = {"status": "ready"}
     return Response(dumps(answer), media_type="application/json")

@@ -24,7 +24,7 @@ from cutaway.api.revising.state import Model, Proposal, Text
 from cutaway.api.revising.words import Words
 from cutaway.api.runner import Runner
 from cutaway.checks import check_choice, check_int, shown
-from cutaway.engine.engine import randbits
+from cutaway.engine.request import randbits
 from cutaway.errors import InputError
 from cutaway.sampling import coin, trial_seed
 from cutaway.sampling.fixed_math import exp

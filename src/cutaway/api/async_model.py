@@ -1,0 +1,248 @@
+"""A model for many readers at once, whose weights may be in this process or elsewhere.
+
+Knows prompts, options and texts that grow. Refuses to know HTTP, and where an engine writes them.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+from cutaway.api.base import Asked, Message, ModelUser, common_options, read_messages
+from cutaway.api.generation import Generation
+from cutaway.api.generations import Generations
+from cutaway.api.llm import LLM
+from cutaway.api.prompts import Prompt, one_or_many
+from cutaway.api.request import Options
+from cutaway.api.samples import answers
+from cutaway.engine import EngineState, Reader, Request, Step
+from cutaway.errors import CutawayError, InputError
+from cutaway.grammar import Trial, source_of
+from cutaway.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cutaway.api.embedding import Embeddings
+    from cutaway.api.generation import Begin
+    from cutaway.api.keywords import RequestOptions
+    from cutaway.api.tools import Tools
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncModel(ModelUser, ABC):
+    """All that can be asked of a model without its weights. ``async with`` closes it.
+
+    options  keywords of all requests, which their own go before
+    """
+
+    def __init__(self, model: LoadedModel, options: Mapping[str, Any], *, progress: bool) -> None:
+        super().__init__(model, progress)
+        self.options = options
+        self._loaded_draft = common_options(options).draft
+        self._trial = Trial()
+        model.grammars.read = self._trial.source_of
+        self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")
+
+    # -- where the weights are ---------------------------------------------------------------
+
+    @abstractmethod
+    async def queue(self, asked: Sequence[tuple[Request, int]]) -> Reader:
+        """Queue n samples of each request, all or none, for one reader of all, in this order.
+
+        The seeds are chosen, so that the caller knows what is asked of each: ``Request.samples``.
+        Raises InputError for what does not fit the model, QueueFullError where there is no room.
+        """
+
+    @abstractmethod
+    async def aside(
+        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What a function of an ``LLM`` returns or raises, called where the weights are.
+
+        It, its arguments and its result may have to be pickled. Others are served meanwhile, and
+        one is called at a time. Cancelled, it is told that nobody waits any more.
+        """
+
+    @abstractmethod
+    def state(self) -> EngineState:
+        """How busy the engine is."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it takes requests."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take no more requests and end what runs; its readers get a CutawayError."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """As close, and wait until that is done; then the model may have another owner."""
+
+    @abstractmethod
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Take no more requests; whether all ended in ``timeout`` seconds, or were ended then."""
+
+    @property
+    def room(self) -> int:
+        """Tokens that a text can have at most, prompt included."""
+        return min(self.model.context, self.model.kv_tokens)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:
+        """As ``LLM.generate``."""
+        prompts, many = one_or_many(prompt)
+        parsed = self.parse(options)
+        if parsed.suffix and self.tokenizer.middle is None and parsed.denoise is None:
+            filled = await self.aside(LLM.fill_gaps, prompts, parsed)
+            return answers(filled, aligned=False, many=many)
+        done = await (await self.submit(prompts, parsed)).finish()
+        each = [done[i : i + parsed.n] for i in range(0, len(done), parsed.n)]
+        return answers(each, aligned=parsed.align, many=many)
+
+    async def stream(
+        self, prompt: Prompt, **options: "Unpack[RequestOptions]"
+    ) -> AsyncIterator[Step]:
+        """Continue a prompt, yielding each Step as it is made. Options as for generate."""
+        parsed = self.parse(options)
+        if parsed.n > 1:
+            raise InputError("n must be 1 to stream; submit takes several")
+        with await self.submit([prompt], parsed) as generations:
+            while events := await generations.read():
+                for _, event in events:
+                    if isinstance(event, Step):
+                        yield event
+
+    async def chat(
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: "Tools" = (),
+        tool_choice: Any = None,
+        parallel_tool_calls: bool = True,
+        **options: "Unpack[RequestOptions]",
+    ) -> Any:
+        """Answer a conversation, as ``LLM.chat``; calls of tools are for the caller to run."""
+        from cutaway.api.tools import ToolUse
+
+        said = read_messages(messages)
+        use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
+        prompt = await self.chat_prompt(said, use.tools)
+        whole = await self.compiling(use.options, options)
+        return use.read(await self.generate(prompt, **whole), f"{len(said)}")
+
+    async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
+        """As ``LLM.chat_prompt``; others are served while a long one is read."""
+        from cutaway.api.tools import ToolUse
+
+        def read() -> list[int]:
+            return self.chat_ids(messages, ToolUse(self.model, tools).tools)
+
+        return await asyncio.to_thread(read)
+
+    async def embed(
+        self,
+        texts: Any,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        *,
+        truncate: bool = False,
+    ) -> "Embeddings":
+        """As ``LLM.embed``; others are served meanwhile."""
+        from cutaway.api.embedding import Embedder, read_vectors
+
+        asked = await asyncio.to_thread(
+            Embedder, self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
+            truncate=truncate,
+        )  # fmt: skip
+        readers = await read_vectors(self.queue, asked)
+        return asked.found([reader.vector() for reader in readers])
+
+    def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
+        """The options of a request with those of all. InputError for one that cannot be.
+
+        traced: observe every step as for a trace
+        """
+        options = self.parse_options(given, self.options, traced=traced)
+        if options.draft not in (None, self._loaded_draft):
+            raise InputError(
+                "speculate: this draft model is not loaded; name it where the model is"
+            )
+        return options
+
+    async def submit(
+        self,
+        prompts: Sequence[Prompt],
+        options: Options,
+        *,
+        record: "Callable[[int], str | PathLike[str] | Begin] | None" = None,
+    ) -> Generations:
+        """Queue n samples of each prompt, all or none, for one reader.
+
+        record: where the trace of each goes, by its place; without it, option ``trace`` names
+        files. InputError for what cannot be, QueueFullError where there is no room.
+        """
+        asked_at = perf_counter()
+        held = None
+        if (grammar := options.constraint.source) is not None:
+            held = await self.compiling(self.model.grammars.compile, grammar)
+        read = [await asyncio.to_thread(self._samples, prompt, options) for prompt in prompts]
+        del held  # each of them has it now
+        if record is None and options.trace is not None:
+            record = list(options.traces(len(prompts))).__getitem__
+        if record is not None:
+            await asyncio.to_thread(lambda: self.model.identity)  # known from now on
+        each = [(request, asked) for asked, samples in read for request in samples]
+        generations = [
+            Generation(place, request, options, self.model, notes=asked.notes, asked=asked_at)
+            for place, (request, asked) in enumerate(each)
+        ]
+        reader = await self.queue([(samples[0], len(samples)) for _, samples in read])
+        texts = Generations(reader, generations)
+        if record is not None:  # before the first is read, so that nothing is missing
+            try:
+                for generation, (_, asked) in zip(generations, each, strict=True):
+                    generation.record(record(generation.id), prompt=asked.text)
+            except BaseException:
+                texts.close()
+                raise
+        return texts
+
+    def _samples(self, prompt: Prompt, options: Options) -> tuple[Asked, list[Request]]:
+        """A prompt, read, and what the engine is asked for each of its samples."""
+        asked = self.read(prompt, options)
+        return asked, asked.request.samples(options.n)
+
+    async def compiling(self, function: Callable[..., T], *args: Any) -> T:
+        """Call what compiles a grammar; others are served meanwhile, and one compiles at a time."""
+        if self._compiling is None:
+            raise CutawayError("the engine is closed and takes no more requests")
+        return await asyncio.get_running_loop().run_in_executor(self._compiling, function, *args)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def end_compiling(self) -> bool:
+        """Compile no more grammars, once nobody can ask; whether any could be until now."""
+        if self._compiling is None:
+            return False
+        self._compiling.shutdown(wait=False, cancel_futures=True)
+        self._compiling = None
+        self._trial.close()
+        self.model.grammars.read = source_of
+        return True
