@@ -1,0 +1,65 @@
+"""What a router needs to know of a prompt: keys of its blocks, and how many rows it is.
+
+Knows the blocks of the prefix cache. Refuses to know replicas.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from cutaway.backends import KV_BLOCK
+from cutaway.engine import Request
+
+
+class Prompt(NamedTuple):
+    """What a router needs to know of a request.
+
+    keys      of its whole blocks, each of the text up to that block's end
+    reusable  how many of these need not be read where a replica has them
+    tokens    of the prompt
+    texts     how many samples of it are written
+    """
+
+    keys: tuple[int, ...]
+    reusable: int
+    tokens: int
+    texts: int
+
+
+def read_prompt(request: Request, texts: int = 1, sight: str | int = "past") -> Prompt:
+    """Of a request, how many samples of it, and what a token of the model sees (``Limits.sight``).
+
+    Blocks are shared only where nothing in them depends on what is behind them. The last token is
+    read in any case, since its logits are wanted; all are where the prompt is scored.
+    """
+    ids, salt = request.prompt_token_ids, request.changes.salt if request.changes else None
+    whole = sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)
+    keys = block_keys(ids, salt) if whole and request.run.kv_cache else ()
+    known = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
+    return Prompt(keys, min(known, len(keys)), len(ids), texts)
+
+
+def block_keys(ids: Sequence[int], salt: tuple[int, str] | None = None) -> tuple[int, ...]:
+    """A number for each whole block: a hash of its tokens and of the key before it.
+
+    As in the prefix cache, a text that is changed is another one from the block on in which its
+    salt begins. Two texts with one key would cost rows, and no bits.
+    """
+    try:
+        tokens = np.array(ids[: len(ids) // KV_BLOCK * KV_BLOCK], "<i8").tobytes()
+    except OverflowError:  # no token of any model: the replica says so
+        return ()
+    keys, key, size = [], b"", 8 * KV_BLOCK
+    for place, start in enumerate(range(0, len(tokens), size)):
+        if salt and salt[0] // KV_BLOCK == place:
+            key += salt[1].encode()
+        key = digest(key + tokens[start : start + size])
+        keys.append(int.from_bytes(key, "little"))
+    return tuple(keys)
+
+
+def digest(data: bytes) -> bytes:
+    """Eight bytes, the same in every process."""
+    return blake2b(data, digest_size=8).digest()
