@@ -34,8 +34,7 @@ def default_threads() -> Threads:
     A processor that the container may use only in part counts as none: a thread that is stopped
     in the middle of a step keeps the others waiting.
     """
-    allowed = _affinity()
-    fast = (_performance_cores() & allowed) or allowed
+    allowed, fast = _affinity(), usable_cores()
     found = Threads(len(fast), f"all {len(fast)} processors that this process may use")
     if fast != allowed:
         found = Threads(len(fast), f"the {len(fast)} performance cores of {len(allowed)}")
@@ -43,6 +42,12 @@ def default_threads() -> Threads:
     if quota < found.count:
         return Threads(max(int(quota), 1), f"its container's limit of {quota:g} processors")
     return found
+
+
+def usable_cores() -> set[int]:
+    """Of the processors that this process may use those that compute at full speed."""
+    allowed = _affinity()
+    return (_performance_cores() & allowed) or allowed
 
 
 def free_memory(*, swap: bool = True) -> Memory | None:

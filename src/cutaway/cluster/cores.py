@@ -1,0 +1,100 @@
+"""Cores of this machine that one process has to itself, among those who ask here.
+
+Ray counts cores and pins nothing, and ranks of replicas are handed out anew when one goes. So each
+core has a file here that is locked by the process that computes on it; the kernel lets go of the
+lock when that process ends, however it ends. Refuses to know who asks, and what is computed.
+"""
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Self
+
+from cutaway.checks import check_int
+from cutaway.errors import InputError
+from cutaway.resources import usable_cores
+
+
+class Claim:
+    """Cores that nobody else claims until this is released, or the process ends.
+
+    cores  their numbers, as the system has them
+    """
+
+    def __init__(self, locks: dict[int, int]) -> None:
+        self._locks = locks
+        self.cores = tuple(sorted(locks))
+
+    def pin(self) -> None:
+        """Let this thread, and those that it starts from now on, run on these alone.
+
+        Does nothing where the system has no such call.
+        """
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self.cores)
+
+    def release(self) -> None:
+        """Let others have them."""
+        while self._locks:
+            os.close(self._locks.popitem()[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def claim(count: int, folder: Path | None = None) -> Claim:
+    """So many cores of those that this process may use and nobody has claimed, the lowest first.
+
+    folder: where the locks are; None is a folder of this user's, for all processes of this machine
+
+    Raises InputError where fewer are free.
+    """
+    count = check_int("cores", count, 1)
+    folder = _checked(folder or Path(gettempdir()) / f"cutaway-cores-{os.getuid()}")
+    usable, locks = sorted(usable_cores()), dict[int, int]()
+    one_at_a_time = _open(folder / "claiming")  # or two would each take half of what both want
+    try:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        for core in usable:
+            if len(locks) < count and (lock := _locked(folder / str(core))) is not None:
+                locks[core] = lock
+    finally:
+        os.close(one_at_a_time)
+    claimed = Claim(locks)
+    if len(locks) < count:
+        claimed.release()
+        raise InputError(
+            f"cores: {count} are wanted, and {len(claimed.cores)} of the {len(usable)} that this "
+            "process may use can be had: take fewer, or end what computes on the others"
+        )
+    return claimed
+
+
+def _locked(file: Path) -> int | None:
+    """A descriptor that holds the file's lock; None where another holds it."""
+    descriptor = _open(file)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _open(file: Path) -> int:
+    """Not inherited by programs that are started here: they may live longer than this process."""
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def _checked(folder: Path) -> Path:
+    """The folder, made where it is not there; nobody else may write to it."""
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise InputError(f"{folder} is to hold locks of cores and is another user's: remove it")
+    return folder
