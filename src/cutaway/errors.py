@@ -26,5 +26,9 @@ class FetchError(CutawayError):
     """A model could not be fetched; nothing half-finished was left in the cache."""
 
 
+class ReplayError(CutawayError):
+    """A text that was to go on where it was cut is not the one that was being written."""
+
+
 class QueueFullError(CutawayError):
     """Too many requests wait already; the same request may be welcome later."""

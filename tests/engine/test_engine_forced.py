@@ -57,18 +57,25 @@ def test_forcing_what_would_be_drawn_gives_equal_fingerprints(count, guess, rows
     assert again.run_on(engine) == alone
 
 
-def test_forced_tokens_ride_on_the_rows_of_guesses():
-    engine = make_engine(max_draft_rows=16)
+def test_forced_tokens_are_read_as_a_prompt_is():
+    engine = make_engine(max_logit_rows=16)
     forced = force(DRAWN, range(40))
     assert forced.run_on(engine).token_ids == tuple(range(40))
-    assert engine.backend.runs == [len(PROMPT), 16, 16, 7]
+    assert engine.backend.runs == [len(PROMPT) + 15, 16, 8]
 
 
 def test_forced_tokens_survive_preemption():
-    engine = make_engine(kv_blocks=16, block=4)
-    asked = [force(Request((i, *PROMPT), SAMPLED, LONG), range(i, i + 30)) for i in range(3)]
-    sequences = [request.add_to(engine) for request in asked]
-    steps = run_to_end(engine)
+    engine = make_engine(kv_blocks=16, block=4, max_logit_rows=9)
+    asked = [
+        force(Request((i, *PROMPT), SAMPLED, LONG), range(i, i + 30), priority=2 - i)
+        for i in range(3)
+    ]
+    sequences, steps = [], []
+    for request in asked:  # each sends away the one before it, amid its forced tokens
+        sequences.append(request.add_to(engine))
+        steps += engine.step()
+    assert [0 < len(steps_of(steps, s)) < 30 for s in sequences] == [True] * 3
+    run_to_end(engine, steps)
     assert engine.scheduler.preemptions > 0
     for request, sequence in zip(asked, sequences, strict=True):
         assert written(sequence, steps) == write_by_definition(request, noise, context=64)
@@ -123,7 +130,7 @@ def test_a_token_that_was_guessed_says_so():
 def test_forced_tokens_are_no_guesses():
     engine = make_engine()
     sequence = force(DRAWN, range(30), speculate="ngram").add_to(engine)
-    while sequence.forced:
+    while sequence.is_forced:
         engine.step()
     assert sequence.speculation.proposed == 0
 
@@ -177,10 +184,10 @@ def test_a_step_is_not_observed_unless_asked():
 def test_the_phases_of_a_step_are_those_of_all_its_tokens(monkeypatch):
     ticks = iter(range(100, 10_000, 7))
     monkeypatch.setattr("cutaway.engine.engine.perf_counter", lambda: float(next(ticks)))
-    engine = make_engine(max_draft_rows=16)
+    engine = make_engine(rows=len(PROMPT), max_logit_rows=16)
     force(DRAWN, range(16)).add_to(engine)
     first, second = steps_of(engine.step()), steps_of(engine.step())
-    assert (len(first), len(second)) == (1, 16)
+    assert (len(first), len(second)) == (1, 8)
     for step in first + second:
         phases = step.phases
         assert (phases.schedule + phases.draft, phases.run, phases.sample) == (7.0, 7.0, 7.0)

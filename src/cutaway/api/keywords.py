@@ -67,6 +67,7 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     priority: int
     speculate: str
     forced: Sequence[int]
+    replay: Sequence[int]
     ledger: bool
     logprobs: int
     prompt_logprobs: int

@@ -138,15 +138,20 @@ class Options:
         trace = None if self.trace is None else str(self.trace)
         changes = [one.to_json() if one.vector else str(one) for one in self.changes]
         own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix")}
+        own["replay"] = self.run.replay
         denoise = self.denoise and self.denoise.to_json()
         return self.settings(seed) | own | {"trace": trace, "changes": changes, "denoise": denoise}
 
     def settings(self, seed: int | None) -> dict[str, Any]:
-        """Those of one text, by name: the keywords of another request for the same."""
+        """Those of one text, by name: the keywords of another request for the same.
+
+        A replay is not among them: with it or without, the text is the same.
+        """
         values = {
             name: getattr(getattr(self, part), name)
             for part, names in _OF_PART.items()
             for name in names
+            if name != "replay"
         }
         values |= {name: getattr(self, name) for name in _OBSERVED}
         if self.draft is not None:

@@ -113,25 +113,29 @@ class Autoregressive:
         return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
 
     def positions(self, sequence: "Sequence") -> int:
-        """All known tokens."""
-        return len(sequence)
+        """All known tokens, those ahead included."""
+        return len(sequence) + sequence.num_ahead
 
     def reusable(self, sequence: "Sequence") -> int:
         """All but the last, whose logits are wanted; none where the prompt is scored."""
         return 0 if sequence.wants_prompt_scores else len(sequence) - 1
 
     def is_decoding(self, sequence: "Sequence") -> bool:
-        """Whether the last token alone is to be computed."""
-        return sequence.num_pending == 1
+        """Whether the last token alone is to be computed, and nothing is known ahead of it."""
+        return sequence.num_pending == 1 and not sequence.num_ahead
 
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
-        """Tokens that are known and not computed."""
+        """Tokens that are known and not computed; behind the last, those ahead as draft tokens."""
         start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
         tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
         first = 0 if scores else len(tokens)
         is_last = start + len(tokens) == len(sequence)
         wanted = min(first, len(tokens) - 1) if is_last else first
-        return Scheduled(sequence, start, tokens, first_logit_row=wanted)
+        one = Scheduled(sequence, start, tokens, first_logit_row=wanted)
+        fits = min(room - len(tokens), logit_room - one.num_logits) if is_last else 0
+        if ahead := sequence.next_ahead(fits):
+            one.set_drafts(ahead, "forced" if sequence.is_forced else "replay")
+        return one
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:
         """The token after the last one, then the one after each draft token."""

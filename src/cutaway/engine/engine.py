@@ -164,6 +164,8 @@ class Engine:
         InputError where it does not fit the model, QueueFullError where the queue is full.
         """
         longest = self._check(request)
+        if request.run.replay and samples > 1:
+            raise InputError("replay: it is of one text, and n must be 1; ask for each by its seed")
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) + samples > most:
             raise QueueFullError(f"the queue is full with {most} waiting: try again later")
@@ -210,6 +212,7 @@ class Engine:
             ("logit_bias", request.sampling.logit_bias),
             ("stop_token_ids", request.stopping.stop_token_ids),
             ("forced", request.run.forced),
+            ("replay", request.run.replay),
             ("track", request.observe.track),
             ("allowed_token_ids", request.constraint.allowed_token_ids or ()),
             (

@@ -44,12 +44,12 @@ class GoingBack:
     def settle(self, sequence: "Sequence", step: Step) -> list[Step]:
         """Take a step that was appended; those that are certain now."""
         self._held.append(step)
-        if not (sequence.finish_reason or sequence.error or sequence.forced):
+        if not (sequence.finish_reason or sequence.error or sequence.is_forced):
             assert sequence.constraint is not None
             mask = sequence.constraint.mask()
             if mask is not None and not mask.any():
                 self._go_back(sequence)
-        return self._release(HELD)
+        return self._release(0 if sequence.finish_reason else HELD)
 
     def flush(self) -> list[Step]:
         """The steps that are held, once nothing can be taken back any more."""

@@ -30,6 +30,9 @@ class RunParams:
     speculate  draft tokens ahead: "off", "ngram" (from the sequence itself), "jacobi" (what the
                model drew ahead of its text) or "draft" (a small model)
     forced     the output begins with these token ids, whatever would be drawn; stops hold
+    replay     the output is known to begin with these token ids, since the same request wrote them
+               before: each is drawn again, many in a step, and the first that differs ends the
+               sequence with a ReplayError
 
     Raises InputError naming the field.
     """
@@ -38,13 +41,21 @@ class RunParams:
     priority: int = 0
     speculate: str = "off"
     forced: tuple[int, ...] = ()
+    replay: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.kv_cache, bool):
             raise InputError(f"kv_cache must be true or false, not {shown(self.kv_cache)}")
         priority = check_int("priority", self.priority, -_PRIORITIES, _PRIORITIES)
         object.__setattr__(self, "priority", priority)
-        object.__setattr__(self, "forced", check_ids("forced", self.forced))
+        for name in ("forced", "replay"):
+            object.__setattr__(self, name, check_ids(name, getattr(self, name)))
+        for i, (forced, replayed) in enumerate(zip(self.forced, self.replay, strict=False)):
+            if forced != replayed:
+                raise InputError(
+                    f"replay: token {i} is {replayed}, and forced has {forced} there: "
+                    "give the same, or leave one out"
+                )
         check_choice("speculate", self.speculate, SPECULATE)
 
 

@@ -28,7 +28,7 @@ class Scheduled:
     logit_rows       the rows whose logits are wanted, where they are not those
     limits           of each row, the last position that it may see; None: its own
     drafted_by       where the draft tokens come from: "draft" (speculation), "grammar" (which
-                     leaves no other) or "forced" by the request
+                     leaves no other), "forced" by the request, or its "replay"
     masks            for the token after the last pending one and after each draft token, which
                      tokens may come; empty where anything may
     """

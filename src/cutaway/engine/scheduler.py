@@ -25,7 +25,8 @@ class Policy:
                    where a text that sees itself is longer, and then no other prompt is read
     max_prefill_rows_while_decoding  the same where a sequence decodes, whose next token should not
                    wait long
-    max_logit_rows rows of a prompt whose every row's logits are wanted
+    max_logit_rows rows of a text whose every row's logits are wanted: of a prompt that is scored,
+                   or of tokens that are known and drawn again
     max_draft_rows rows of decoding and draft tokens together: where compute overtakes memory
     max_num_seqs   sequences in one step
     max_waiting    sequences in the queue; None has no limit
@@ -194,7 +195,7 @@ class Scheduler:
         return scheduled
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
-        """Share the rows that are nearly free among those with forced or draft tokens ahead."""
+        """Share the rows that are nearly free among those with draft tokens ahead."""
         drafting = [s for s in scheduled if _looks_ahead(s.sequence)]
         if not drafting:
             return
@@ -202,9 +203,7 @@ class Scheduler:
         wishes = []
         for one in drafting if room > 0 else []:
             sequence, fits = one.sequence, self._room_to_draft(one.sequence, room)
-            if sequence.forced:
-                one.set_drafts(sequence.next_forced(fits), "forced")
-            elif sequence.expected:
+            if sequence.expected:
                 one.set_drafts(sequence.expected[:fits], "grammar")
             else:
                 wishes.append((one, fits))
@@ -318,4 +317,4 @@ def _watermark(running: int) -> int:
 
 
 def _looks_ahead(sequence: Sequence) -> bool:
-    return bool(sequence.forced or sequence.expected) or sequence.request.run.speculate != "off"
+    return bool(sequence.expected) or sequence.request.run.speculate != "off"

@@ -4,10 +4,8 @@ Knows tokens, how far they were computed, and the KV blocks that hold their keys
 Refuses to know the scheduler and the backend.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -28,6 +26,7 @@ from cutaway.engine.events import (
     chain_as_data,
 )
 from cutaway.engine.fingerprint import START, chain_hash
+from cutaway.engine.known import Known
 from cutaway.engine.request import Request
 from cutaway.engine.stops import StopMatcher
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows
@@ -63,7 +62,6 @@ class Sequence:
     logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
                        that is preempted and computed again emits each row once
     pooled             what its rows add up to, as far as they were added
-    forced             token ids that come next, and are not drawn
     expected           token ids that the constraint leaves alone, drawn as draft tokens are
     rewound            tokens were taken back, and what was computed does not fit any more
     canvas             the cells of a text that is not written from left to right, once begun;
@@ -100,7 +98,7 @@ class Sequence:
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
         self.decoder = request.decoder
         self.observe = request.observe if request.observe.any_step else None
-        self.forced = deque(request.run.forced)
+        self.known = Known(request.run.forced, request.run.replay)
         ends = () if request.stopping.ignore_eos else self.vocabulary.limits.end_ids
         self._ending = frozenset((*ends, *request.stopping.stop_token_ids))
         self._begin()
@@ -153,9 +151,30 @@ class Sequence:
         head = self.prompt_token_ids[start:stop]
         return [*head, *self.output_token_ids[max(start - split, 0) : max(stop - split, 0)]]
 
+    @property
+    def num_ahead(self) -> int:
+        """How many tokens behind the text are known, and can be computed with it."""
+        if not self.request.run.kv_cache:  # the naive loop computes a token at a time
+            return 0
+        known = self.known.num_ahead(len(self.output_token_ids))
+        return max(min(known, self.longest - len(self) - 1), 0)
+
+    def next_ahead(self, count: int) -> list[int]:
+        """The first of them, ``count`` at most: forced ones, or those of the replay."""
+        return self.known.ahead(len(self.output_token_ids), min(count, self.num_ahead))
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the next token is given, and not drawn."""
+        return self.known.is_forced(len(self.output_token_ids))
+
     def next_forced(self, count: int) -> list[int]:
         """The forced ones of the next ``count`` tokens."""
-        return list(islice(self.forced, count))
+        return self.known.forced(len(self.output_token_ids), count)
+
+    def named(self, token_id: int) -> str:
+        """A token for a sentence: its id and its text."""
+        return f"{token_id} {self._token_bytes(token_id).decode('utf-8', 'replace')!r}"
 
     def history(self, drafts: list[int]) -> History:
         """What the penalties look at, if the draft tokens come true."""
@@ -193,8 +212,7 @@ class Sequence:
         source = self._source(drafted_by)
         self.fingerprint = chain_hash(self.fingerprint, sampled.logits_hash)
         self.output_token_ids.append(token_id)
-        if self.forced:
-            self.forced.popleft()
+        self.known.follow(self.output_token_ids, len(self.output_token_ids) - 1)
         released = self._release(token_id)
         spoke = getattr(self.constraint, "spoke", ())
         self._constrain(token_id, forced=source == "forced")
@@ -213,7 +231,11 @@ class Sequence:
 
     def settle(self, step: Step) -> list[Step]:
         """The steps that are certain with this one, in order; see ``GoingBack``."""
-        return self.back.settle(self, step) if self.back else [step]
+        steps = self.back.settle(self, step) if self.back else [step]
+        self.error = self.error or self.known.unlike(self, steps)
+        if self.error:
+            self.finish_reason = None  # the error ends it
+        return steps
 
     def masks_again(self, first: int) -> list[Mask | None]:
         """What might have come in the places of the output from this one on."""
@@ -237,27 +259,28 @@ class Sequence:
             self._stream.push(self._release(token_id))
             self._constrain(token_id)
         self.fingerprint, self.rewound = fingerprint, True
+        self.known.strayed = False
+        self.known.follow(kept, 0)
 
     def _constrain(self, token_id: int, *, forced: bool = False) -> None:
         if self.constraint is None:
             return
         try:
             self.constraint.accept(token_id)
-            self.expected = [] if self.forced else [*self.constraint.forced()]
+            self.expected = [] if self.is_forced else [*self.constraint.forced()]
         except CutawayError as error:
             self.error, self.expected = self._forbidden(token_id) if forced else error, []
 
     def _forbidden(self, token_id: int) -> InputError:
-        name, at = self._token_bytes(token_id).decode("utf-8", "replace"), self.output_token_ids
         return InputError(
-            f"forced: the grammar does not allow token {token_id} {name!r} at step {len(at) - 1}: "
-            "give another, or leave out the grammar"
+            f"forced: the grammar does not allow token {self.named(token_id)} at step "
+            f"{len(self.output_token_ids) - 1}: give another, or leave out the grammar"
         )
 
     def _source(self, drafted_by: str) -> str:
-        if self.forced:
+        if self.is_forced:
             return "forced"
-        if drafted_by:
+        if drafted_by and drafted_by != "replay":  # which was drawn, as without it
             return drafted_by
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
 

@@ -72,6 +72,7 @@ def _check(options: Options) -> None:
         "trace": options.trace is not None,
         "align": options.align,
         "forced": bool(options.run.forced),
+        "replay": bool(options.run.replay),
         "changes": bool(options.changes),
         "check": constraint.check is not None,
         constraint.source.kind if constraint.source else "": constraint.source is not None,
