@@ -1,0 +1,103 @@
+"""A folder of finished rows, to which a run that was killed is added by the next.
+
+Every run has a folder of its own in it, named ``….open`` until nobody may write there any more:
+renaming it stops whoever is left of a killed run, since its files then have nowhere to go. A file
+appears whole, and its name follows from its rows, so that who writes rows again writes the same
+file. Knows files in Parquet. Refuses to know what is in a row, and Ray.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.errors import CutawayError, InputError
+from cutaway.whole_files import whole_file
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_ABOUT, _OPEN = "_about.json", ".open"
+
+
+class Parts:
+    """The folder. InputError where it holds anything else, or rows of another job."""
+
+    def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
+        """about: what all rows follow from beside what is in their own columns."""
+        self.path = Path(path).absolute()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._check(json.loads(json.dumps(about)))
+            self._close()
+        except OSError as error:
+            raise InputError(f"checkpoint: {self.path}: {error.strerror}") from error
+
+    def _check(self, about: Any) -> None:
+        told = self.path / _ABOUT
+        if not told.exists():
+            if any(self.path.iterdir()):
+                raise InputError(f"checkpoint: {self.path} holds other files: name a new folder")
+            with whole_file(told) as out:
+                out.write(json.dumps(about, indent=1).encode() + b"\n")
+        try:
+            before = json.loads(told.read_bytes())
+        except ValueError:
+            before = {}
+        if not isinstance(before, dict) or before.keys() != about.keys():
+            raise InputError(f"checkpoint: {told} is not one that cutaway wrote: name a new folder")
+        for name, value in about.items():
+            if before[name] != value:
+                raise InputError(
+                    f"checkpoint: the rows in {self.path} were written with {name}="
+                    f"{json.dumps(before[name])}, not {json.dumps(value)}: name a new folder"
+                )
+
+    def _close(self) -> None:
+        """End the folders of other runs: whoever still writes there cannot."""
+        for run in self.path.glob(f"run-*{_OPEN}"):
+            closed = run.rename(run.with_suffix(""))
+            for part in closed.glob(".*"):
+                part.unlink()
+
+    def files(self) -> list[str]:
+        """All that is finished."""
+        return sorted(map(str, self.path.glob("run-*/*.parquet")))
+
+    def open(self) -> Path:
+        """A folder for this run."""
+        numbers = (int(run.name[4:].removesuffix(_OPEN)) for run in self.path.glob("run-*"))
+        run = self.path / f"run-{max(numbers, default=0) + 1}{_OPEN}"
+        try:
+            run.mkdir()
+        except FileExistsError:
+            raise InputError(f"checkpoint: another run has just begun in {self.path}") from None
+        return run
+
+    def close(self) -> None:
+        """This run is at its end."""
+        self._close()
+
+
+def part_name(ids: list[Any]) -> str:
+    """Of the file of these rows."""
+    return f"{sha256(json.dumps(ids).encode()).hexdigest()[:32]}.parquet"
+
+
+def write_part(run: Path, table: "pyarrow.Table", name: str) -> None:
+    """A file in a run's folder, whole or not at all; CutawayError where the run is over."""
+    from pyarrow import parquet
+
+    part = run / f".{name}-{os.urandom(8).hex()}"
+    try:
+        with part.open("xb") as out:
+            parquet.write_table(table, out)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(run / name)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        why = error.strerror if run.is_dir() else "another run goes on in its place"
+        raise CutawayError(f"{run} cannot be written: {why}") from error

@@ -1,0 +1,125 @@
+"""A row of a dataset → a request, and what came of it → the columns that the row gets.
+
+Knows what may stand in the columns of ids and prompts, and that an error belongs to its row.
+Refuses to know tables, files and who runs this.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from cutaway.api.bulk import Result
+from cutaway.api.completion import Completion
+from cutaway.api.llm import LLM
+from cutaway.checks import shown
+from cutaway.errors import CutawayError, InputError
+
+COLUMNS = ("text", "finish_reason", "fingerprint", "system_fingerprint", "seed", "error")
+"""What each row gets; ``token_ids`` too, where they are asked for."""
+
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is the same for all rows. Can be pickled.
+
+    model, load   as for ``LLM``
+    prompt, id    names of the columns with the prompt and with the row's own name
+    before        stands before the names of the columns that are added
+    options       as for ``LLM.generate``
+    """
+
+    model: str | None
+    prompt: str = "prompt"
+    id: str = "id"
+    token_ids: bool = False
+    before: str = ""
+    load: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def added(self) -> dict[str, str]:
+        """What each row gets, and the name of its column."""
+        names = (*COLUMNS, "token_ids") if self.token_ids else COLUMNS
+        return {name: self.before + name for name in names}
+
+    def check_load(self) -> None:
+        """InputError for a keyword that cannot be in ``load``."""
+        known = signature(LLM).parameters.keys() - {"self", "model", "progress", "threads"}
+        if unknown := sorted(self.load.keys() - known):
+            raise InputError(f"load: {unknown[0]} is none of {', '.join(sorted(known))}")
+
+    def open(self) -> LLM:
+        """The model."""
+        return LLM(self.model, progress=False, **self.load)
+
+    def write(self, llm: LLM, rows: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, Columns]]:
+        """(place among the rows, its columns), in the order in which they end.
+
+        rows: (id, prompt) of each
+        """
+        seeds: list[int | None] = []
+
+        def requests() -> Iterator[Any]:
+            for name, prompt in rows:
+                seeds.append(None)
+                try:
+                    seed = seeds[-1] = self.seed(name)
+                    yield _prompt(llm, prompt), {"seed": seed}
+                except CutawayError as error:
+                    yield error
+
+        computed_by = f"{llm.model.arithmetic}-{llm.model.identity.weights[:12]}"
+        common = {name: value for name, value in self.options.items() if name != "seed"}
+        with llm.generate_each(requests(), **common) as results:
+            for place, result in results:
+                told = _told(result) | {"system_fingerprint": computed_by, "seed": seeds[place]}
+                yield place, {name: told.get(name) for name in self.added}
+
+    def seed(self, name: Any) -> int:
+        """A row's own: it follows from the row's id and ``seed`` among the options, or 0.
+
+        Below 2**53, so that whatever reads numbers as floats reads it exactly.
+        """
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            raise InputError(f"{self.id} must be a text or a whole number, not {shown(name)}")
+        base = self.options.get("seed")
+        named = json.dumps([0 if base is None else base, name])
+        return int.from_bytes(sha256(named.encode()).digest()[:8], "big") >> 11
+
+
+def digest(prompt: Any) -> bytes:
+    """A few bytes that another prompt would not have."""
+    return sha256(json.dumps(_plain(prompt)).encode()).digest()[:16]
+
+
+def _plain(prompt: Any) -> Any:
+    """Without the fields that a message has only because another message has them."""
+    if isinstance(prompt, np.ndarray):
+        prompt = prompt.tolist()
+    if isinstance(prompt, Mapping):
+        return {name: _plain(value) for name, value in prompt.items() if value is not None}
+    return [_plain(part) for part in prompt] if isinstance(prompt, list) else prompt
+
+
+def _prompt(llm: LLM, prompt: Any) -> Any:
+    """A text, token ids, or the ids of a list of messages."""
+    if isinstance(prompt, list) and prompt and all(isinstance(part, Mapping) for part in prompt):
+        return llm.chat_prompt(_plain(prompt))
+    return prompt
+
+
+def _told(result: Result) -> Columns:
+    if isinstance(result, CutawayError):
+        return {"error": str(result)}
+    assert isinstance(result, Completion)  # n is 1
+    return {
+        "text": result.text, "finish_reason": result.finish_reason, "error": result.error,
+        "fingerprint": result.fingerprint, "token_ids": list(result.token_ids),
+    }  # fmt: skip
