@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM, CutawayError, FormatError, InputError, _native
+from cutaway.loading.model import LoadedModel
 from cutaway.prefix import PrefixReader
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE
@@ -187,9 +188,18 @@ def test_another_arithmetic_layout_or_version_is_refused(path, saved, monkeypatc
     monkeypatch.setattr(llm.backend, "kv", llm.backend.kv._replace(groups=groups))
     with pytest.raises(InputError, match=r"another layout of keys and values .*F16.*Q8_0"):
         llm.restore_prefix(saved)
-    monkeypatch.setattr("cutaway.loading.model.__version__", "99")
+    monkeypatch.setattr("cutaway.loading.model.ARITHMETIC", 99)
     with pytest.raises(InputError, match=r"another arithmetic .*save it again"):
         taken_back(path, saved)
+
+
+def test_what_the_first_release_saved_is_read(path, tmp_path, monkeypatch):
+    by_name = property(lambda model: f"cutaway-0.1.0-{model.backend.name}")
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadedModel, "arithmetic", by_name)
+        old = tmp_path / "old.prefix"
+        load(path).save_prefix(old, TEXT)
+    taken_back(path, old)
 
 
 def test_quantised_weights_are_other_weights(path, saved):

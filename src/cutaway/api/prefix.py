@@ -177,11 +177,16 @@ def restore(path: Any, model: "LoadedModel", between: Between, *, show: bool) ->
         return _prefix(head, done, file.nbytes)
 
 
+_RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}
+"""What the first release called its arithmetic, before that had a number of its own."""
+
+
 def _check_same(path: Path, head: Head, model: "LoadedModel") -> None:
     """InputError unless this model would have computed the same bits."""
     now = model.computed_by
     for what in dict.fromkeys((*now, *head.computed_by)):
-        if (then := head.computed_by.get(what)) == now.get(what):
+        then = head.computed_by.get(what)
+        if _RENAMED.get(then or "", then) == now.get(what):
             continue
         if what in ("weights", "tokenizer"):
             raise InputError(

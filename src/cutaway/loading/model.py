@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from cutaway import backends, hub, model
-from cutaway._version import __version__
+from cutaway._version import ARITHMETIC
 from cutaway.backends import Backend
 from cutaway.checks import check_choice, check_int
 from cutaway.errors import FormatError, InputError
@@ -255,8 +255,11 @@ class LoadedModel:
 
     @property
     def arithmetic(self) -> str:
-        """What computes, by name: equal names give equal bits from equal weights."""
-        return f"cutaway-{__version__}-{self.backend.name}"
+        """What computes, by name: equal names give equal bits from equal weights.
+
+        Releases that compute the same have the same.
+        """
+        return f"cutaway-{ARITHMETIC}-{self.backend.name}"
 
     @property
     def computed_by(self) -> dict[str, str]:

@@ -164,7 +164,7 @@ class _Frame(TypedDict):
     created: Annotated[int, Field(description="seconds of the epoch")]
     model: str
     system_fingerprint: Annotated[
-        str, Field(description="the version, the backend and the weights")
+        str, Field(description="the arithmetic, which releases share, the backend and the weights")
     ]
 
 

@@ -1,0 +1,101 @@
+"""How fast a text that was cut comes back, beside writing it and beside reading a prompt.
+
+    python bench/replay.py [-m MODEL] [--prompt 200] [--tokens 500] [--rounds 5]
+        [--write docs/scale.md]
+
+A text of random tokens is continued once, to its end. Then, by turns: it is written again; it is
+written with a replay of all its tokens but the last; and it is read with its prompt as a prompt is.
+Figures are tokens a second, medians of the rounds; the prompt is in the prefix cache, and nothing
+else is. --write puts the table between <!-- replay:begin --> and <!-- replay:end -->. The last line
+is one JSON document.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from cutaway import LLM
+from peers.table import replace_between_markers
+
+SAMPLERS: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 1, "top_p": 0.9},
+    "sampled, with penalties": {"temperature": 1, "top_p": 0.9, "repetition_penalty": 1.1},
+}
+WAYS = ("written", "replayed", "read as a prompt")
+
+
+def per_second(tokens: int, work: Callable[[], object]) -> float:
+    """How many tokens a second that is."""
+    started = perf_counter()
+    work()
+    return tokens / (perf_counter() - started)
+
+
+def measured(
+    llm: LLM, prompt: int, tokens: int, rounds: int, sampler: Mapping[str, Any]
+) -> dict[str, float]:
+    """Medians of each way."""
+    ids = np.random.default_rng(0).integers(100, llm.tokenizer.vocab_size, prompt).tolist()
+    asked = {**sampler, "seed": 1, "ignore_eos": True, "max_tokens": tokens}
+    whole = llm.generate(ids, **asked)
+    told = whole.token_ids
+    works: dict[str, Callable[[], object]] = {
+        "written": lambda: llm.generate(ids, **asked),
+        "replayed": lambda: llm.generate(ids, **asked, replay=told[:-1]),
+        "read as a prompt": lambda: llm.generate([*ids, *told], max_tokens=1),
+    }
+    each: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way, work in works.items():
+            llm.engine.blocks.clear_cached()
+            llm.generate(ids, max_tokens=1)
+            each[way].append(per_second(tokens, work))
+    assert llm.generate(ids, **asked, replay=told[:-1]).fingerprint == whole.fingerprint
+    return {way: median(values) for way, values in each.items()}
+
+
+def markdown(found: Mapping[str, Mapping[str, float]]) -> str:
+    head = ["tokens a second", *WAYS, "replayed / written", "replayed / read"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---|" * (len(head) - 1)]
+    for name, each in found.items():
+        cells = [f"{each[way]:,.0f}" for way in WAYS]
+        cells += [f"{each['replayed'] / each[way]:.1f}" for way in ("written", "read as a prompt")]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def parse(argv: list[str] | None) -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--prompt", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", type=Path, metavar="docs/scale.md")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
+    if args.write:
+        replace_between_markers(args.write.read_text(), "replay", "")  # now, not at the end
+    with LLM(args.model, progress=False) as llm:
+        found = {
+            name: measured(llm, args.prompt, args.tokens, args.rounds, sampler)
+            for name, sampler in SAMPLERS.items()
+        }
+    table = markdown(found)
+    print(table)
+    if args.write:
+        args.write.write_text(replace_between_markers(args.write.read_text(), "replay", table))
+    print(json.dumps({"benchmark": "replay", "tokens_per_second": found}))
+
+
+if __name__ == "__main__":
+    main()
