@@ -3,7 +3,8 @@
 import pytest
 
 from cutaway import InputError, resources
-from cutaway.loading.model import LoadedModel, Setup
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.setup import Setup
 from cutaway.resources import Memory, Threads, default_threads, free_memory
 from support.random_llama import write_tiny_llama
 

@@ -10,8 +10,9 @@ from cutaway.api.base import make_engine
 from cutaway.backends.cpu import tiers
 from cutaway.cli.main import main
 from cutaway.engine import Policy
-from cutaway.loading.model import LoadedModel, Setup
+from cutaway.loading.model import LoadedModel
 from cutaway.loading.open import open_model
+from cutaway.loading.setup import Setup
 from cutaway.weights.gguf_writer import write_gguf
 
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")

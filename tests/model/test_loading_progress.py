@@ -5,7 +5,8 @@ import pytest
 from cutaway import InputError
 from cutaway.loading import model as loading
 from cutaway.loading.meanwhile import meanwhile
-from cutaway.loading.model import LoadedModel, Setup
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.setup import Setup
 from support.random_llama import write_tiny_llama
 
 

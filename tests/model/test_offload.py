@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
 from cutaway import LLM, InputError, offload, resources
-from cutaway.loading.model import LoadedModel, Setup
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.setup import Setup
 from cutaway.offload import Offload
 from cutaway.resources import Memory, file_system
 from support.random_llama import write_tiny_llama

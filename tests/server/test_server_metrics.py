@@ -1,5 +1,7 @@
 """What stands on the metrics page, read back by Prometheus' own parser."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from cutaway.engine import FinishReason, StopParams
+from cutaway.backends import Computer
+from cutaway.engine import EngineState, FinishReason, StopParams
 from cutaway.server.http.metrics import Metrics, RequestStats
 from support.engine_mock import GREEDY, add, make_engine
 
@@ -18,8 +21,8 @@ PATHS = ("/v1/completions", "/metrics")
 
 def make_metrics(**policy) -> Metrics:
     engine = make_engine(**policy)
-    engine.backend.tier = "avx2"
-    made = Metrics(engine, version="1.2", model='a "model"', paths=PATHS)
+    state, computer = partial(EngineState.of, engine), Computer("mock", "avx2", 0)
+    made = Metrics(state, lambda: computer, version="1.2", model='a "model"', paths=PATHS)
     made.engine = engine
     return made
 

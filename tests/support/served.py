@@ -1,6 +1,7 @@
 """A server on a loopback socket, in a thread of the test's process, so that tests see inside."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -12,6 +13,9 @@ from cutaway import LLM, AsyncLLM
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import Settings
 from cutaway.server.http.sockets import bind
+from support.piped import Piped
+
+PIPED = bool(os.environ.get("CUTAWAY_TEST_PIPED"))
 
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
@@ -38,14 +42,20 @@ class Served:
 
 
 @contextmanager
-def serve(llm: LLM, settings: Settings | None = None, **options: Any) -> Iterator[Served]:
-    """Serve a model until the block ends; everything must have ended by then."""
+def serve(
+    llm: LLM, settings: Settings | None = None, *, piped: bool = PIPED, **options: Any
+) -> Iterator[Served]:
+    """Serve a model until the block ends; everything must have ended by then.
+
+    piped: by a server that has none of its weights
+    """
     [sock] = bind("127.0.0.1", 0)
     port, ready = sock.getsockname()[1], Event()
     made: list[Any] = []
 
     async def main() -> None:
-        app = create_app(AsyncLLM(llm, **options), settings)
+        model = AsyncLLM(llm, **options)
+        app = create_app(Piped(model) if piped else model, settings)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on")
         server = _Server(config, ready)
         made.extend([server, app])

@@ -67,8 +67,12 @@ class AsyncLLM(AsyncModel):
     # -- what the engine does ----------------------------------------------------------------
 
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> Inboxes:
-        """See ``AsyncModel``."""
-        return await self.engine.submit(asked)
+        """See ``AsyncModel``; the engine is not to wait for grammars that came from elsewhere."""
+        sources = {source for request, _ in asked if (source := request.constraint.source)}
+        held = [await self.compiled(source) for source in sources]
+        reader = await self.engine.submit(asked)
+        del held  # each of them has it now
+        return reader
 
     async def aside(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs

@@ -20,7 +20,7 @@ from cutaway.api.request import Options
 from cutaway.api.samples import answers
 from cutaway.engine import EngineState, Reader, Request, Step
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import Trial, source_of
+from cutaway.grammar import Grammar, Trial, source_of
 from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
     from cutaway.api.tools import Tools
+    from cutaway.grammar import Compiled
 
 
 P = ParamSpec("P")
@@ -195,7 +196,7 @@ class AsyncModel(ModelUser, ABC):
         asked_at = perf_counter()
         held = None
         if (grammar := options.constraint.source) is not None:
-            held = await self.compiling(self.model.grammars.compile, grammar)
+            held = await self.compiled(grammar)
         read = [await asyncio.to_thread(self._samples, prompt, options) for prompt in prompts]
         del held  # each of them has it now
         if record is None and options.trace is not None:
@@ -222,6 +223,12 @@ class AsyncModel(ModelUser, ABC):
         """A prompt, read, and what the engine is asked for each of its samples."""
         asked = self.read(prompt, options)
         return asked, asked.request.samples(options.n)
+
+    async def compiled(self, grammar: Grammar) -> "Compiled":
+        """As ``Compiler.compile``; others are served meanwhile."""
+        grammars = self.model.grammars
+        known = grammars.known(grammar)
+        return await self.compiling(grammars.compile, grammar) if known is None else known
 
     async def compiling(self, function: Callable[..., T], *args: Any) -> T:
         """Call what compiles a grammar; others are served meanwhile, and one compiles at a time."""

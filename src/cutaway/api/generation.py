@@ -81,6 +81,15 @@ class Generation:
         self._closed = False
         self._trace: TraceSink | None = None
 
+    def __reduce__(self) -> Any:
+        """What is known of it; for what its model says it is to be given one again."""
+        known = {name: value for name, value in vars(self).items() if name in _KNOWN}
+        return _of_known, (known,)
+
+    def belongs_to(self, model: LoadedModel) -> None:
+        """Of this model, after it came from another process, where the same one wrote it."""
+        self._model = model
+
     # -- what comes ------------------------------------------------------------------------------
 
     def arrived(self, event: Event, made: float | None = None) -> None:
@@ -268,3 +277,15 @@ class Generation:
         except CutawayError:
             self._trace = None
             raise
+
+
+_KNOWN = (
+    "id", "request", "notes", "options", "seed", "watch", "steps", "passes", "prompt_scores",
+    "speculation", "between", "started", "ended", "_closed",
+)  # fmt: skip
+
+
+def _of_known(known: Mapping[str, Any]) -> Generation:
+    made = Generation.__new__(Generation)
+    made.__dict__.update(known, _trace=None)
+    return made

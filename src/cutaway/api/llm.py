@@ -14,7 +14,8 @@ from cutaway.api.stream import Stream
 from cutaway.api.text_writer import TextWriter
 from cutaway.engine import Engine, Policy
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel, Setup
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.setup import Setup
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 

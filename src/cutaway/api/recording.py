@@ -19,7 +19,7 @@ def head_of(
     request: Request, options: Options, chain: Iterable[Mapping[str, Any]], model: LoadedModel
 ) -> Head:
     """Of a request as the engine runs it, its seed chosen; the prompt's text is not known."""
-    seed, backend, observe = request.sampling.seed, model.backend, request.observe
+    seed, computer, observe = request.sampling.seed, model.computer, request.observe
     assert seed is not None
     params = options.settings(seed)
     params["watch"] = params.pop("track")  # as version 1 of the format has it
@@ -30,9 +30,9 @@ def head_of(
         model=model.name,
         weights=model.identity.weights,
         tokenizer=model.identity.tokenizer,
-        backend=backend.name,
-        tier=backend.tier,
-        threads=backend.threads,
+        backend=computer.name,
+        tier=computer.tier,
+        threads=computer.threads,
         vocab_size=model.tokenizer.vocab_size,
         prompt=None,
         prompt_token_ids=request.prompt_token_ids,
@@ -42,7 +42,7 @@ def head_of(
         candidates=observe.top,
         watch=observe.track,
         end_ids=tuple(model.tokenizer.end_ids),
-        kv_bytes=backend.kv.bytes_per_token,
+        kv_bytes=model.kv.bytes_per_token,
         grammar=GrammarRecord.of(request.constraint.source),
         changes=options.changes,
         decoder=_decoder(request, model),

@@ -10,6 +10,7 @@ from cutaway.backends.base import (
     Backend,
     Batch,
     Bytes,
+    Computer,
     Edit,
     HostSampling,
     KVGroup,
@@ -36,6 +37,7 @@ __all__ = [
     "Backend",
     "Batch",
     "Bytes",
+    "Computer",
     "Edit",
     "HostSampling",
     "KVGroup",
@@ -52,9 +54,12 @@ def default() -> str:
     return "cpu" if find_spec("cutaway._native") else "reference"
 
 
-def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
-    """How the default backend keeps the keys and values of a graph. kv: of KV_FORMATS."""
-    if default() == "cpu":
+def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayout:
+    """How a backend keeps the keys and values of a graph.
+
+    kv: of KV_FORMATS; name: of BACKENDS, None takes the default
+    """
+    if (name or default()) == "cpu":
         from cutaway.backends import cpu
 
         return cpu.kv_layout(graph, kv)

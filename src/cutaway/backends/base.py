@@ -153,6 +153,14 @@ def kv_groups(
     return tuple(groups)
 
 
+class Computer(NamedTuple):
+    """What computes, as traces and metrics tell it: ``Backend``'s fields of these names."""
+
+    name: str
+    tier: str
+    threads: int
+
+
 class Backend(Protocol):
     """A loaded model, ready to run."""
 

@@ -159,6 +159,11 @@ class Compiler:
             raise InputError(found.failed)
         return found
 
+    def known(self, grammar: Grammar) -> Compiled | None:
+        """What ``compile`` gives, where it is ready."""
+        with self._lock:
+            return self._held.get(grammar)
+
     def matcher(self, grammar: Grammar) -> "Matcher":
         """Of a text that is not begun."""
         made = self.compile(grammar).matcher

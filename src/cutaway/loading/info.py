@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import backends
-from cutaway.loading.model import Parts, check_kv, open_as
+from cutaway.loading.model import Parts, open_as
 from cutaway.loading.open import model_name, size_of
+from cutaway.loading.setup import check_kv
 from cutaway.model import ModelConfig
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN

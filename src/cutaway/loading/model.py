@@ -1,7 +1,6 @@
 """From a model's file to what computes it.
 
-Knows how a model may be run, which parts it has and that they must fit each other. Refuses to
-know requests.
+Knows which parts a model has and that they must fit each other. Refuses to know requests.
 """
 
 from collections.abc import Callable
@@ -15,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cutaway import backends, hub, model
 from cutaway._version import ARITHMETIC
-from cutaway.backends import Backend
-from cutaway.checks import check_choice, check_int
+from cutaway.backends import Backend, Computer, KVLayout
 from cutaway.errors import FormatError, InputError
 from cutaway.loading.meanwhile import meanwhile
 from cutaway.loading.open import model_name, open_model, stat_model
+from cutaway.loading.setup import Setup, check_quantize
 from cutaway.model import Graph, ModelConfig
-from cutaway.model.config import MAX_CONTEXT
 from cutaway.progress import Bar, megabytes, say
 from cutaway.resources import free_memory
 from cutaway.text import ChatTemplate, Tokenizer
@@ -33,68 +31,7 @@ if TYPE_CHECKING:
     from cutaway.offload import Offload
     from cutaway.text.thinking import Thinking
 
-LEAST_KV_TOKENS = 8192
 _SOON_S = 1.0  # nobody needs to be told how far what is over by then has come
-QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """How a model is to be loaded, checked before anything is fetched.
-
-    backend   how ops are computed, one of ``backends.BACKENDS``; None is the machine's best
-    threads   how many threads compute; None takes as many as ``default_threads`` says
-    context   tokens of prompt and output together; None takes the model's own
-    kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
-              context's, or 8192 where that is more
-    quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
-    kv        how keys and values are stored, of backends.KV_FORMATS
-    offload_folder  where weights are kept in a file, of which memory is only a cache
-
-    Raises InputError naming the field.
-    """
-
-    backend: str | None = None
-    threads: int | None = None
-    context: int | None = None
-    kv_tokens: int | None = None
-    quantize: str | None = None
-    kv: str = "f16"
-    offload_folder: str | PathLike[str] | None = None
-
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("context", 2, MAX_CONTEXT),
-            ("threads", 1, backends.MAX_THREADS),
-            ("kv_tokens", backends.KV_BLOCK, MAX_CONTEXT),
-        ):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, check_int(name, value, low, high))
-        if self.backend is not None:
-            check_choice("backend", self.backend, backends.BACKENDS)
-        _check_quantize(self.quantize)
-        check_kv(self.kv)
-        if self.offload_folder is not None:
-            from cutaway.offload import check_folder  # few models are larger than memory
-
-            object.__setattr__(self, "offload_folder", check_folder(self.offload_folder))
-
-    def tokens(self, longest: int) -> tuple[int, int]:
-        """Of the context and of all keys and values, for a model whose own context is that long."""
-        if self.context is not None:
-            check_int("context", self.context, 2, longest)
-        context = self.context or longest
-        return context, self.kv_tokens or max(context, LEAST_KV_TOKENS)
-
-
-def check_kv(kv: str) -> None:
-    """InputError where keys and values cannot be stored so."""
-    check_choice("kv", kv, backends.KV_FORMATS)
-
-
-def _check_quantize(quantize: str | None) -> None:
-    if quantize is not None:
-        check_choice("quantize", quantize, QUANTIZE)
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
@@ -102,7 +39,7 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
 
     InputError for another format, or where they are quantised already.
     """
-    _check_quantize(quantize)
+    check_quantize(quantize)
     file = open_model(path)
     if quantize is None:
         return file
@@ -154,17 +91,22 @@ class LoadedModel:
     context    tokens that a sequence can have, prompt included
     kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
     load_s     seconds that loading took
+    elsewhere  what computes, where it is loaded without weights: told by whoever knows
     """
 
-    def __init__(self, path: Path, setup: Setup, *, progress: bool = False) -> None:
+    def __init__(
+        self, path: Path, setup: Setup, *, progress: bool = False, weights: bool = True
+    ) -> None:
         """Load a file or folder. FormatError for a bad one, InputError where memory is full.
 
         progress: show on the terminal how far it is where that takes over a second
+        weights: False reads what the file says, for a process in which nothing is computed
         """
         started = perf_counter()
         self.name = model_name(path, setup.quantize, setup.kv)
         self._path, self._stat, self._setup = path, stat_model(path), setup
         self._owner, self._lock, self._progress = "", Lock(), progress
+        self._weights = weights
         with open_as(path, setup.quantize, setup.threads) as file:
             try:
                 self._load(file, setup, progress)
@@ -177,23 +119,27 @@ class LoadedModel:
     @classmethod
     def open(
         cls, model: str | PathLike[str] | None = None, setup: Setup | None = None, *,
-        progress: bool = True,
+        progress: bool = True, weights: bool = True,
     ) -> Self:  # fmt: skip
         """Load a model by its name or path, fetched where it is not here yet.
 
         FetchError where it cannot be had.
         progress: show on the terminal how far a fetch is, and a load of over a second
+        weights: False reads what the file says, for a process in which nothing is computed
         """
         path = hub.resolve(None if model is None else str(model), progress=progress)
-        return cls(path, setup or Setup(), progress=progress)
+        return cls(path, setup or Setup(), progress=progress, weights=weights)
 
     def _load(self, file: ModelFile, setup: Setup, progress: bool) -> None:
         self._backend: Backend | None = None
+        self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
 
         def load(config: ModelConfig, graph: Graph) -> None:
             self.context, kv_tokens = setup.tokens(config.context_length)
             kv_blocks = -(-kv_tokens // backends.KV_BLOCK)
             self.kv_tokens = kv_blocks * backends.KV_BLOCK
+            if not self._weights:
+                return
             size = sum(info.nbytes for info in file.tensors.values())
             offload = self._offload(graph, kv_tokens)
             if offload is None:
@@ -242,8 +188,26 @@ class LoadedModel:
     def backend(self) -> Backend:
         """What computes. InputError once it is closed."""
         if self._backend is None:
-            raise InputError(f"{self.name} is closed: load the model again")
+            raise InputError(
+                f"{self.name} is closed: load the model again" if self._weights else
+                f"{self.name} was opened without its weights, and nothing can be computed here: "
+                "load the model"
+            )  # fmt: skip
         return self._backend
+
+    @property
+    def computer(self) -> Computer:
+        """What computes, be it elsewhere."""
+        if self._weights:
+            return Computer(self.backend.name, self.backend.tier, self.backend.threads)
+        return self.elsewhere
+
+    @property
+    def kv(self) -> KVLayout:
+        """How keys and values are stored."""
+        if self._weights:
+            return self.backend.kv
+        return backends.kv_layout(self.graph, self._setup.kv, self._setup.backend)
 
     @cached_property
     def identity(self) -> "Identity":
@@ -259,7 +223,7 @@ class LoadedModel:
 
         Releases that compute the same have the same.
         """
-        return f"cutaway-{ARITHMETIC}-{self.backend.name}"
+        return f"cutaway-{ARITHMETIC}-{self.computer.name}"
 
     @property
     def computed_by(self) -> dict[str, str]:
@@ -274,7 +238,7 @@ class LoadedModel:
             "weights": self.identity.weights,
             "tokenizer": self.identity.tokenizer,
             "arithmetic": self.arithmetic,
-            "layout of keys and values": str(self.backend.kv),
+            "layout of keys and values": str(self.kv),
             "graph, which follows from context": ops[:16],
         }
 

@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 
 from cutaway._version import __version__
-from cutaway.api.async_llm import AsyncLLM
+from cutaway.api.async_model import AsyncModel
 from cutaway.server import (
     embeddings,
     endpoints,
@@ -41,7 +41,7 @@ ROUTERS = (
 )  # fmt: skip
 
 
-def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
+def create_app(llm: AsyncModel, settings: Settings | None = None) -> FastAPI:
     """An ASGI application that serves a model, and closes it at the end.
 
     Its ``state.service`` is shared by the endpoints.
@@ -79,11 +79,13 @@ def create_app(llm: AsyncLLM, settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _service(llm: AsyncLLM, settings: Settings, app: FastAPI) -> Service:
+def _service(llm: AsyncModel, settings: Settings, app: FastAPI) -> Service:
     names = tuple(dict.fromkeys([*settings.names, llm.name]))
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
-    metrics = Metrics(llm.engine.engine, version=__version__, model=names[0], paths=paths)
+    metrics = Metrics(
+        llm.state, lambda: llm.model.computer, version=__version__, model=names[0], paths=paths
+    )
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
         log_prompts=settings.log_prompts, allow_changes=settings.allow_changes,

@@ -3,6 +3,7 @@
 Knows how much one may ask for. Refuses to know how texts are chosen: ``LLM.between`` does.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from fastapi import Request
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from cutaway.api.filling.between import DRAWN, WEIGHED
 from cutaway.api.generation import Generation
 from cutaway.api.llm import LLM
+from cutaway.api.prompts import Prompt
 from cutaway.api.request import Options
 from cutaway.backends import KV_BLOCK
 from cutaway.server.events import dumps
@@ -41,14 +43,16 @@ async def between(request: Request, body: CompletionRequest) -> Response:
             )  # fmt: skip
     options = service.parse(body.prompt, body.options())
     _check_rows(service, body, options)
-
-    def fill(llm: LLM) -> bytes:
-        texts = [text for prompt in body.prompt for text in llm.between(prompt, options)]
-        made = CompletionChoices(service, body, _Written(texts), request.state.request_id)
-        return dumps(made.whole())
-
-    data = await as_guest(request, body.model, fill)
+    texts = await as_guest(request, body.model, _write, body.prompt, options)
+    for text in texts:
+        text.belongs_to(service.llm.model)
+    made = CompletionChoices(service, body, _Written(texts), request.state.request_id)
+    data = await asyncio.to_thread(lambda: dumps(made.whole()))
     return Response(data, media_type="application/json")
+
+
+def _write(llm: LLM, prompts: Sequence[Prompt], options: Options) -> Sequence[Generation]:
+    return [text for prompt in prompts for text in llm.between(prompt, options)]
 
 
 def _check_rows(service: Service, body: CompletionRequest, options: Options) -> None:

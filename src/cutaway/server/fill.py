@@ -54,7 +54,7 @@ async def fill(body: FillRequest, request: Request) -> Response:
     """What may stand in the masked places of a text, each for itself and all together."""
     service: Service = request.app.state.service
     service.check_length(body.text)
-    data = await as_guest(request, body.model, lambda llm: _answer(llm, body))
+    data = await as_guest(request, body.model, _answer, body)
     return Response(data, media_type="application/json")
 
 

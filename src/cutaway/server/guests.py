@@ -4,7 +4,7 @@ Refuses to know what is asked.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from fastapi import Request
 
@@ -12,16 +12,27 @@ from cutaway.api.llm import LLM
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service, unless_gone
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_ROWS = 1 << 17
 """Tokens that one request may have computed: a minute or two of a small model."""
 
 
-async def as_guest(request: Request, model: str | None, work: Callable[[LLM], T]) -> T:
-    """What is made of the model; it ends where the client goes away."""
+async def as_guest(
+    request: Request,
+    model: str | None,
+    function: Callable[Concatenate[LLM, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """What a function makes of the model and these; it ends where the client goes away.
+
+    All of them may be pickled: the model may be in another process.
+    """
     service: Service = request.app.state.service
     service.named(model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
-    return await unless_gone(request.receive, service.llm.aside(work))
+    doing = service.llm.aside(function, *args, **kwargs)
+    return await unless_gone(request.receive, doing)

@@ -8,7 +8,7 @@ import asyncio
 import gzip
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -28,6 +28,7 @@ from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _BYTES = "application/octet-stream"
@@ -67,6 +68,9 @@ class StepOfText(Body):
     )
 
 
+B = TypeVar("B", bound=StepOfText)
+
+
 class InsideRequest(StepOfText):
     """What is wanted of a step."""
 
@@ -94,7 +98,7 @@ class Found(NamedTuple):
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: who looked at whom, what pushed, what each layer would say."""
     binary = _is_binary(body, request)
-    data = await beside(request, body, lambda llm: _answer(llm, body, binary))
+    data = await beside(request, body, _answer, binary)
     headers = {"vary": "accept, accept-encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         data = await asyncio.to_thread(gzip.compress, data, _FAST)
@@ -102,13 +106,19 @@ async def look(body: InsideRequest, request: Request) -> Response:
     return Response(data, media_type=_BYTES if binary else "application/json", headers=headers)
 
 
-async def beside(request: Request, body: StepOfText, work: Callable[[LLM], T]) -> T:
-    """What is made of the model on the thread for looks, while somebody waits for it."""
+async def beside(
+    request: Request,
+    body: B,
+    function: Callable[Concatenate[LLM, B, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """What a function makes of the model and the request, while somebody waits for it."""
     service: Service = request.app.state.service
     service.check_changes(body.changes)
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)
-    return await as_guest(request, body.model, work)
+    return await as_guest(request, body.model, function, body, *args, **kwargs)
 
 
 def traced(llm: LLM, body: StepOfText) -> Trace:

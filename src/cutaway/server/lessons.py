@@ -33,7 +33,7 @@ async def lessons(body: StepOfText, request: Request) -> Lessons:
     known: OrderedDict[str, Lessons] = request.app.state.lessons
     key = body.model_dump_json()
     if key not in known:
-        known[key] = await beside(request, body, lambda llm: _made(llm, body))
+        known[key] = await beside(request, body, _made)
         while len(known) > _KEPT:
             known.popitem(last=False)
     return known[key]

@@ -50,7 +50,7 @@ class WithoutRequest(StepOfText):
 @router.post("/v1/inside/without", responses=replies(LeftOut, *FIELDS, 409, 503))
 async def left_out(body: WithoutRequest, request: Request) -> Response:
     """The step without each part of the text before it, the most pushed first, the same luck."""
-    data = await beside(request, body, lambda llm: _answer(llm, body))
+    data = await beside(request, body, _answer)
     return Response(data, media_type="application/json")
 
 

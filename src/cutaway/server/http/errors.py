@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
@@ -62,6 +63,10 @@ class ApiError(CutawayError):
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = dict(headers or {})
+
+    def __reduce__(self) -> Any:
+        whole = partial(type(self), param=self.param, code=self.code, headers=self.headers)
+        return whole, (self.status, self.message)
 
     def document(self) -> Error:
         """OpenAI's error object: {"error": {"message", "type", "param", "code"}}."""

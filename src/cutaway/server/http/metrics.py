@@ -4,16 +4,17 @@ Knows names, labels and buckets. Refuses to know requests: it gets numbers, not 
 may have several ``Metrics``, each with its own registry.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from cutaway.engine import Engine, FinishReason
+from cutaway.backends import Computer
+from cutaway.engine import EngineState, FinishReason
 
 Phase = Literal["queue", "prefill", "decode"]
 """How far a sequence came: waiting, prefill or decode."""
@@ -75,20 +76,29 @@ class RequestStats:
 class Metrics:
     """All metrics, on a registry of their own. Used by one thread.
 
-    engine   read at each scrape, from a thread that is not its own
+    state    how busy the engine is, asked at each scrape
+    computer what computes, asked as well
     version  of cutaway
     model    the name under which it is served
     paths    the path templates used as label values; all others are "other"
     """
 
-    def __init__(self, engine: Engine, *, version: str, model: str, paths: Collection[str]) -> None:
+    def __init__(
+        self,
+        state: Callable[[], EngineState],
+        computer: Callable[[], Computer],
+        *,
+        version: str,
+        model: str,
+        paths: Collection[str],
+    ) -> None:
         self.registry = CollectorRegistry()
         self._paths = frozenset(paths)
         self._add_counters()
         self._add_histograms()
-        self.registry.register(_EngineReader(engine))
+        self.registry.register(_EngineReader(state))
         ProcessCollector(registry=self.registry)
-        self._add_build(version, model, engine.backend.name, engine.backend.tier)
+        self.registry.register(_BuildReader(version, model, computer))
 
     def finished(self, text: RequestStats) -> None:
         """Count a sequence that has ended. Call it once for each."""
@@ -207,58 +217,64 @@ class Metrics:
             "method",
         )
 
-    def _add_build(self, *values: str) -> None:
-        labels = ("version", "model", "backend", "tier")
+
+class _BuildReader(Collector):
+    """What is running, which may be told only after the server has begun."""
+
+    def __init__(self, version: str, model: str, computer: Callable[[], Computer]) -> None:
+        self._version, self._model, self._computer = version, model, computer
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample, whose labels say it."""
+        computer, labels = self._computer(), ("version", "model", "backend", "tier")
         help = "What is running; always 1."
-        Gauge("cutaway_build_info", help, labels, registry=self.registry).labels(*values).set(1)
+        family = GaugeMetricFamily("cutaway_build_info", help, labels=labels)
+        family.add_metric([self._version, self._model, computer.name, computer.tier], 1)
+        yield family
 
 
 class _EngineReader(Collector):
-    """Reads an engine while its own thread works: lengths and integers only."""
+    """How busy the engine is."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: Callable[[], EngineState]) -> None:
+        self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """The engine's state at this moment."""
-        engine = self._engine
+        """At this moment."""
+        state = self._state()
         each = "Each of n samples is one."
-        yield _gauge(
-            "requests_running", f"Sequences that hold KV blocks. {each}", len(engine.running)
-        )
-        yield _gauge("requests_waiting", f"Sequences in the queue. {each}", len(engine.waiting))
-        yield from self._blocks()
+        yield _gauge("requests_running", f"Sequences that hold KV blocks. {each}", state.running)
+        yield _gauge("requests_waiting", f"Sequences in the queue. {each}", state.waiting)
+        yield from _blocks(state)
         yield CounterMetricFamily(
             "cutaway_preemptions",
             "Sequences that were preempted: they wait again and are recomputed.",
-            value=engine.scheduler.preemptions,
+            value=state.preemptions,
         )
 
-    def _blocks(self) -> Iterator[Metric]:
-        blocks = self._engine.blocks
-        free = min(blocks.free, blocks.count)  # the two may change while they are read
-        held = blocks.count - free
-        family = GaugeMetricFamily(
-            "cutaway_kv_blocks",
-            "KV blocks: held by running sequences, or free, those of the prefix cache included. "
-            "The sum is all there are.",
-            labels=["state"],
-        )
-        family.add_metric(["held"], held)
-        family.add_metric(["free"], free)
-        yield family
+
+def _blocks(state: EngineState) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "cutaway_kv_blocks",
+        "KV blocks: held by running sequences, or free, those of the prefix cache included. "
+        "The sum is all there are.",
+        labels=["state"],
+    )
+    family.add_metric(["held"], state.kv_held)
+    family.add_metric(["free"], state.kv_blocks - state.kv_held)
+    yield family
+    yield _gauge(
+        "kv_cache_usage_ratio",
+        "Share of the KV blocks that are held, 0 to 1.",
+        state.kv_held / state.kv_blocks,
+    )
+    if state.window_blocks is not None:
         yield _gauge(
-            "kv_cache_usage_ratio",
-            "Share of the KV blocks that are held, 0 to 1.",
-            held / blocks.count,
+            "kv_window_blocks",
+            "KV blocks that take memory in the layers that see a window: those within the "
+            "windows of running sequences, and those that the prefix cache keeps.",
+            state.window_blocks,
         )
-        if blocks.windows:
-            yield _gauge(
-                "kv_window_blocks",
-                "KV blocks that take memory in the layers that see a window: those within the "
-                "windows of running sequences, and those that the prefix cache keeps.",
-                blocks.windows.held,
-            )
 
 
 def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
