@@ -75,7 +75,7 @@ class Job:
                 except CutawayError as error:
                     yield error
 
-        computed_by = f"{llm.model.arithmetic}-{llm.model.identity.weights[:12]}"
+        computed_by = llm.model.system_fingerprint
         common = {name: value for name, value in self.options.items() if name != "seed"}
         with llm.generate_each(requests(), **common) as results:
             for place, result in results:

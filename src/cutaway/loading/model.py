@@ -226,6 +226,11 @@ class LoadedModel:
         return f"cutaway-{ARITHMETIC}-{self.computer.name}"
 
     @property
+    def system_fingerprint(self) -> str:
+        """What computes and from which weights: with equal ones a request has equal bits."""
+        return f"{self.arithmetic}-{self.identity.weights[:12]}"
+
+    @property
     def computed_by(self) -> dict[str, str]:
         """What the bits of keys and values depend on beside the tokens, by what to call it.
 

@@ -78,8 +78,7 @@ class Service:
     @property
     def fingerprint(self) -> str:
         """What computes: OpenAI's ``system_fingerprint``."""
-        model = self.llm.model
-        return f"{model.arithmetic}-{model.identity.weights[:12]}"
+        return self.llm.model.system_fingerprint
 
     @property
     def retry_after(self) -> int:
