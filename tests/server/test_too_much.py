@@ -113,7 +113,7 @@ def test_more_forced_tokens_than_may_come_were_dropped_without_a_word(client, ti
     asked = {**ASKED[path], "max_tokens": 4, "forced": [1, 2, 3, 4, 5]}
     error = client.post(path, json=asked).json()["error"]
     assert error["message"] == (
-        "forced has 5 token ids, and max_tokens is 4: raise max_tokens, or force fewer"
+        "forced has 5 token ids, and max_tokens is 4: raise max_tokens, or give fewer"
     )
     assert error["param"] == "forced"
     assert client.post(path, json={**asked, "max_tokens": 5}).status_code == 200

@@ -39,7 +39,16 @@ LONGEST = 660  # the names of all options fit
 OPTIONS = [
     *(field.name for field in fields(SamplingParams)),
     *("max_tokens", "stop", "stop_token_ids", "ignore_eos", "n", "special", "trace"),
-    *("kv_cache", "ledger", "logprobs", "prompt_logprobs", "priority", "speculate", "forced"),
+    *(
+        "kv_cache",
+        "ledger",
+        "logprobs",
+        "prompt_logprobs",
+        "priority",
+        "speculate",
+        "forced",
+        "replay",
+    ),
     *("candidates", "track", "allowed_token_ids", "bad_words", "min_tokens", "no_such_option"),
 ]
 LOADING = ["backend", "threads", "context", "kv_tokens", "prefix_cache",

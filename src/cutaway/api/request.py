@@ -190,6 +190,8 @@ def parse_options(
         raise InputError(
             "max_tokens: 0 only scores the prompt; ask for prompt_logprobs, or for 1 token or more"
         )
+    if parts["run"].replay and own["n"] > 1:
+        raise InputError("replay is of one text: leave out n, or ask for each sample by its seed")
     if own["align"]:
         _check_align(own["n"], parts["constraint"], parts["sampling"])
     if own["denoise"] is not None:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from cutaway.engine import Ended, Step
 from cutaway.errors import CutawayError
-from cutaway.server.http.errors import ApiError
+from cutaway.server.http.errors import ApiError, of_text
 from cutaway.server.service import Job, Progress, unless_gone
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
@@ -96,7 +96,7 @@ class EventStream(Response):
                 yield b"".join(self._of(new))
             yield b"".join(self._events.end())
         except CutawayError as error:
-            yield b"".join(self._events.failed(ApiError(500, str(error), code="text_failed")))
+            yield b"".join(self._events.failed(of_text(error)))
         except Exception:
             message = "something went wrong in the server, and its log says what"
             yield b"".join(self._events.failed(ApiError(500, message)))

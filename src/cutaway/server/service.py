@@ -169,12 +169,15 @@ class Service:
             raise InputError(
                 f"n times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request"
             )
-        forced, most = len(options.run.forced), options.stopping.max_tokens
-        if forced > most:
-            raise InputError(
-                f"forced has {forced} token ids, and max_tokens is {most}: "
-                "raise max_tokens, or force fewer"
-            )
+        if options.run.replay and texts > 1:
+            raise InputError("replay is of one text: ask for one prompt at a time")
+        most = options.stopping.max_tokens
+        for name in ("forced", "replay"):
+            if (known := len(getattr(options.run, name))) > most:
+                raise InputError(
+                    f"{name} has {known} token ids, and max_tokens is {most}: "
+                    "raise max_tokens, or give fewer"
+                )
         written = texts * min(options.stopping.max_tokens, self.room)
         read = sum(min(len(prompt), self.room) for prompt in prompts)
         for name, each, tokens in (

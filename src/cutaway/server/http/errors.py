@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, ReplayError
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -83,3 +83,10 @@ class ApiError(CutawayError):
     def body(self) -> bytes:
         """The document as JSON bytes."""
         return json.dumps(self.document(), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def of_text(error: CutawayError) -> ApiError:
+    """For what a text failed with while it was written."""
+    if isinstance(error, ReplayError):
+        return ApiError(409, str(error), param="replay", code="replay_differs")
+    return ApiError(500, str(error), code="text_failed")

@@ -36,7 +36,7 @@ _NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
     *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
-    "forced", "priority", "changes", "denoise",
+    "forced", "replay", "priority", "changes", "denoise",
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
@@ -203,6 +203,12 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
     )
     forced: list[int] | None = Field(
         None, fail_fast=True, description="ours: token ids that the answer begins with"
+    )
+    replay: list[int] | None = Field(
+        None,
+        fail_fast=True,
+        description="ours: token ids that the same request, with the same seed, was answered with "
+        "before it was cut: they are drawn again, fast, and one that differs is an error",
     )
     priority: int | None = Field(
         None,
