@@ -4,13 +4,13 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
-from support.served import serve
+from support.served import BESIDE, serve
 
 
-@pytest.fixture(scope="module")
-def tiny(tiny_path):
-    """A server of the tiny model, which says anything."""
-    with serve(LLM(tiny_path, threads=1)) as served:
+@pytest.fixture(scope="module", params=[BESIDE, "without weights"])
+def tiny(tiny_path, request):
+    """A server of the tiny model, which says anything; and one that has the weights elsewhere."""
+    with serve(LLM(tiny_path, threads=1), piped=request.param != BESIDE) as served:
         yield served
 
 

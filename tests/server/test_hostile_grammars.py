@@ -7,6 +7,10 @@ from threading import Event, Thread
 import httpx
 import pytest
 
+from support.served import BESIDE
+
+pytestmark = pytest.mark.parametrize("tiny", [BESIDE], indirect=True)  # it takes half a minute
+
 FOREVER = {"allOf": [{"type": "string", "pattern": f"x{i}.*y{i}"} for i in range(40)]}
 CHAIN = "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(3500)) + 'r3500: "a"'
 LOOP = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}

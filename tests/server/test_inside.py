@@ -192,7 +192,7 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
             go.set()
             assert (await third).status_code == 200
 
-    with serve(LLM(tiny_path, threads=1)) as served:
+    with serve(LLM(tiny_path, threads=1), piped=False) as served:  # what is watched is local
         asyncio.run(main(served.url))
         assert served.free()
     assert ends == ["nobody waits for this any more", "", ""]

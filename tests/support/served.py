@@ -15,7 +15,10 @@ from cutaway.server.http.settings import Settings
 from cutaway.server.http.sockets import bind
 from support.piped import Piped
 
+BESIDE = "beside its weights"
+"""The one side of ``tiny``; the other is without."""
 PIPED = bool(os.environ.get("CUTAWAY_TEST_PIPED"))
+"""Whether also what is not of ``tiny`` is served without weights."""
 
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
@@ -56,7 +59,13 @@ def serve(
     async def main() -> None:
         model = AsyncLLM(llm, **options)
         app = create_app(Piped(model) if piped else model, settings)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on")
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            log_config=None,
+            access_log=False,
+            lifespan="on",  # as process.py has it
+        )
         server = _Server(config, ready)
         made.extend([server, app])
         await server.serve([sock])

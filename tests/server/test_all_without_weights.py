@@ -1,0 +1,18 @@
+"""Whatever a server does, it does without weights of its own, too."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_server_pass_without_weights():
+    """Those of ``tiny`` run on both sides anyway; here all others do on that side."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", Path(__file__).parent],
+        env={**os.environ, "CUTAWAY_TEST_PIPED": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
