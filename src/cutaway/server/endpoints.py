@@ -18,7 +18,7 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.chat_schemas import ChatChunk, ChatCompletion
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
-from cutaway.server.openai.document import TEXT, replies
+from cutaway.server.openai.document import WRITTEN, replies
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseEvent
@@ -35,7 +35,7 @@ Read = tuple[Sequence[Prompt], dict[str, Any]]
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 
-@router.post("/v1/completions", responses=replies(Completion, *TEXT, events=CompletionChunk))
+@router.post("/v1/completions", responses=replies(Completion, *WRITTEN, events=CompletionChunk))
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
 
@@ -49,7 +49,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     return await _answer(request, body, prompts, CompletionChoices)
 
 
-@router.post("/v1/chat/completions", responses=replies(ChatCompletion, *TEXT, events=ChatChunk))
+@router.post("/v1/chat/completions", responses=replies(ChatCompletion, *WRITTEN, events=ChatChunk))
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
 
@@ -62,7 +62,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 
 
 @router.post(
-    "/v1/responses", responses=replies(ResponseShape, *TEXT, events=ResponseEvent, mark=False)
+    "/v1/responses", responses=replies(ResponseShape, *WRITTEN, events=ResponseEvent, mark=False)
 )
 async def responses(body: ResponsesRequest, request: Request) -> Response:
     """Answer a text or a conversation; nothing is stored."""

@@ -28,7 +28,9 @@ Answers = dict[int | str, dict[str, Any]]
 FIELDS = (400, 404, 415)
 """Errors of a request with a body that may name the model."""
 TEXT = (*FIELDS, 429, 503)
-"""Errors of a request for text."""
+"""Errors of a request that waits in the queue."""
+WRITTEN = (*TEXT, 409)
+"""Errors of a request for text, which may be a replay."""
 
 TAGS = [
     {"name": "text", "description": "The model generates text."},
@@ -42,7 +44,7 @@ _REFUSED = {
     401: "The key is missing or wrong.",
     403: "The Host header names a host that is not allowed.",
     404: "There is no model of that name.",
-    409: "The model gives other logits than those on record.",
+    409: "The model gives other logits, or another text, than those on record.",
     408: "The body did not arrive in time.",
     413: "The body is too long.",
     415: "The Content-Type is not JSON.",
