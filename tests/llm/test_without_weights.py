@@ -75,6 +75,24 @@ def test_what_it_asks_of_one_elsewhere_is_what_that_one_writes(path, options):
         assert told(there) == told(one)
 
 
+class Own:
+    """A check that is nobody's but the caller's."""
+
+    def allows(self, _text, _token):
+        return True
+
+
+@pytest.mark.parametrize("option", [{"processors": (lambda _ids, row: row,)}, {"check": Own()}])
+@pytest.mark.parametrize("more", [{}, {"suffix": "b"}])
+def test_what_is_of_this_process_alone_is_refused_by_name(path, option, more):
+    async def main():
+        async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+            with pytest.raises(InputError, match=f"^{min(option)}: .* sent to another process"):
+                await llm.generate("ab", **option, **more)
+
+    asyncio.run(main())
+
+
 def test_a_text_arrives_without_its_model_and_has_it_again(path):
     llm = LLM(path, threads=1, progress=False)
     with llm.stream("ab", **SAMPLED) as stream:

@@ -67,8 +67,9 @@ class AsyncModel(ModelUser, ABC):
     ) -> T:
         """What a function of an ``LLM`` returns or raises, called where the weights are.
 
-        It, its arguments and its result may have to be pickled. Others are served meanwhile, and
-        one is called at a time. Cancelled, it is told that nobody waits any more.
+        It must be found by its name in its module: it, its arguments and its result may be
+        pickled. Others are served meanwhile, and one is called at a time. Cancelled, it is told
+        that nobody waits any more.
         """
 
     @abstractmethod

@@ -114,6 +114,13 @@ class ConstraintParams:
     check: Any = None
     heal: bool | int = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self.check is not None and not isinstance(self.check, str):
+            raise InputError(
+                "check: an object of one's own cannot be sent to another process; leave check out"
+            )
+        return self.__dict__
+
     def __post_init__(self) -> None:
         self._check_words()
         if self.check is not None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutaway.checks import check_choice, check_ids, check_int, shown
 from cutaway.engine.constraints import ConstraintParams
@@ -106,15 +106,3 @@ class Request:
         """
         seed = randbits(32) if self.sampling.seed is None else self.sampling.seed
         return [self.with_seed(derive_seed(seed, n)) for n in range(count)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self.sampling.processors:
-            names = ", ".join(getattr(p, "__name__", repr(p)) for p in self.sampling.processors)
-            raise InputError(
-                f"processors: {names} cannot be sent to another process; leave processors out"
-            )
-        if self.constraint.check is not None and not isinstance(self.constraint.check, str):
-            raise InputError(
-                "check: an object of one's own cannot be sent to another process; leave check out"
-            )
-        return self.__dict__

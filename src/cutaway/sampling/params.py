@@ -186,6 +186,14 @@ class SamplingParams:
         if self.chain is not None:
             self._check_chain(self.chain)
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self.processors:
+            names = ", ".join(getattr(p, "__name__", repr(p)) for p in self.processors)
+            raise InputError(
+                f"processors: {names} cannot be sent to another process; leave processors out"
+            )
+        return self.__dict__
+
     @property
     def order(self) -> tuple[str, ...]:
         """The names of the stages, as the chain or the preset has them."""
