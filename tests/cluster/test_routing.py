@@ -60,8 +60,10 @@ def test_an_overloaded_replica_leaves_the_others_their_prompts():
 def test_a_burst_of_equal_prompts_neither_scatters_nor_piles_up():
     made, asked = router(), prompt(*range(10))
     places = [route(made, str(i), asked).replica for i in range(400)]
-    early = len(set(places[:15]))
-    assert early == 1  # nobody has told anything since: the first was known as soon as it was sent
+    # Nobody has told anything since, and the first was known as soon as it was sent: others wait
+    # for it until that costs more than reading it again.
+    wait = (READ - 1) * 321 // (TEXT_ROWS + 1)
+    assert wait > 3 and len(set(places[: wait + 1])) == 1
     counts = Counter(places)
     assert len(counts) == 8
     # No more wait at one that knows it than it costs to read it elsewhere.
@@ -97,6 +99,15 @@ def test_routers_that_do_not_talk_agree_on_what_nobody_knows():
     asked = [[prompt(i, i + 1)] for i in range(200)]
     assert [one.choose(p).replica for p in asked] == [other.choose(p).replica for p in asked]
     assert len({one.choose(p).replica for p in asked}) == 20
+
+
+def test_routers_hear_of_each_others_prompts_from_the_replicas():
+    one, other = router(20), router(20)
+    asked = prompt(1, 2, 3)
+    place = route(one, "a", asked).replica
+    other.told(place, Load(rows=97, texts=1, prompts=[asked.keys]))
+    found = other.choose([prompt(1, 2, 3, 4)])
+    assert (found.replica, found.matched, found.rows, found.texts) == (place, 96, 97, 1)
 
 
 def test_removing_a_replica_moves_only_its_own():
@@ -175,6 +186,7 @@ def test_a_job_that_is_sent_again_is_there_and_no_longer_here():
 def test_several_prompts_are_read_together():
     made = router()
     route(made, "a", prompt(1, 2))
+    made.ended("a")
     both = made.choose([prompt(9), prompt(1, 2, 3)])
     assert (both.matched, both.tokens) == (64, 33 + 97)
 

@@ -59,14 +59,17 @@ class RouterMachine(RuleBasedStateMachine):
     @rule(
         name=st.sampled_from(NAMES),
         load=st.builds(Load, *[st.integers(0, 99)] * 2, st.integers(0, 5)),
+        came=st.lists(prompts(), max_size=2),
     )
-    def told(self, name, load):
+    def told(self, name, load, came):
+        load = load._replace(prompts=[prompt.keys for prompt in came])
         self.router.told(name, load)
         if name in self.loads:
             new = max(0, load.received - self.loads[name].received)
             for job in [job for job, one in self.sent.items() if one[0] == name][:new]:
                 del self.sent[job]
             self.loads[name] = load
+            self.learn(name, came)
 
     @rule(
         asked=LISTS,
@@ -93,18 +96,19 @@ class RouterMachine(RuleBasedStateMachine):
         texts = sum(p.texts for p in asked)
         self.sent[job] = choice.replica, choice.tokens - choice.matched, texts
         self.routed += 1
-        for prompt in asked:
-            for key in reversed(prompt.keys):
-                self.known = [
-                    *[one for one in self.known if one[0] != key],
-                    (key, self.who(key) | {choice.replica}),
-                ]
-        self.known = self.known[-self.most :]
+        self.learn(choice.replica, asked)
 
     @rule(job=st.sampled_from(JOBS))
     def ended(self, job):
         self.router.ended(job)
         self.sent.pop(job, None)
+
+    def learn(self, name, asked):
+        for prompt in asked:
+            for key in reversed(prompt.keys):
+                known = [one for one in self.known if one[0] != key]
+                self.known = [*known, (key, self.who(key) | {name})]
+            self.known = self.known[-self.most :]
 
     # -- what must be ------------------------------------------------------------------------
 

@@ -37,10 +37,11 @@ READ = 2
 """What a row costs that somebody must read: it is waited for by this text, and by others there. At
 1 the second of two equal prompts would as soon read all again elsewhere as wait for the first."""
 
-TEXT_ROWS = 16
-"""What a text that is written costs one that comes, in rows. It takes one row of each step, both of
-those that read the other's prompt and of those that write its first tokens; a row of a step costs
-about as much whether it reads or writes."""
+TEXT_ROWS = 64
+"""What a text that is written costs one that comes, in rows. It takes one of each step, of those
+that read the other's prompt and of those that write its answer, and a row costs about as much
+whether it reads or writes. With 16 texts pile up where much is known, with 128 less is found there
+(bench/routing.py)."""
 
 MOST_KEYS = 2**20
 KNOWING, DRAWN = 4, 2
@@ -56,11 +57,13 @@ class Load(NamedTuple):
     rows      of prompts that are still to be read
     texts     that are written or wait
     received  how many jobs of this router had come when that was counted
+    prompts   keys of each prompt that came lately, so that routers know of each other's
     """
 
     rows: int = 0
     texts: int = 0
     received: int = 0
+    prompts: Sequence[Sequence[int]] = ()
 
 
 class Candidate(NamedTuple):
@@ -191,6 +194,16 @@ class Router:
         for job in list(one.sent)[: max(0, load.received - one.load.received)]:
             self.ended(job)
         one.told(load)
+        for keys in load.prompts:
+            self._learn(one, keys)
+
+    def _learn(self, one: _Replica, keys: Sequence[int]) -> None:
+        """It has these blocks; the first of them counts as asked for last."""
+        for key in reversed(keys):
+            self._known[key] = self._known.get(key, 0) | one.bit
+            self._known.move_to_end(key)
+        while len(self._known) > self.most_keys:
+            self._known.popitem(last=False)
 
     def _add(self, name: str) -> None:
         place = self._places.index(None) if None in self._places else len(self._places)
@@ -256,11 +269,7 @@ class Router:
         self._jobs[job] = one
         one.take(job, cost)
         for prompt in prompts:
-            for key in reversed(prompt.keys):
-                self._known[key] = self._known.get(key, 0) | one.bit
-                self._known.move_to_end(key)
-        while len(self._known) > self.most_keys:
-            self._known.popitem(last=False)
+            self._learn(one, prompt.keys)
 
     def ended(self, job: str) -> None:
         """It is over, or never came there; one that its replica has counted is the replica's."""
