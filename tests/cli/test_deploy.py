@@ -1,0 +1,119 @@
+"""The Dockerfile and the samples in deploy/: their commands and paths are ones that we have."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from cutaway.cli import arguments, serve
+from cutaway.cli.parser import Parser
+from cutaway.server import status
+from cutaway.server.http.guard import OPEN_PATHS
+from cutaway.server.http.process import CUT_AFTER_S
+
+ROOT = Path(__file__).parents[2]
+DOCKER_STOP_S = 10
+"""How long ``docker stop`` waits, unless it is told otherwise."""
+
+
+def command(words):
+    """The arguments of ``cutaway serve``, as itself reads them."""
+    name, *argv = words
+    assert name == "serve"
+    parser = Parser("cutaway serve", "")
+    serve.add_arguments(parser)
+    args = parser.parse(argv)
+    arguments.request_options(args)
+    serve._settings(args)
+    return args
+
+
+def is_asked_for_without_a_key(path):
+    return path in OPEN_PATHS and path in {route.path for route in status.router.routes}
+
+
+@pytest.fixture(scope="module")
+def dockerfile():
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line[:1].isupper()]
+    assert all(len(line) == 2 for line in lines)
+    return lines
+
+
+def of(dockerfile, instruction):
+    *_, last = [rest for name, rest in dockerfile if name == instruction]
+    return last
+
+
+def test_the_image_serves(dockerfile):
+    assert json.loads(of(dockerfile, "ENTRYPOINT")) == ["cutaway"]
+    args = command(json.loads(of(dockerfile, "CMD")))
+    assert args.host == "0.0.0.0" and str(args.port) == of(dockerfile, "EXPOSE")
+    assert args.grace + CUT_AFTER_S < DOCKER_STOP_S
+    url = urlsplit(re.search(r"urlopen\('([^']+)'", of(dockerfile, "HEALTHCHECK"))[1])
+    assert is_asked_for_without_a_key(url.path) and url.port == args.port
+    assert int(of(dockerfile, "USER")) > 0
+
+
+def test_what_is_built_is_sent_to_the_build(dockerfile):
+    *rules, pycache, built = (ROOT / ".dockerignore").read_text().split()
+    assert rules.pop(0) == "*" and (pycache, built) == ("**/__pycache__", "**/*.so")
+    sent = {rule.removeprefix("!") for rule in rules}
+    assert all(rule.startswith("!") for rule in rules)
+    assert all((ROOT / name).exists() for name in sent)
+    project = (ROOT / "pyproject.toml").read_text()
+    named = {"pyproject.toml", "CMakeLists.txt", "native", "src"}
+    for pattern in (r'readme = "(.*)"', r'license-files = \["(.*)"\]'):
+        named.add(re.search(pattern, project)[1])
+    assert sent == named
+    extra = re.search(r"EXTRAS=(\w+)", of(dockerfile, "ARG"))[1]
+    assert re.search(rf"^{extra} = \[", project, re.MULTILINE)
+
+
+def documents(name):
+    return list(yaml.safe_load_all((ROOT / "deploy" / name).read_text()))
+
+
+def test_the_deployment():
+    service, deployment = documents("deployment.yaml")
+    pod = deployment["spec"]["template"]
+    [container] = pod["spec"]["containers"]
+    args = command(container["args"])
+    labels = pod["metadata"]["labels"]
+    assert labels == deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    [port] = container["ports"]
+    assert port["containerPort"] == args.port and args.host == "0.0.0.0"
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked = container[kind]["httpGet"]
+        assert is_asked_for_without_a_key(asked["path"]) and asked["port"] == port["name"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+    [sleep, seconds] = container["lifecycle"]["preStop"]["exec"]["command"]
+    ends = int(seconds) + args.grace + CUT_AFTER_S
+    assert sleep == "sleep" and ends < pod["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_a_pod_gets_processors_of_its_own():
+    [_, deployment] = documents("deployment.yaml")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    wanted = container["resources"]
+    assert wanted["requests"] == wanted["limits"]  # what the static CPU manager asks for, and
+    assert wanted["limits"]["cpu"].isdigit()  # whole processors
+    environment = {one["name"] for one in container["env"]}
+    assert environment == {serve._KEY}
+
+
+def test_names_are_the_image_s_own(dockerfile):
+    [_, deployment] = documents("deployment.yaml")
+    spec = deployment["spec"]["template"]["spec"]
+    user = int(of(dockerfile, "USER"))
+    assert spec["securityContext"]["runAsUser"] == user
+    [home] = re.findall(r"CUTAWAY_HOME=(\S+)", of(dockerfile, "ENV"))
+    mounts = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
+    assert mounts["models"] == home and mounts.keys() == {v["name"] for v in spec["volumes"]}
+    added = next(rest for name, rest in dockerfile if name == "RUN" and "useradd" in rest)
+    assert f"--uid {user}" in added and f"--owner={user}" in shlex.split(added)
