@@ -1,237 +1,202 @@
-"""``cutaway chat --resume``: words are never lost, what they were computed to may be."""
+"""``cutaway resume``: a run whose process was killed is finished as if it had not been."""
 
-import io
 import json
-import os
-import random
 import signal
 import subprocess
 import sys
-from argparse import Namespace
+import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.cli import chat, tools
 from cutaway.cli.main import main
-from cutaway.cli.resume import Kept, Talk
-from cutaway.errors import InputError
-from cutaway.prefix import PrefixReader
+from cutaway.errors import InputError, ReplayError
+from cutaway.rerun import check_cut, resume
+from cutaway.trace import Trace
+from support.random_llama import write_tiny_llama
 
-RUN = ["--seed", "1", "--max-tokens", "8"]
-LINES = ["a été bé, bé été a", "b é t a b é t a", "a b é, a b é"]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+ASKED = {"max_tokens": 40, "ignore_eos": True, "seed": 5, "temperature": 1.1}
 
 
-@pytest.fixture
-def file(tmp_path):
-    (tmp_path / "a folder ü").mkdir()
-    return tmp_path / "a folder ü" / "our talk.json"
+@pytest.fixture(scope="module")
+def llm(tiny_path):
+    with LLM(tiny_path, threads=1, progress=False) as llm:
+        yield llm
 
 
-@pytest.fixture
-def talk(tiny_path, file, monkeypatch, capfd):
-    """Chat in this process; what the answers were, and what was said of them."""
-
-    def talk(*lines, args=(), code=0, resume=True):
-        stdin = io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
-        monkeypatch.setattr("sys.stdin", stdin)
-        kept = ["--resume", str(file)] if resume else []
-        assert main(["chat", "-m", str(tiny_path), *kept, *RUN, *args]) == code
-        printed = capfd.readouterr()
-        return printed.out, printed.err
-
-    return talk
+def lines_of(path, *less):
+    """Records, but for times, what was found in the cache, and ``less``."""
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for record in records:
+        if record["kind"] == "end":
+            del record["usage"]["cached_tokens"]
+        for name in ("ms", *less):
+            record.pop(name, None)
+    return records
 
 
-def cached(err):
-    """Of each answer, how many tokens of its prompt were not computed."""
-    return [int(line.partition("(")[2].split()[0]) if "cached" in line else 0
-            for line in err.splitlines() if " tokens in" in line]  # fmt: skip
+def recorded(llm, path, **more):
+    path.unlink(missing_ok=True)
+    return llm.generate("ab ba", trace=path, **ASKED | more)
 
 
-def test_a_conversation_goes_on_as_if_it_had_never_ended(talk, file):
-    whole, _ = talk(*LINES, resume=False)
-    parts = [talk(line) for line in LINES]
-    assert "".join(out for out, _ in parts) == whole
-    assert [len(cached(err)) for _, err in parts] == [1, 1, 1]
-    assert cached(parts[2][1])[0] >= 32
-    assert "4 messages so far)" in parts[2][1]
-    said = json.loads(file.read_text())
-    assert [m["content"] for m in said["messages"][::2]] == LINES
-    assert sorted(path.name for path in file.parent.iterdir()) == [
-        "our talk.json", "our talk.json.prefix"
+KINDS = [
+    {},
+    {"temperature": 0, "repetition_penalty": 1.3},
+    {"json_schema": {"type": "array", "items": {"enum": ["a", "b"]}}, "ignore_eos": False},
+    {"forced": (70, 71, 72), "track": (5, 6), "candidates": 3},
+    {"speculate": "ngram"},
+    {"stop": ("\x00\x01",), "min_tokens": 3, "allowed_token_ids": (70, 71, 72, 260)},
+    {"n": 2},
+]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(KINDS), st.floats(0, 1))
+def test_a_trace_that_is_cut_anywhere_becomes_that_of_the_whole_run(llm, tmp_path, more, part):
+    path = tmp_path / "run.jsonl"
+    (tmp_path / "run.2.jsonl").unlink(missing_ok=True)
+    recorded(llm, path, **more)
+    if "n" in more:
+        path = tmp_path / "run.2.jsonl"
+    less = ("source", "speculation") if {"speculate", "json_schema"} & more.keys() else ()
+    whole, before = lines_of(path, *less), path.read_bytes()
+    first, last = before.index(b"\n") + 1, before.rindex(b"\n", 0, len(before) - 1)
+    cut = first + int(part * (last - first))
+    path.write_bytes(before[:cut])
+    with resume(llm, Trace.read(path)) as stream:
+        stream.finish()
+    assert lines_of(path, *less) == whole
+    assert path.read_bytes().startswith(before[: before.rindex(b"\n", 0, cut) + 1])
+
+
+def test_one_that_is_cut_again_can_be_resumed_again(llm, tmp_path):
+    path = tmp_path / "run.jsonl"
+    recorded(llm, path)
+    whole, before = lines_of(path), path.read_bytes()
+    path.write_bytes(before[: len(before) // 3])
+    for steps in (1, 25):
+        with resume(llm, Trace.read(path)) as stream:
+            for _ in range(steps):
+                next(stream)
+        assert Trace.read(path).end is None
+    with resume(llm, Trace.read(path)) as stream:
+        stream.finish()
+    assert lines_of(path) == whole
+
+
+def test_canvases_too(tiny_diffusion_path, tmp_path):
+    path = tmp_path / "run.jsonl"
+    with LLM(tiny_diffusion_path, threads=1, progress=False) as llm:
+        llm.generate("ab", denoise={"steps": 8, "block": 8}, max_tokens=24, seed=2, trace=path)
+        whole, before = lines_of(path), path.read_bytes()
+        for part in (2, 3, 5):
+            path.write_bytes(before[: len(before) * (part - 1) // part])
+            with resume(llm, Trace.read(path)) as stream:
+                stream.finish()
+            assert lines_of(path) == whole
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_path(tmp_path_factory):
+    return write_tiny_llama(tmp_path_factory.mktemp("long") / "tiny.gguf", context=4096)
+
+
+def command(model, trace):
+    return [
+        "generate", "ab", "-m", str(model), "--trace", str(trace), "--max-tokens", "1500",
+        "--ignore-eos", "--seed", "5", "--threads", "1", "--quiet",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["gone", "flipped", "cut", "another", "nothing"])
-def test_what_is_lost_is_computed_again(talk, file, how, tmp_path):
-    whole, _ = talk(*LINES, resume=False)
-    before = talk(*LINES[:2])[0]
-    prefix = file.with_name("our talk.json.prefix")
-    raw = bytearray(prefix.read_bytes())
-    if how == "gone":
-        prefix.unlink()
-    else:
-        raw[random.Random(3).randrange(len(raw))] ^= 1
-        changed = {"cut": raw[:-1], "another": b"\0" * len(raw), "nothing": b""}
-        prefix.write_bytes(changed.get(how, bytes(raw)))
-    after, err = talk(LINES[2])
-    assert before + after == whole
-    assert "4 messages so far, which are computed again" in err
-    with PrefixReader(prefix) as found:  # and kept again
-        found.check()
-        assert len(found.head.token_ids) >= 64
+def test_a_process_that_was_killed(long_path, tmp_path, capsys):
+    cut, whole = tmp_path / "cut.jsonl", tmp_path / "whole.jsonl"
+    with subprocess.Popen(
+        [sys.executable, "-m", "cutaway", *command(long_path, cut)], stdout=subprocess.DEVNULL
+    ) as child:
+        deadline = time.monotonic() + 60
+        while not cut.exists() or cut.stat().st_size < 100_000:
+            assert child.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        assert refused(capsys, "resume", cut, "-m", long_path).endswith(
+            "cut.jsonl is still being written: wait for its end, or stop it\n"
+        )
+        child.send_signal(signal.SIGKILL)
+    on_record = len(Trace.read(cut).steps)
+    assert 0 < on_record < 1500
+    assert main(["resume", str(cut), "-m", str(long_path), "--threads", "2"]) == 0
+    resumed = capsys.readouterr()
+    assert f"[{on_record} of 1500 tokens were on record; trace: {cut}]" in resumed.err
+    assert main(command(long_path, whole)) == 0
+    assert resumed.out == capsys.readouterr().out
+    assert lines_of(cut)[1:] == lines_of(whole)[1:]
+    assert main(["trace", "diff", str(cut), str(whole), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["common"], found["logits_differ_at"], found["parting"]) == (1500, None, None)
 
 
-def test_another_model_goes_on_with_the_words(talk, file, tiny_path):
-    talk(LINES[0])
-    err = talk(LINES[1], args=["--backend", "reference"])[1]
-    assert "2 messages so far, which are computed again" in err
-    assert len(json.loads(file.read_text())["messages"]) == 4
+def refused(capsys, *args):
+    assert main([*map(str, args)]) == 2
+    return capsys.readouterr().err
 
 
-def test_without_a_cache_only_words_are_kept(talk, file):
-    talk(LINES[0], args=["--no-prefix-cache"])
-    assert [path.name for path in file.parent.iterdir()] == [file.name]
-    assert "messages so far)" in talk(LINES[1], args=["--no-kv-cache"])[1]
+# -- what is refused -----------------------------------------------------------------------------
 
 
-def test_a_system_message_stays_and_starting_over_is_kept(talk, file):
-    talk("/system Be brief.", LINES[0])
-    assert json.loads(file.read_text())["system"] == "Be brief."
-    talk(args=["--system", "Be brief."])
-    err = talk(args=["--system", "Be long."], code=2)[1]
-    assert "goes on with its own system message" in err
-    talk("/reset")
-    said = json.loads(file.read_text())
-    assert (said["system"], said["messages"]) == ("Be brief.", [])
-    talk(LINES[0], args=["--system", "Be long."])
-    assert json.loads(file.read_text())["system"] == "Be long."
+@pytest.fixture
+def cut(llm, tmp_path):
+    path = tmp_path / "run.jsonl"
+    recorded(llm, path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    return path
 
 
-def test_a_conversation_is_open_once(talk, file, tiny_path):
-    with Kept(str(file), None):
-        assert "is open in another chat" in talk(LINES[0], code=2)[1]
-        file.with_name("link").symlink_to(file)
-        with pytest.raises(InputError, match="is open in another chat"):
-            Kept(str(file.with_name("link")), None)
-    talk(LINES[0])
+def test_a_run_that_has_ended_is_refused(llm, tmp_path):
+    recorded(llm, tmp_path / "run.jsonl")
+    with pytest.raises(InputError, match=r"run.jsonl has an end already \(max_tokens\): there is"):
+        check_cut(Trace.read(tmp_path / "run.jsonl"))
+
+
+def test_a_gzipped_trace_is_refused(llm, tmp_path):
+    path = tmp_path / "run.jsonl.gz"
+    with llm.stream("ab", trace=path, **ASKED) as stream:
+        for _ in range(5):
+            next(stream)
+        with pytest.raises(InputError, match="a gzipped trace cannot go on behind a cut: unpack"):
+            check_cut(Trace.read(path))
+
+
+def test_another_model_is_refused_and_the_file_is_as_it_was(cut, tmp_path):
+    before = cut.read_bytes()
+    other = write_tiny_llama(tmp_path / "other.gguf", context=512, seed=9)
+    refusal = pytest.raises(InputError, match=r"not what the trace was written with \(weights: ")
+    with LLM(other, threads=1, progress=False) as llm, refusal:
+        resume(llm, Trace.read(cut))
+    assert cut.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "7", "{}", '{"cutaway_chat": 2}', '{"cutaway_chat": 1}', "\xff",
-     '{"cutaway_chat": 1, "system": 7, "messages": []}',
-     '{"cutaway_chat": 1, "system": null, "messages": [7]}',
-     '{"cutaway_chat": 1, "system": null, "messages": [{"role": "user"}]}'],
-)  # fmt: skip
-def test_a_file_of_something_else_is_left_alone(talk, file, text):
-    file.write_bytes(text.encode("latin-1"))
-    out, err = talk(LINES[0], code=2)
-    assert out == ""
-    assert f"--resume: {file} is no conversation of cutaway: " in err
-    assert err.count("\n") == 1
-    assert file.read_bytes() == text.encode("latin-1")
+    ("name", "said"), [("token_id", "replay: token 3 is "), ("fingerprint", "step 3 has other ")]
+)
+def test_a_record_that_comes_out_otherwise_is_an_error(llm, cut, name, said):
+    records = [json.loads(line) for line in cut.read_bytes().splitlines()[:-1]]
+    step = next(r for r in records if r.get("index") == 3)
+    other = next(i for i in step["candidates"]["id"] if i != step["token_id"])
+    step[name] = other if name == "token_id" else "0" * 15 + "1"
+    cut.write_text("".join(json.dumps(record) + "\n" for record in records))
+    before = cut.read_bytes()
+    with pytest.raises(ReplayError, match=said), resume(llm, Trace.read(cut)) as stream:
+        stream.finish()
+    assert cut.read_bytes() == before
 
 
-def test_places_where_nothing_can_be_kept(talk, file, monkeypatch):
-    file.mkdir()
-    assert "is not a regular file" in talk(LINES[0], code=2)[1]
-    assert "there is no folder" in talk(code=2, args=["--resume", str(file / "no" / "x")])[1]
-    monkeypatch.setenv("CUTAWAY_HOME", "/proc/nowhere")
-    assert "set CUTAWAY_HOME" in talk(code=2, args=["--resume", str(file / "x")])[1]
-
-
-def test_a_full_disk_is_said_and_the_conversation_goes_on(talk, file, monkeypatch):
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    talk(LINES[0])
-    kept = file.read_bytes()
-    monkeypatch.setattr("os.fsync", full)
-    out, err = talk(LINES[1], LINES[2], code=1)
-    assert len(cached(err)) == 2
-    assert err.count("No space left on device") == 4
-    assert "will be computed again" in err
-    assert file.read_bytes() == kept
-    monkeypatch.undo()
-    assert out
-
-
-def test_ctrl_c_after_the_answer_loses_no_words_and_does_not_end_the_chat(talk, file, monkeypatch):
-    def interrupted(*_, **__):
-        os.kill(os.getpid(), signal.SIGINT)
-
-    talk(LINES[0])
-    with monkeypatch.context() as patched:
-        patched.setattr(LLM, "save_prefix", interrupted)
-        err = talk(LINES[1], LINES[2])[1]
-    assert err.count("(what was said is kept; it will be computed again)") == 2
-    assert len(json.loads(file.read_text())["messages"]) == 6
-    synced = os.fsync
-    monkeypatch.setattr("os.fsync", lambda fd: (synced(fd), interrupted()))
-    talk(LINES[0])
-    assert len(json.loads(file.read_text())["messages"]) == 8
-
-
-def test_calls_of_tools_are_kept_too(tiny_path, file):
-    llm = LLM(tiny_path, progress=False)
-    messages = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "1", "content": "b"},
-        {"role": "assistant", "content": "é"},
-    ]  # fmt: skip
-    with Kept(str(file), None) as kept:
-        kept.write(llm, Talk("s", messages), None)
-    with Kept(str(file), None) as kept:
-        assert kept.talk == Talk("s", messages)
-
-
-def test_a_long_conversation_that_does_not_fit_can_be_started_over(talk, file):
-    messages = [{"role": "user", "content": LINES[0] * 60}, {"role": "assistant", "content": "a"}]
-    said = {"cutaway_chat": 1, "system": None, "messages": messages}
-    file.write_text(json.dumps(said))
-    out, err = talk(LINES[0], "/reset", LINES[0], code=2)
-    assert "/reset starts over" in err
-    assert out
-    assert len(json.loads(file.read_text())["messages"]) == 2
-
-
-def test_a_kill_loses_no_words(tiny_path, file):
-    """Whenever it comes: the file has all answers that were shown, or all but the last."""
-    command = [sys.executable, "-m", "cutaway", "chat", "-m", str(tiny_path), "-q", *RUN]
-    before = 0
-    for kill_at in (1, 2):
-        with subprocess.Popen(
-            [*command, "--resume", str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
-            for line in LINES[:kill_at]:
-                process.stdin.write(f"{line}\n".encode())
-                process.stdin.flush()
-                process.stdout.readline()
-            process.send_signal(signal.SIGKILL)
-        messages = json.loads(file.read_text())["messages"] if file.exists() else []
-        assert before + 2 * (kill_at - 1) <= len(messages) <= before + 2 * kill_at
-        before = len(messages)
-
-
-def test_what_is_kept_is_what_the_next_prompt_begins_with(tiny_path, file):
-    llm = LLM(tiny_path, progress=False, threads=1)
-    args = Namespace(system=None, quiet=True, price=None, tools=None, tool_choice=None, yes=False)
-    with Kept(str(file), None) as kept:
-        conversation = chat.Conversation(llm, args, {"max_tokens": 8, "seed": 1},
-                                         tools.Toolbox(args), kept)  # fmt: skip
-        for line in LINES:
-            conversation.take(line)
-        said = [*conversation._messages, {"role": "user", "content": "x"}]
-    with PrefixReader(kept.prefix) as found:
-        ids = found.head.token_ids
-    assert len(ids) >= 64
-    assert tuple(llm.chat_prompt(said)[: len(ids)]) == ids
+def test_what_is_no_trace_is_refused(capsys, tiny_path, tmp_path):
+    (tmp_path / "x").write_text("hello\n")
+    assert "this is no line of JSON" in refused(capsys, "resume", tmp_path / "x", "-m", tiny_path)
+    assert "cannot be read" in refused(capsys, "resume", tmp_path / "y", "-m", tiny_path)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM
     from cutaway.api.tools import ToolUse
-    from cutaway.cli.resume import Kept
+    from cutaway.cli.kept_chat import Kept
 
 _EPILOG = '''
 examples:
@@ -107,7 +107,7 @@ def _kept(args: Namespace) -> "AbstractContextManager[Kept | None]":
     """Where the conversation is kept, if it is; InputError where it cannot be."""
     if args.resume is None:
         return nullcontext()
-    from cutaway.cli.resume import Kept
+    from cutaway.cli.kept_chat import Kept
 
     return Kept(args.resume, args.system)
 
@@ -152,7 +152,7 @@ class Conversation:
         """Write down what was said, and what it was computed to."""
         if not self._kept:
             return
-        from cutaway.cli.resume import Talk
+        from cutaway.cli.kept_chat import Talk
 
         said, prompt = [*self._opening, *self._messages], None
         if self._messages and self._caches:

@@ -27,6 +27,7 @@ class _Command(NamedTuple):
 
 _COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
+    "resume": _Command("finish a recorded text that was cut", "cutaway.cli.resume"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
     "fill": _Command("fill in what a text leaves out", "cutaway.cli.fill"),
     "denoise": _Command("reveal a text cell by cell, in any order", "cutaway.cli.denoise"),

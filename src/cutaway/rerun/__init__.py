@@ -1,4 +1,4 @@
-"""What needs a trace and a model: replay, rescore, branch, diff_models; the experiments.
+"""What needs a trace and a model: replay, rescore, resume, branch, diff_models; the experiments.
 
 Knows how a record becomes a request, and how runs are compared. Refuses to know the form of
 the file (``cutaway.trace``) and terminals.
@@ -14,6 +14,7 @@ from cutaway.rerun.repair import Mistake, Repaired, repair, usual_repairs
 from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
+from cutaway.rerun.resume import check_cut, resume
 from cutaway.rerun.snowball import Snowball, snowball
 from cutaway.rerun.statistics import Curve, Estimate, bands, estimate, span
 
@@ -38,6 +39,7 @@ __all__ = [
     "Window",
     "bands",
     "branch",
+    "check_cut",
     "compare",
     "diff_models",
     "estimate",
@@ -49,6 +51,7 @@ __all__ = [
     "repair",
     "replay",
     "rescore",
+    "resume",
     "snowball",
     "span",
     "token_of",

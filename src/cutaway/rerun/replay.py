@@ -15,6 +15,7 @@ from cutaway.rerun.request import (
     check_vocabulary,
     disagreements,
     prompt_of,
+    refuse_others,
     settings_of,
     silent,
 )
@@ -101,7 +102,7 @@ def replay(
     with llm.stream(prompt_of(llm, trace.head), **options) as stream:
         found = disagreements(trace.head, llm, stream)
         if not anyway:
-            _refuse(found, trace.head.model)
+            refuse_others(found, trace.head.model, ", or replay anyway")
         mismatch = _compare(trace, stream, progress)
         steps, passes = stream.steps, stream.passes
     fingerprint = f"{steps[-1].fingerprint:016x}" if steps else ""
@@ -125,14 +126,6 @@ def _compare(trace: Trace, stream: Stream, progress: Progress) -> ReplayMismatch
         if mismatch:
             return mismatch
     return _at_the_end(trace, stream)
-
-
-def _refuse(found: tuple[Disagreement, ...], model: str) -> None:
-    if decisive := [str(each) for each in found if each.is_decisive]:
-        raise InputError(
-            f"this is not what the trace was written with ({'; '.join(decisive)}): "
-            f"use the recorded one, of the model {model!r:.80}, or replay anyway"
-        )
 
 
 def _mismatch(recorded: Step, now: Step) -> ReplayMismatch | None:

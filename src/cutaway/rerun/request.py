@@ -120,6 +120,15 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
     return tuple(d for d in every if _plain(d.recorded) != _plain(d.now))
 
 
+def refuse_others(found: Iterable[Disagreement], model: str, otherwise: str = "") -> None:
+    """InputError where one of them is decisive; ``otherwise`` says what else could be done."""
+    if decisive := [str(each) for each in found if each.is_decisive]:
+        raise InputError(
+            f"this is not what the trace was written with ({'; '.join(decisive)}): "
+            f"use the recorded one, of the model {model!r:.80}{otherwise}"
+        )
+
+
 def check_vocabulary(llm: LLM, trace: Trace) -> None:
     """InputError unless every token on record is the same token of this model."""
     size = llm.tokenizer.vocab_size

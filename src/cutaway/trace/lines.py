@@ -39,9 +39,8 @@ class TraceSink(Protocol):
 class _Records:
     """Records in their order; every token comes before the first record that names it."""
 
-    def __init__(self, token_of: TokenOf) -> None:
-        self._token_of = token_of
-        self._written: set[int] = set()
+    def __init__(self, token_of: TokenOf, written: Iterable[int] = ()) -> None:
+        self._token_of, self._written = token_of, {*written}
 
     def head(self, head: Head) -> tuple[list[Token], Json]:
         """Of the head, which comes before the tokens that it names."""
@@ -66,15 +65,23 @@ class _Records:
 
 
 class TraceLines:
-    """Records as lines of JSON."""
+    """Records as lines of JSON.
 
-    def __init__(self, token_of: TokenOf) -> None:
-        self._records = _Records(token_of)
+    written: tokens that have a line already, in a trace whose rest these are
+    """
+
+    def __init__(self, token_of: TokenOf, written: Iterable[int] = ()) -> None:
+        self._records = _Records(token_of, written)
 
     def head(self, head: Head) -> list[bytes]:
         """The first lines."""
         tokens, record = self._records.head(head)
         return [line(record), *map(token_line, tokens)]
+
+    def after_head(self, head: Head) -> list[bytes]:
+        """Those of the first lines that a trace with this head may lack."""
+        tokens, _ = self._records.head(head)
+        return [*map(token_line, tokens)]
 
     def step(self, step: Step) -> list[bytes]:
         """Those of a step, which the engine was asked to observe."""

@@ -3,12 +3,14 @@
 Refuses to know what the lines say.
 """
 
+import fcntl
 import os
 import stat
 import zlib
+from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from cutaway.checks import shown
@@ -17,23 +19,31 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.trace.lines import TokenOf, TraceLines
 from cutaway.trace.record import End, Head
 
+if TYPE_CHECKING:
+    from cutaway.trace.read import Trace
+
 
 class TraceWriter:
     """A trace that grows by a step at a time. Gzipped where the name ends in .gz.
 
     path      a file that does not exist or is empty, or something to write to: a pipe, a device
     token_of  what a token id stands for; called once for each that occurs
+    rest_of   the trace in that file, whose run was cut: what is on record there stays
 
     Raises InputError where such a file cannot be begun, and CutawayError where writing fails.
     """
 
-    def __init__(self, path: str | PathLike[str], head: Head, token_of: TokenOf) -> None:
-        self.path, self._lines = check_path(path), TraceLines(token_of)
-        self._file = _begin(self.path)
+    def __init__(
+        self, path: str | PathLike[str], head: Head, token_of: TokenOf, *,
+        rest_of: "Trace | None" = None,
+    ) -> None:  # fmt: skip
+        self.path = check_path(path) if rest_of is None else Path(path)
+        self._lines = TraceLines(token_of, rest_of.tokens if rest_of else ())
+        self._file = _begin(self.path) if rest_of is None else _go_on(self.path, rest_of.sha256)
         self._close = finalize(self, os.close, self._file)
         self._zip = zlib.compressobj(wbits=31) if self.path.suffix == ".gz" else None
         self._is_whole = True
-        self._write(self._lines.head(head))
+        self._write((self._lines.after_head if rest_of else self._lines.head)(head))
 
     def step(self, step: Step) -> None:
         """Append a step, which the engine was asked to observe."""
@@ -130,17 +140,46 @@ def _begin(path: Path) -> int:
     how = os.O_WRONLY | os.O_CLOEXEC
     try:
         try:
-            return os.open(path, how | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = os.open(path, how | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             descriptor = os.open(path, how)
     except OSError as error:
         raise InputError(f"trace: {path} cannot be written: {error.strerror}") from error
     try:
         _refuse_to_overwrite(path, os.fstat(descriptor))
+        _hold(path, descriptor)
     except InputError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _go_on(path: Path, digest: str) -> int:
+    """Open the trace of a run that was cut, behind its last whole line; nobody else does so."""
+    try:
+        file = path.open("r+b", buffering=0)
+    except OSError as error:
+        raise InputError(f"trace: {path} cannot be written: {error.strerror}") from error
+    with file:
+        _hold(path, file.fileno())
+        data = file.read()
+        if sha256(data).hexdigest() != digest:
+            raise InputError(f"trace: {path} is still being written: wait for its end, or stop it")
+        file.truncate(data.rindex(b"\n") + 1)
+        file.seek(0, os.SEEK_END)
+        return os.dup(file.fileno())
+
+
+def _hold(path: Path, descriptor: int) -> None:
+    """Until it is closed, be it by a kill, this process alone writes to the file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            f"trace: {path} is still being written: wait for its end, or stop it"
+        ) from None
+    except OSError:  # a pipe, a device, a folder on a network
+        pass
 
 
 def _refuse_to_overwrite(path: Path, found: os.stat_result) -> None:

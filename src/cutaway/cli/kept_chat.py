@@ -1,0 +1,164 @@
+"""A conversation that outlives its program: ``cutaway chat --resume FILE``.
+
+Its words are in FILE, as JSON; what they were computed to is in FILE.prefix, which may be lost:
+then they are computed again. Refuses to know how a message is answered.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from signal import SIGINT
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from cutaway import strict_json
+from cutaway.checks import shown
+from cutaway.cli.terminal import signals
+from cutaway.errors import CutawayError, InputError
+from cutaway.hub import cache_dir
+from cutaway.progress import say
+from cutaway.text.messages import for_template
+from cutaway.whole_files import check_place, whole_file
+
+if TYPE_CHECKING:
+    from cutaway.api.base import Message
+    from cutaway.api.llm import LLM
+
+_VERSION = 1
+
+
+class Talk(NamedTuple):
+    """The words of a conversation."""
+
+    system: str | None
+    messages: "list[Message]"
+
+
+class Kept:
+    """Where a conversation is kept, by this process alone until it ends.
+
+    failed: whether its words could not be written
+    """
+
+    def __init__(self, name: str, system: str | None) -> None:
+        """InputError where the file cannot be read, is none of ours, or is open elsewhere.
+
+        system: the message that is asked for, which must be that of a conversation that goes on
+        """
+        self.path = Path(name).expanduser()
+        self.prefix = self.path.with_name(f"{self.path.name}.prefix")
+        self.failed = False
+        self._open = ExitStack()
+        check_place(self.path)
+        self._lock()
+        try:
+            self.talk = self._read()
+            self._check_system(system)
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self) -> None:
+        """InputError where another process has the conversation open: one would lose its words."""
+        from filelock import FileLock, Timeout
+
+        name = sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()
+        lock = cache_dir() / "conversations" / f"{name}.lock"
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            self._open.enter_context(FileLock(lock, timeout=0))
+        except Timeout:
+            raise InputError(
+                f"--resume: {self.path} is open in another chat; end that, or name another file"
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"--resume: {lock.parent} cannot be written to, where open conversations are "
+                f"noted ({error.strerror}); set CUTAWAY_HOME to a folder that can"
+            ) from error
+
+    def _read(self) -> Talk | None:
+        """The conversation; None where there is none yet."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"--resume: {self.path} cannot be read: {error.strerror}") from error
+        try:
+            return _talk(strict_json.parse(data, "the file"))
+        except InputError as error:
+            raise InputError(
+                f"--resume: {self.path} is no conversation of cutaway: {error}"
+            ) from None
+
+    def _check_system(self, system: str | None) -> None:
+        if self.talk and self.talk.messages and system not in (None, self.talk.system):
+            raise InputError(
+                f"--system: {self.path} goes on with its own system message; leave it out, or type "
+                "/system TEXT to start over"
+            )
+
+    def restore(self, llm: "LLM") -> bool:
+        """Go on from what was computed; False where that is lost."""
+        try:
+            return bool(llm.restore_prefix(self.prefix))
+        except CutawayError:  # it is not there, damaged, or of another model
+            return False
+
+    def write(self, llm: "LLM", talk: Talk, prompt: Sequence[int] | None) -> None:
+        """Keep the words, and what the cache has of the prompt that they begin.
+
+        What cannot be written is said, and the conversation goes on.
+        """
+        said: dict[str, Any] = {
+            "cutaway_chat": _VERSION, "model": llm.name, "system": talk.system,
+            "messages": talk.messages,
+        }  # fmt: skip
+        data = json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
+        try:
+            unbroken = signals.handling({SIGINT: lambda _number, _frame: None})
+            with signals.leaving_nothing(), unbroken, whole_file(self.path) as out:
+                out.write(data)
+            self.failed = False
+        except CutawayError as error:
+            self.failed = True
+            say(f"cutaway: error: {error}")
+        if prompt is None:
+            return
+        try:
+            with signals.leaving_nothing():
+                llm.save_prefix(self.prefix, prompt, compute=False)
+        except CutawayError as error:
+            say(f"note: {error}; the conversation will be computed again")
+        except KeyboardInterrupt:  # meant for the answer, which was done
+            say("(what was said is kept; it will be computed again)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Another process may go on with it."""
+        self._open.close()
+
+
+def _talk(said: Any) -> Talk:
+    """The conversation that a document is; InputError where it is none."""
+    if not isinstance(said, dict) or "cutaway_chat" not in said:
+        raise InputError("it lacks the key cutaway_chat; name another file")
+    if said["cutaway_chat"] != _VERSION:
+        raise InputError(
+            f"it is of version {shown(said['cutaway_chat'])}, and this cutaway reads version "
+            f"{_VERSION}"
+        )
+    system, messages = said.get("system"), said.get("messages")
+    if not isinstance(system, str | None) or not isinstance(messages, list):
+        raise InputError("system must be a text or null, and messages a list")
+    if messages:
+        for_template(messages)
+    return Talk(system, messages)
