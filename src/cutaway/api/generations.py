@@ -7,7 +7,7 @@ from typing import Self
 
 from cutaway.api.completion import Completion
 from cutaway.api.generation import Generation
-from cutaway.engine import Event, Pass, Reader, Step
+from cutaway.engine import Event, Pass, Reader, Route, Step
 
 
 class Generations:
@@ -19,6 +19,11 @@ class Generations:
 
     def __init__(self, reader: Reader, each: list[Generation]) -> None:
         self._reader, self.each = reader, each
+
+    @property
+    def route(self) -> Route | None:
+        """Where they are written; None where that is in this process."""
+        return self._reader.route
 
     async def read(self) -> list[tuple[int, Event]]:
         """(which of ``each``, its event) of all that is new, once there is any; [] at the end.

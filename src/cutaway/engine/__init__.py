@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Step,
         Usage,
     )
-    from cutaway.engine.inbox import Arrival, Inboxes, Reader
+    from cutaway.engine.inbox import Arrival, Inboxes, Reader, Route
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request, RunParams
     from cutaway.engine.row import Row
@@ -64,6 +64,7 @@ __all__ = [
     "ReadWhole",
     "Reader",
     "Request",
+    "Route",
     "Row",
     "RunParams",
     "Score",
@@ -99,7 +100,7 @@ _MODULES = {
         "Step",
         "Usage",
     ),
-    "inbox": ("Arrival", "Inboxes", "Reader"),
+    "inbox": ("Arrival", "Inboxes", "Reader", "Route"),
     "limits": ("Limits",),
     "request": ("Request", "RunParams"),
     "row": ("Row",),

@@ -28,11 +28,28 @@ class Arrival(NamedTuple):
     speculation: Speculation
 
 
+class Route(NamedTuple):
+    """Where texts were written that one of several replicas writes at a time.
+
+    why       of each replica that had them, in order, which it was and why
+    resumed   how many times they went on at another one
+    replayed  tokens that were computed again for that
+    """
+
+    why: tuple[str, ...]
+    resumed: int
+    replayed: int
+
+
 class Reader(Protocol):
     """Reads the events of sequences that were queued together, wherever they are written.
 
     Closing it early, or dropping it, ends those that have not ended as "aborted".
     """
+
+    @property
+    def route(self) -> Route | None:
+        """Where they are written; None where that is in this process."""
 
     async def read(self) -> list[Arrival]:
         """All that is new, once there is something; [] at the end.
@@ -78,6 +95,8 @@ class Inbox:
 
 class Inboxes:
     """The ``Reader`` of sequences of this process's engine, for one event loop."""
+
+    route = None
 
     def __init__(self, inboxes: list[Inbox], abort: Callable[[], object]) -> None:
         self._inboxes, self._news = inboxes, inboxes[0].news

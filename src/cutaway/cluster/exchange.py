@@ -1,0 +1,237 @@
+"""Where replicas tell a Front what its jobs write, and where it is noticed that one is lost.
+
+Knows connections, attempts at jobs and silence. Refuses to know what becomes of a job whose replica
+is lost: reader.py does.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+from typing import Protocol
+
+from cutaway.cluster.job import (
+    Abort,
+    Accepted,
+    Hello,
+    Job,
+    Leaving,
+    News,
+    Pulse,
+    ReplicaLostError,
+    Replicas,
+)
+from cutaway.cluster.wire import Connection, ConnectionLostError, Listener
+from cutaway.engine import Arrival, EngineState, Request
+from cutaway.engine.events import explained
+
+_EVERY_S = 0.5
+
+
+class JobOwner(Protocol):
+    """Who hears of an attempt: a reader."""
+
+    def accepted(self, attempt: "Attempt") -> None:
+        """A replica has queued it."""
+        ...
+
+    def receive(self, attempt: "Attempt", news: list[Arrival]) -> None:
+        """Events came."""
+        ...
+
+    def refused(self, attempt: "Attempt", error: Exception) -> None:
+        """The replica does not take it."""
+        ...
+
+    def lost(self, attempt: "Attempt", why: str) -> None:
+        """Its replica is lost, and nothing more comes of it."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End with this error, whatever attempt is under way."""
+        ...
+
+
+@dataclass(eq=False)
+class Attempt:
+    """A job that was given to a replica, or soon is."""
+
+    job: Job
+    owner: JobOwner
+    asked_at: float = field(default_factory=monotonic)
+    call: "asyncio.Task[None] | None" = None
+    remote: "Remote | None" = None
+
+
+@dataclass(eq=False)
+class Remote:
+    """A replica that has connected."""
+
+    connection: Connection
+    name: str = "?"
+    tier: str = ""
+    threads: int = 0
+    state: EngineState | None = None
+    heard_at: float = field(default_factory=monotonic)
+    jobs: set[str] = field(default_factory=set)
+
+
+class Exchange:
+    """One Front's side of all replicas.
+
+    silent_s  a replica that tells nothing for so many seconds is lost; it tells every second
+    hung_s    one whose engine does not answer for so many seconds is lost
+    """
+
+    def __init__(
+        self, replicas: Replicas, *, silent_s: float = 10.0, hung_s: float = 120.0
+    ) -> None:
+        self.replicas, self._silent_s, self._hung_s = replicas, silent_s, hung_s
+        self._computed_by: Mapping[str, str] = {}
+        self._attempts: dict[str, Attempt] = {}
+        self._listener, self._ids = Listener(self._hear), count()
+        self._watching: asyncio.Task[None] | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self.owners: set[JobOwner] = set()
+        self.remotes: list[Remote] = []
+
+    async def open(self, host: str, computed_by: Mapping[str, str]) -> None:
+        """Begin to listen for replicas; see ``Job.computed_by``."""
+        self._computed_by = computed_by
+        await self._listener.open(host)
+        self._watching = asyncio.create_task(self._watch())
+
+    def fail(self, error: Exception) -> None:
+        """End all attempts with this error."""
+        for owner in [*self.owners]:
+            owner.fail(error)
+
+    async def until_idle(self) -> None:
+        """Return once no job is left."""
+        while self.owners:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def leave(self, owner: JobOwner) -> None:
+        """A job is over."""
+        self.owners.discard(owner)
+        self._idle.set()
+
+    async def close(self) -> None:
+        """Cut all connections; nobody may have a job here any more."""
+        if self._watching:
+            self._watching.cancel()
+        for call in self._calls:  # of a job that was over, at a replica that is lost since
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._listener.close()
+
+    def begin(
+        self, owner: JobOwner, asked: tuple[tuple[Request, int], ...], avoid: frozenset[str]
+    ) -> Attempt:
+        """Have a replica write these; ``owner`` hears of it."""
+        self.owners.add(owner)
+        address = self._listener.address
+        id = f"{address.port}.{next(self._ids)}"
+        attempt = Attempt(Job(id, asked, self._computed_by, address, avoid), owner)
+        self._attempts[id] = attempt
+        attempt.call = asyncio.create_task(self._write(attempt))
+        self._calls.add(attempt.call)
+        attempt.call.add_done_callback(self._calls.discard)
+        return attempt
+
+    def drop(self, attempt: Attempt) -> None:
+        """Nobody wants it any more; nothing more is heard of it."""
+        if self._attempts.pop(attempt.job.id, None) is None:
+            return
+        if attempt.call:
+            attempt.call.cancel()
+        if attempt.remote:
+            attempt.remote.jobs.discard(attempt.job.id)
+            attempt.remote.connection.send(Abort(attempt.job.id))
+
+    # -- what replicas tell ----------------------------------------------------------------------
+
+    async def _hear(self, connection: Connection) -> None:
+        remote = Remote(connection)
+        self.remotes.append(remote)
+        why = "its connection was lost"
+        try:
+            while True:
+                message = await connection.receive()
+                remote.heard_at = monotonic()
+                self._take(remote, message)
+        except ConnectionLostError as error:
+            why = str(error)
+        finally:
+            self.remotes.remove(remote)
+            self._lose(remote, why)
+
+    def _take(self, remote: Remote, message: object) -> None:
+        match message:
+            case News(jobs):
+                for id, news in jobs:
+                    if attempt := self._attempts.get(id):
+                        attempt.owner.receive(attempt, news)
+            case Pulse(state, waited_s):
+                remote.state = state
+                if waited_s > self._hung_s:
+                    remote.connection.cut()
+            case Accepted(id, why):
+                self._accept(remote, id, why)
+            case Hello(name, tier, threads):
+                remote.name, remote.tier, remote.threads = name, tier, threads
+            case Leaving():
+                self._lose(remote, "it is leaving")
+
+    def _accept(self, remote: Remote, id: str, why: str) -> None:
+        if attempt := self._attempts.get(id):
+            attempt.remote, attempt.job.replica, attempt.job.why = remote, remote.name, why
+            remote.jobs.add(id)
+            attempt.owner.accepted(attempt)
+        else:
+            remote.connection.send(Abort(id))
+
+    def finished(self, attempt: Attempt) -> None:
+        """All of its texts have ended."""
+        self._attempts.pop(attempt.job.id, None)
+        if attempt.remote:
+            attempt.remote.jobs.discard(attempt.job.id)
+
+    # -- what is lost ----------------------------------------------------------------------------
+
+    async def _write(self, attempt: Attempt) -> None:
+        try:
+            await self.replicas.write(attempt.job)
+        except ReplicaLostError as error:
+            self._lose_attempt(attempt, str(error))
+        except Exception as error:
+            if self._attempts.pop(attempt.job.id, None):
+                attempt.owner.refused(attempt, explained(error))
+
+    def _lose(self, remote: Remote, why: str) -> None:
+        for id in [*remote.jobs]:
+            if attempt := self._attempts.get(id):
+                self._lose_attempt(attempt, f"replica {remote.name}: {why}")
+
+    def _lose_attempt(self, attempt: Attempt, why: str) -> None:
+        if attempt.job.id in self._attempts:
+            self.drop(attempt)
+            attempt.owner.lost(attempt, why)
+
+    async def _watch(self) -> None:
+        """Silence is what a replica that hangs, or a network that is cut, tells."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            before = monotonic() - self._silent_s
+            for remote in [*self.remotes]:
+                if remote.heard_at < before:
+                    remote.connection.cut()
+                    self._lose(remote, f"it told nothing for {self._silent_s:g} s")
+            for attempt in [*self._attempts.values()]:
+                chosen = attempt.job.replica and not attempt.remote
+                if chosen and attempt.asked_at < before:
+                    name = attempt.job.replica
+                    self._lose_attempt(attempt, f"replica {name} did not take it")

@@ -1,0 +1,144 @@
+"""ClusterLLM: a model whose engines are elsewhere; the side of ``AsyncModel`` without weights.
+
+Refuses to know what carries jobs to replicas, and HTTP.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from weakref import finalize
+
+from cutaway.api.async_model import AsyncModel
+from cutaway.api.llm import LLM
+from cutaway.cluster.exchange import Exchange, Remote
+from cutaway.cluster.job import Replicas
+from cutaway.cluster.reader import ResumedReader
+from cutaway.engine import Arrival, EngineState, Request, Route
+from cutaway.errors import CutawayError
+from cutaway.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cutaway.api.keywords import RequestOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ClusterLLM(AsyncModel):
+    """A model that replicas run. ``async with`` opens and closes it.
+
+    model    without weights: what its file says of prompts and options
+    host     the address of this machine at which replicas can reach it
+    silent_s, hung_s  as of ``Exchange``
+    options  keywords of all requests, which their own go before
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        replicas: Replicas,
+        *,
+        host: str = "127.0.0.1",
+        silent_s: float = 10.0,
+        hung_s: float = 120.0,
+        **options: "Unpack[RequestOptions]",
+    ) -> None:
+        super().__init__(model, options, progress=True)
+        self._host, self._closed = host, False
+        self.exchange = Exchange(replicas, silent_s=silent_s, hung_s=hung_s)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    async def queue(self, asked: Sequence[tuple[Request, int]]) -> "FrontReader":
+        """See ``AsyncModel``."""
+        if self._closed:
+            raise CutawayError("the engine is closed and takes no more requests")
+        for request, _ in asked:
+            request.__getstate__()  # InputError for what cannot be sent
+        reader = ResumedReader(self.exchange, asked)
+        await reader.begin()
+        return FrontReader(reader)
+
+    async def aside(
+        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """See ``AsyncModel``."""
+        return await self.exchange.replicas.aside(function, *args, **kwargs)
+
+    # -- the replicas ------------------------------------------------------------------------
+
+    @property
+    def remotes(self) -> list[Remote]:
+        """Replicas that have told something of themselves."""
+        return [remote for remote in self.exchange.remotes if remote.state]
+
+    def state(self) -> EngineState:
+        """All replicas together."""
+        each = [remote.state for remote in self.remotes if remote.state]
+        windows = [one.window_blocks for one in each if one.window_blocks is not None]
+        return EngineState(
+            running=sum(one.running for one in each),
+            waiting=sum(one.waiting for one in each),
+            preemptions=sum(one.preemptions for one in each),
+            kv_blocks=sum(one.kv_blocks for one in each),
+            kv_held=sum(one.kv_held for one in each),
+            window_blocks=sum(windows) if windows else None,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """See ``AsyncModel``."""
+        return not self._closed
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        computed_by = await asyncio.to_thread(lambda: self.model.computed_by)
+        await self.exchange.open(self._host, computed_by)
+        return self
+
+    def close(self) -> None:
+        """See ``AsyncModel``."""
+        self._closed = True
+        self.exchange.fail(CutawayError("the engine was closed before this text was finished"))
+
+    async def aclose(self) -> None:
+        """See ``AsyncModel``."""
+        self.close()
+        await self.exchange.close()
+        self.end_compiling()
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """See ``AsyncModel``."""
+        self._closed = True
+        try:
+            await asyncio.wait_for(self.exchange.until_idle(), timeout)
+        except TimeoutError:
+            return False
+        finally:
+            await self.aclose()
+        return True
+
+
+class FrontReader:
+    """Whoever reads a job; dropping it closes it."""
+
+    def __init__(self, reader: ResumedReader) -> None:
+        self._reader = reader
+        self._close = finalize(self, reader.close)
+        self._close.atexit = False
+
+    @property
+    def route(self) -> Route:
+        """See ``Reader``."""
+        return self._reader.route
+
+    async def read(self) -> list[Arrival]:
+        """See ``Reader``."""
+        return await self._reader.read()
+
+    def close(self) -> None:
+        """See ``Reader``."""
+        self._close()

@@ -1,0 +1,200 @@
+"""A replica: an engine that writes the jobs of any number of Fronts.
+
+Knows jobs, whom to tell of them, and whether the engine still answers. Refuses to know how jobs
+come here and how a replica was chosen.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TypeVar
+
+from cutaway.api.async_llm import AsyncLLM
+from cutaway.cluster.job import (
+    Abort,
+    Accepted,
+    Hello,
+    Job,
+    Leaving,
+    News,
+    OtherBitsError,
+    Pulse,
+    ReplicaLostError,
+)
+from cutaway.cluster.wire import Address, Connection, ConnectionLostError, connect
+from cutaway.engine import Arrival, Reader
+from cutaway.errors import CutawayError
+
+T = TypeVar("T")
+
+PULSE_S = 1.0
+
+
+class Replica:
+    """One engine. ``async with`` closes it; made and used in one event loop.
+
+    name  by which Fronts and logs know it
+    """
+
+    def __init__(self, llm: AsyncLLM, name: str) -> None:
+        self.llm, self.name = llm, name
+        self._fronts: dict[Address, asyncio.Task[_Front]] = {}
+        self._leaving = False
+        self._asked: float | None = None  # when the engine was asked what it has not answered
+        self._beat = asyncio.create_task(self._tell_pulse())
+
+    async def write(self, job: Job) -> None:
+        """Write its texts and tell its Front; returns when they have ended, or are not wanted.
+
+        Raises OtherBitsError where this engine computes other bits, ReplicaLostError where it
+        leaves or the Front cannot be reached, and what the engine refuses the requests with.
+        """
+        if self._leaving:
+            raise ReplicaLostError(f"replica {self.name} is leaving")
+        self._check(job)
+        front = await self._front(job.reply_to)
+        compiled = [
+            await self.llm.compiling(self.llm.model.grammars.compile, grammar)
+            for request, _ in job.asked
+            if (grammar := request.constraint.source)
+        ]
+        reader = await self.llm.queue(job.asked)
+        del compiled  # each of the texts has its own now
+        await front.write(job, reader)
+
+    async def aside(self, function: Callable[..., T], *args: Any) -> T:
+        """What ``function(llm, *args)`` returns or raises, between two steps of all others."""
+        return await self.llm.aside(function, *args)
+
+    @property
+    def waited_s(self) -> float:
+        """For how many seconds the engine has not answered."""
+        return 0.0 if self._asked is None else monotonic() - self._asked
+
+    @property
+    def jobs(self) -> int:
+        """How many are being written."""
+        return sum(len(front.jobs) for front in self._connected())
+
+    async def leave(self, within: float) -> None:
+        """Take no more jobs, have all Fronts take theirs elsewhere, and wait until they have."""
+        self._leaving = True
+        for front in self._connected():
+            front.connection.send(Leaving())
+        until = monotonic() + within
+        while self.jobs and monotonic() < until:
+            await asyncio.sleep(0.01)
+
+    def cut(self) -> None:
+        """Tell nobody anything more."""
+        self._leaving = True
+        for front in self._connected():
+            front.connection.cut()
+
+    async def close(self) -> None:
+        """End all that runs."""
+        self.cut()
+        tasks = [self._beat, *(f.listening for f in self._connected() if f.listening)]
+        self._beat.cancel()
+        await self.llm.aclose()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- Fronts ----------------------------------------------------------------------------------
+
+    def _check(self, job: Job) -> None:
+        own = self.llm.model.computed_by
+        for what, wanted in job.computed_by.items():
+            if own.get(what) != wanted:
+                raise OtherBitsError(
+                    f"replica {self.name} computes other bits: its {what} is {own.get(what)}, and "
+                    f"the text needs {wanted}"
+                )
+
+    async def _front(self, address: Address) -> "_Front":
+        if address not in self._fronts:
+            self._fronts[address] = asyncio.create_task(self._connect(address))
+        try:
+            return await asyncio.shield(self._fronts[address])
+        except ConnectionLostError as error:
+            self._fronts.pop(address, None)
+            raise ReplicaLostError(f"replica {self.name}: {error}") from error
+
+    async def _connect(self, address: Address) -> "_Front":
+        front, backend = _Front(await connect(address)), self.llm.model.backend
+        front.connection.send(Hello(self.name, backend.tier, backend.threads))
+        front.listening = asyncio.create_task(self._listen(address, front))
+        return front
+
+    async def _listen(self, address: Address, front: "_Front") -> None:
+        try:
+            await front.listen()
+        finally:
+            self._fronts.pop(address, None)
+
+    def _connected(self) -> "list[_Front]":
+        done = [task for task in self._fronts.values() if task.done() and not task.cancelled()]
+        return [task.result() for task in done if not task.exception()]
+
+    # -- health ----------------------------------------------------------------------------------
+
+    async def _tell_pulse(self) -> None:
+        answer: asyncio.Task[None] | None = None
+        while True:
+            if answer is None or answer.done():
+                answer = asyncio.create_task(self._ask())
+            await asyncio.sleep(PULSE_S)
+            for front in self._connected():
+                front.connection.send(Pulse(self.llm.state(), self.waited_s))
+
+    async def _ask(self) -> None:
+        self._asked = monotonic()
+        await self.llm.engine.call(_nothing)
+        self._asked = None
+
+
+class _Front:
+    """One Front, and the jobs that are written for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.jobs = connection, dict[str, Reader]()
+        self.listening: asyncio.Task[None] | None = None
+        self._news: dict[str, list[Arrival]] = {}
+
+    async def write(self, job: Job, reader: Reader) -> None:
+        """Tell of it what comes, to its end."""
+        self.jobs[job.id] = reader
+        self.connection.send(Accepted(job.id, job.why))
+        try:
+            while news := await reader.read():
+                self._tell(job.id, news)
+        except CutawayError:
+            return  # one of its texts failed, and its end said so
+        finally:
+            reader.close()
+            self.jobs.pop(job.id, None)
+
+    async def listen(self) -> None:
+        """Hear which jobs are not wanted any more; none is where the Front is gone."""
+        try:
+            while True:
+                match await self.connection.receive():
+                    case Abort(job) if job in self.jobs:
+                        self.jobs[job].close()
+        except ConnectionLostError:
+            for reader in [*self.jobs.values()]:
+                reader.close()
+
+    def _tell(self, job: str, news: list[Arrival]) -> None:
+        """Once all jobs have read what a step brought, which they do before this event loop's next
+        turn, it goes out as one message."""
+        if not self._news:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._news.setdefault(job, []).extend(news)
+
+    def _send(self) -> None:
+        news, self._news = self._news, {}
+        self.connection.send(News(tuple(news.items())))
+
+
+def _nothing() -> None:
+    """A question that only shows that the engine answers."""

@@ -1,0 +1,103 @@
+"""What was told of a text, and the request that goes on with it elsewhere.
+
+A text is resumed by writing it again: the tokens that were told are known (``RunParams.replay``),
+so that it goes at the speed of reading, and every event that was told before is compared with what
+comes now and not told again. Refuses to know replicas, and why one was lost.
+"""
+
+from dataclasses import replace
+
+from cutaway.cluster.job import OtherBitsError
+from cutaway.engine import Embedded, Ended, Event, Pass, Request, Scored, Started, Step
+
+
+class ToldText:
+    """One text, by whichever replica it is written.
+
+    request  its own, with its seed
+    ended    nothing follows
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.ended = request, False
+        self._started: Started | None = None
+        self._scored = 1  # the next position that is scored
+        self._embedded = False
+        self._steps: list[tuple[int, int]] = []  # token ids, and fingerprints after them
+        self._passes: list[int] = []  # fingerprints after them
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def continued(self) -> Request:
+        """What is to be asked of another replica."""
+        told = tuple(token_id for token_id, _ in self._steps)
+        run = self.request.run
+        if len(told) <= len(run.replay):
+            return self.request
+        return replace(self.request, run=replace(run, replay=told))
+
+    def take(self, event: Event) -> Event | None:
+        """What is new of it; OtherBitsError where it is not what was told before."""
+        new: Event | None
+        match event:
+            case Started():
+                new = self._start(event)
+            case Scored():
+                new = self._score(event)
+            case Embedded():
+                new, self._embedded = None if self._embedded else event, True
+            case Pass():
+                new = self._pass(event)
+            case Step():
+                new = self._step(event)
+            case Ended():
+                new = self._end(event)
+        return new
+
+    def _start(self, event: Started) -> Started | None:
+        if self._started:
+            return None
+        self._started = event
+        return event
+
+    def _score(self, event: Scored) -> Scored | None:
+        skip = self._scored - event.position
+        count = len(event.rows) if event.logits is None else len(event.logits)
+        if count <= skip:
+            return None
+        self._scored = event.position + count
+        if not skip:
+            return event
+        logits = event.logits if event.logits is None else event.logits[skip:]
+        return event._replace(position=event.position + skip, rows=event.rows[skip:], logits=logits)
+
+    def _pass(self, event: Pass) -> Pass | None:
+        if event.index == len(self._passes):
+            self._passes.append(event.fingerprint)
+            return event
+        if self._passes[event.index] != event.fingerprint:
+            raise OtherBitsError(
+                f"pass {event.index} has the fingerprint {event.fingerprint:016x} where it had "
+                f"{self._passes[event.index]:016x}: the replicas do not compute the same"
+            )
+        return None
+
+    def _step(self, event: Step) -> Step | None:
+        now = event.token_id, event.fingerprint
+        if event.index == len(self._steps):
+            self._steps.append(now)
+            return event
+        if (before := self._steps[event.index]) != now:
+            raise OtherBitsError(
+                f"step {event.index} is token {now[0]} with the fingerprint {now[1]:016x} where it "
+                f"was token {before[0]} with {before[1]:016x}: the replicas do not compute the same"
+            )
+        return None
+
+    def _end(self, event: Ended) -> Ended:
+        self.ended = True
+        if self._started:  # as it was told: another replica may have found more, or less
+            usage = event.usage._replace(cached_tokens=self._started.cached_tokens)
+            event = event._replace(usage=usage)
+        return event

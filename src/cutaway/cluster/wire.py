@@ -1,0 +1,138 @@
+"""Messages between a Front and its replicas: pickled, their length before them, over TCP.
+
+Knows bytes and who may send them: whoever has the secret of an address, which is told through Ray
+alone. Refuses to know what a message says.
+"""
+
+import asyncio
+import hmac
+import pickle
+from collections.abc import Awaitable, Callable
+from secrets import token_bytes
+from typing import Any, NamedTuple, Self
+
+from cutaway.errors import CutawayError
+
+_NONCE = 32
+_LENGTH = 4
+_MOST = 1 << 30
+_MOST_UNSENT = 1 << 26
+_WITHIN_S = 10.0
+
+
+class ConnectionLostError(CutawayError):
+    """The other side is not there any more."""
+
+
+class Address(NamedTuple):
+    """Where a Front is told what its jobs write."""
+
+    host: str
+    port: int
+    secret: bytes
+
+
+class Connection:
+    """Messages to and from one other process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, message: Any) -> None:
+        """Send it after all before it. Who reads too slowly for that is cut off."""
+        if self._writer.is_closing():
+            return
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._writer.write(len(data).to_bytes(_LENGTH, "big") + data)
+        if self._writer.transport.get_write_buffer_size() > _MOST_UNSENT:
+            self.cut()
+
+    async def receive(self) -> Any:
+        """The next message; ConnectionLostError where none will come."""
+        try:
+            length = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
+            if length > _MOST:
+                self.cut()
+                raise ConnectionLostError(f"a message of {length} bytes is no message")
+            return pickle.loads(await self._reader.readexactly(length))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            self.cut()
+            raise ConnectionLostError("the connection was lost") from error
+
+    def cut(self) -> None:
+        """Close it at once; what was not sent is not."""
+        self._writer.transport.abort()
+
+
+async def connect(address: Address) -> Connection:
+    """Connect to who listens there. ConnectionLostError where nobody does, or not to us."""
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(_proof(address.secret, await reader.readexactly(_NONCE)))
+    except BaseException as error:
+        if writer:
+            writer.transport.abort()
+        if not isinstance(error, OSError | asyncio.IncompleteReadError | TimeoutError):
+            raise
+        message = f"nobody listens at {address.host}:{address.port}"
+        raise ConnectionLostError(message) from error
+    return Connection(reader, writer)
+
+
+class Listener:
+    """Where replicas connect to. ``async with`` closes it, and all its connections.
+
+    serve  is called with each connection, and its end is the connection's
+    """
+
+    def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
+        self._serve, self._secret = serve, token_bytes(_NONCE)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.address = Address("", 0, b"")
+
+    async def open(self, host: str) -> Self:
+        """Listen on a port of its own."""
+        self._server = await asyncio.start_server(self._connected, host, 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = Address(host, port, self._secret)
+        return self
+
+    async def close(self) -> None:
+        """Cut all connections."""
+        if self._server:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        connection = Connection(reader, writer)
+        try:
+            if await self._is_welcome(reader, writer):
+                await self._serve(connection)
+        except (ConnectionLostError, asyncio.CancelledError):
+            pass  # which is how connections end
+        finally:
+            self._tasks.discard(task)
+            connection.cut()
+
+    async def _is_welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the other side has the secret; nothing that it sends is read before."""
+        nonce = token_bytes(_NONCE)
+        writer.write(nonce)
+        proof = _proof(self._secret, nonce)
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                return hmac.compare_digest(await reader.readexactly(len(proof)), proof)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            return False
+
+
+def _proof(secret: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(secret, nonce, "sha256")

@@ -1,0 +1,305 @@
+"""Replicas are killed at drawn moments, and no bit of any text is another."""
+
+import asyncio
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway import AsyncLLM
+from cutaway.api.generation import Generation
+from cutaway.cluster.job import ReplicaLostError
+from cutaway.engine import Ended
+from cutaway.errors import CutawayError, QueueFullError
+from support.replicas import Killable, Models, cluster
+
+PROMPT = "Once upon a time there was a tiny model that said anything at all"
+WORDS = {"regex": "[a-z ]{5,60}"}
+
+samplers = st.fixed_dictionaries(
+    {"seed": st.integers(0, 2**31), "temperature": st.sampled_from([0, 0.5, 1.0, 2.0])},
+    optional={
+        "top_k": st.integers(1, 40),
+        "top_p": st.floats(0.1, 1.0),
+        "min_p": st.floats(0.0, 0.2),
+        "repetition_penalty": st.sampled_from([1.1, 1.5]),
+        "presence_penalty": st.sampled_from([0.5, 1.0]),
+        "dry_multiplier": st.just(0.8),
+        "stop": st.lists(st.text("ab e", min_size=1, max_size=2), max_size=2),
+        "min_tokens": st.integers(1, 20),
+        "bad_words": st.just(["a"]),
+        "logit_bias": st.just({5: 3.0}),
+        "forced": st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    },
+)
+more = st.sampled_from(
+    [
+        {},
+        {"speculate": "ngram"},
+        {"speculate": "jacobi"},
+        {"logprobs": 3},
+        {"candidates": 4, "ledger": True},
+        {"prompt_logprobs": 2},
+        WORDS,
+        {"json_schema": {"type": "array", "items": {"type": "integer"}}},
+    ]
+)
+runs = st.builds(
+    lambda a, b, n, length: {"max_tokens": length, **a, **b, "n": n},
+    samplers, more, st.sampled_from([1, 1, 1, 2, 3]), st.integers(5, 60),
+)  # fmt: skip
+
+
+def told(generation: Generation) -> dict:
+    """All of a text that is not about time, nor about who drafted what."""
+    started, ended = generation.started, generation.ended
+    return {
+        "seed": generation.seed,
+        "steps": [step._replace(id=0, source="", phases=None) for step in generation.steps],
+        "prompt": generation.prompt_scores,
+        "chain": started and started.chain,
+        "end": ended and (ended.reason, ended.matched, ended.fingerprint, ended.held_text),
+        "usage": ended and ended.usage._replace(cached_tokens=0),
+        "text": generation.completion().text,
+    }
+
+
+async def write(front, options: dict) -> list[dict] | str:
+    """The texts of a request, or why there are none."""
+    try:
+        texts = await front.submit([PROMPT], front.parse(options))
+        await texts.finish()
+    except CutawayError as error:
+        return str(error)
+    return [told(text) for text in texts.each]
+
+
+@pytest.fixture(scope="module")
+def models(tiny_path):
+    return Models(tiny_path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs, st.lists(st.integers(0, 90), max_size=3), st.booleans(), st.integers(0, 3))
+def test_a_killed_replica_changes_nothing(models, options, kills, tells, before):
+    async def main():
+        async with AsyncLLM(models.take(1)[0]) as alone:
+            expected = await write(alone, options)
+        async with cluster(models, 1, kills=kills, tells_deaths=tells) as (front, _):
+            beside = (front.generate("x", max_tokens=9) for _ in range(before))
+            texts, *_ = await asyncio.gather(write(front, options), *beside)
+            assert texts == expected
+
+    asyncio.run(main())
+
+
+LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def expected(models):
+    async def main():
+        async with AsyncLLM(models.take(1)[0]) as alone:
+            return await write(alone, LONG)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("kills", [[0], [1], [7], [39], [3, 3], [0, 0, 0], [2, 9, 30]])
+def test_kills_do_happen_and_are_counted(models, expected, kills):
+    async def main():
+        async with cluster(models, 1, kills=kills) as (front, replicas):
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            await texts.finish()
+            assert [told(text) for text in texts.each] == expected
+            why, resumed, replayed = texts.route
+            assert resumed == len(kills)
+            assert [*why] == [f"{job.replica} is the first" for job in replicas.jobs]
+            assert len({*why}) == len(kills) + 1
+            assert replayed == sum(max(kills[: i + 1]) for i in range(len(kills)))
+
+    asyncio.run(main())
+
+
+def test_texts_that_have_ended_are_not_written_again(models):
+    """Of several texts of one job, those that are left go on."""
+
+    async def main():
+        async with cluster(models, 1, kills=[10]) as (front, replicas):
+            lengths = (1, 30)
+            asked = [
+                front.read(PROMPT, front.parse({**LONG, "max_tokens": n})).request for n in lengths
+            ]
+            reader = await front.queue([(request, 1) for request in asked])
+            ended = []
+            while news := await reader.read():
+                ended += [one.which for one in news if isinstance(one.event, Ended)]
+            assert ended == [0, 1]
+            assert [len(job.asked) for job in replicas.jobs] == [2, 1]
+
+    asyncio.run(main())
+
+
+def test_other_bits_end_the_text_and_say_where(models):
+    """A replica that says that it computes the same, and does not."""
+
+    def edit(step):
+        return step._replace(fingerprint=step.fingerprint ^ (step.index == 3))
+
+    async def main():
+        async with cluster(models, 1, kills=[5]) as (front, replicas):
+            replicas.each[1].replica.edit = edit
+            with pytest.raises(CutawayError, match=r"resume: step 3 is token .* where it was"):
+                await front.generate(PROMPT, **LONG)
+
+    asyncio.run(main())
+
+
+def test_another_model_is_refused(models, tiny_diffusion_path, expected):
+    async def main():
+        async with cluster(models, 1, kills=[5]) as (front, replicas):
+            other = Killable(AsyncLLM(Models(tiny_diffusion_path).take(1)[0]))
+            replicas.each.insert(1, other)
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            await texts.finish()
+            assert [told(text) for text in texts.each] == expected
+            assert [job.replica for job in replicas.jobs][1] == other.name
+            await replicas.each[2].kill()
+            with pytest.raises(CutawayError, match="computes other bits: its weights is"):
+                await front.generate(PROMPT, **LONG)
+
+    asyncio.run(main())
+
+
+def test_at_last_nobody_is_left(models):
+    async def main():
+        async with cluster(models, 0, kills=[5]) as (front, _):
+            with pytest.raises(CutawayError, match="no replica is left; 3 others were lost"):
+                await front.generate(PROMPT, **LONG)
+
+    asyncio.run(main())
+
+
+def test_who_leaves_hands_its_texts_over(models, expected):
+    async def main():
+        async with cluster(models, 1, kills=[5], ends="stalls") as (front, replicas):
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            leaving = replicas.each[0].replica
+            await leaving.ended.wait()
+            await leaving.leave(within=10)
+            assert leaving.jobs == 0
+            with pytest.raises(ReplicaLostError, match="is leaving"):
+                await leaving.write(replicas.jobs[0])
+            await texts.finish()
+            assert [told(text) for text in texts.each] == expected
+            assert len(replicas.jobs) == 2
+
+    asyncio.run(main())
+
+
+def test_a_silent_replica_is_lost(models, expected):
+    """One that is stopped, or behind a network that was cut: its connection stays open."""
+
+    async def main():
+        how = {"kills": [5], "ends": "is silent", "silent_s": 0.5}
+        async with cluster(models, 1, tells_deaths=False, **how) as (front, replicas):
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            await texts.finish()
+            assert [told(text) for text in texts.each] == expected
+            assert len(replicas.jobs) == 2
+
+    asyncio.run(main())
+
+
+def test_a_full_queue_is_told_at_first_and_waited_for_later(models, expected, monkeypatch):
+    async def main():
+        async with cluster(models, 1, kills=[5]) as (front, replicas):
+            second, full = replicas.each[1], [0]
+
+            async def queue(asked):
+                if full[0]:
+                    full[0] -= 1
+                    raise QueueFullError("the queue is full")
+                return await AsyncLLM.queue(second.replica.llm, asked)
+
+            monkeypatch.setattr(second.replica.llm, "queue", queue)
+            texts, full[0] = await front.submit([PROMPT], front.parse(LONG)), 3
+            await texts.finish()
+            assert full == [0]
+            assert [told(text) for text in texts.each] == expected
+            full[0] = 1
+            with pytest.raises(QueueFullError):
+                await front.generate(PROMPT, **LONG)
+            await front.generate(PROMPT, **LONG)
+
+    asyncio.run(main())
+
+
+def test_whoever_leaves_or_forgets_ends_what_runs(models):
+    async def main():
+        async with cluster(models, 1) as (front, replicas):
+            [replica] = replicas.each
+            for _ in range(2):
+                texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
+                await texts.read()
+                assert replica.replica.jobs == 1
+                texts.close()
+                texts = await front.submit([PROMPT], front.parse(LONG))
+                del texts
+                while replica.replica.jobs:
+                    await asyncio.sleep(0)
+                assert not front.exchange.owners
+            engine = replica.replica.llm.engine.engine
+            while not engine.is_idle:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_what_a_front_asked_for_ends_with_it(models):
+    async def main():
+        async with cluster(models, 1) as (front, replicas):
+            [replica] = replicas.each
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            await texts.read()
+            front.close()
+            with pytest.raises(CutawayError, match="closed before this text"):
+                while await texts.read():
+                    pass
+            with pytest.raises(CutawayError, match="takes no more requests"):
+                await front.generate(PROMPT)
+            while replica.replica.jobs:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_does_not_answer_is_lost(models, expected, monkeypatch):
+    monkeypatch.setattr("cutaway.cluster.replica.PULSE_S", 0.05)
+
+    async def main():
+        async with cluster(models, 1, kills=[5], ends="stalls", hung_s=0.3) as (front, replicas):
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            hung, go_on = replicas.each[0].replica.llm.engine, threading.Event()
+            hung.ask(go_on.wait)
+            await texts.finish()
+            go_on.set()
+            assert [told(text) for text in texts.each] == expected
+            assert len(replicas.jobs) == 2
+
+    asyncio.run(main())
+
+
+def test_aside_is_called_where_the_weights_are(models):
+    async def main():
+        async with cluster(models, 1) as (front, _):
+            assert await front.aside(tokens_of, "abc") == front.tokenize("abc")
+            with pytest.raises(TypeError):
+                await front.aside(tokens_of)
+
+    asyncio.run(main())
+
+
+def tokens_of(llm, text):
+    return llm.tokenize(text)

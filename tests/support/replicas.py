@@ -1,0 +1,179 @@
+"""Replicas in this process, over real sockets, that can be killed at any moment."""
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Literal
+
+from cutaway import AsyncLLM
+from cutaway.cluster.front import ClusterLLM
+from cutaway.cluster.job import Job, News, ReplicaLostError
+from cutaway.cluster.replica import Replica
+from cutaway.engine import Arrival, Step
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.setup import Setup
+
+NAMES = count()
+
+
+class Mortal(Replica):
+    """A replica that ends when it would tell another token after so many.
+
+    lives  how many; None is for ever
+    ends   how: it dies as a process does, tells nothing more at all, or no more news
+    edit   what it makes of each step that it tells
+    """
+
+    lives: int | None = None
+    ends: Literal["dies", "is silent", "stalls"] = "dies"
+    ended: asyncio.Event
+    edit: Callable[[Step], Step] = staticmethod(lambda step: step)
+
+    async def _connect(self, address):
+        front = await super()._connect(address)
+        send = front.connection.send
+
+        def tell(message) -> None:
+            if self.ended.is_set() and (self.ends != "stalls" or isinstance(message, News)):
+                return
+            send(self._last_words(message) if isinstance(message, News) else message)
+
+        front.connection.send = tell  # type: ignore[method-assign]
+        return front
+
+    def _last_words(self, news: News) -> News:
+        """As much of it as it lives to tell."""
+        return News(tuple((job, [*self._kept(arrivals)]) for job, arrivals in news.jobs))
+
+    def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
+        for one in arrivals:
+            if isinstance(one.event, Step):
+                if self.lives == 0:
+                    self.ended.set()
+                if self.lives:
+                    self.lives -= 1
+            if self.ended.is_set():
+                return
+            if isinstance(one.event, Step):
+                yield one._replace(event=self.edit(one.event))
+            else:
+                yield one
+
+
+class Killable:
+    """A replica that can end as a process does: what it had not sent is lost."""
+
+    def __init__(self, llm: AsyncLLM, lives: int | None = None, ends="dies") -> None:
+        self.replica = Mortal(llm, f"replica{next(NAMES)}")
+        self.replica.lives, self.replica.ends = lives, ends
+        self.replica.ended = asyncio.Event()
+        self.name, self.dead = self.replica.name, asyncio.Event()
+        self._dying = asyncio.create_task(self._die())
+
+    async def _die(self) -> None:
+        await self.replica.ended.wait()
+        if self.replica.ends == "dies":
+            self.dead.set()
+            self.replica.cut()
+
+    async def kill(self) -> None:
+        self.replica.ends = "dies"
+        self.replica.ended.set()
+        await self._dying
+
+    async def close(self) -> None:
+        await self.kill()
+        await self.replica.close()
+
+
+class InProcess:
+    """``Replicas`` of which the first that lives takes the job.
+
+    tells_deaths  whether a call at a replica that dies fails, as Ray's do; else only the
+                  connection says so
+    """
+
+    def __init__(self, *, tells_deaths: bool = True) -> None:
+        self.tells_deaths, self.each = tells_deaths, list[Killable]()
+        self.jobs = list[Job]()
+
+    def choose(self, job: Job) -> Killable:
+        alive = [one for one in self.each if not one.dead.is_set()]
+        for among in ([one for one in alive if one.name not in job.avoid], alive):
+            if among:
+                return among[0]
+        raise ReplicaLostError("no replica is left")
+
+    async def write(self, job: Job) -> None:
+        chosen = self.choose(job)
+        job.replica, job.why = chosen.name, f"{chosen.name} is the first"
+        self.jobs.append(job)
+        sent = pickle.loads(pickle.dumps(job))
+        writing = asyncio.ensure_future(chosen.replica.write(sent))
+        dying = asyncio.ensure_future(chosen.dead.wait())
+        try:
+            await asyncio.wait([writing, dying], return_when=asyncio.FIRST_COMPLETED)
+            if not chosen.dead.is_set():
+                await writing
+            elif self.tells_deaths:
+                raise ReplicaLostError(f"{chosen.name} has died")
+            else:
+                await asyncio.Event().wait()
+        finally:
+            dying.cancel()
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def aside(self, function, *args, **kwargs):
+        job = Job("", (), {}, None)  # type: ignore[arg-type]
+        sent = pickle.loads(pickle.dumps((function, args, kwargs)))
+        function, args, kwargs = sent
+        made = await self.choose(job).replica.aside(function, *args, **kwargs)
+        return pickle.loads(pickle.dumps(made))
+
+
+class Models:
+    """Loaded once: the weightless one of a Front, and as many as there are replicas."""
+
+    def __init__(self, path, setup: Setup | None = None) -> None:
+        self._path, self._setup = path, setup or Setup(threads=1)
+        self.front = self._open(weights=False)
+        self._each: list[LoadedModel] = []
+
+    def take(self, count: int) -> list[LoadedModel]:
+        while len(self._each) < count:
+            self._each.append(self._open())
+        return self._each[:count]
+
+    def _open(self, **how) -> LoadedModel:
+        return LoadedModel.open(self._path, self._setup, progress=False, **how)
+
+
+@asynccontextmanager
+async def cluster(
+    models: Models,
+    replicas=2,
+    *,
+    kills: Sequence[int] = (),
+    ends="dies",
+    tells_deaths=True,
+    **options,
+):
+    """A Front over so many replicas of a model; nothing of it is left.
+
+    kills: before these one more for each, which ends when it has told so many tokens
+    """
+    each = InProcess(tells_deaths=tells_deaths)
+    lives = [*kills, *[None] * replicas]
+    for model, most in zip(models.take(len(lives)), lives, strict=True):
+        each.each.append(Killable(AsyncLLM(model), most, ends))
+    try:
+        async with ClusterLLM(models.front, each, **options) as front:
+            yield front, each
+    finally:
+        for one in each.each:
+            await one.close()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, left
