@@ -169,6 +169,17 @@ def test_a_gguf_file_brings_no_reader_of_folders_and_no_quantiser(tiny_path):
     assert not absent & loaded
 
 
+def test_nothing_but_replicas_brings_ray(tiny_path):
+    for argv in (["serve", "--help"], ["generate", "-m", str(tiny_path), "--max-tokens", "1", "a"]):
+        assert "ray" not in _loaded(*argv)
+    code = (
+        "import sys, cutaway.cluster, cutaway.cluster.front, cutaway.cluster.replica, "
+        "cutaway.cluster.plan; print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], ["models", "--help"], ["models"]])
 def test_light_commands_import_nothing_heavy(argv):
     loaded = _loaded(*argv)

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -113,6 +114,16 @@ def test_many_that_want_more_than_half_at_once_are_not_all_refused(start):
     most = len(ALL) // 2 + 1
     children = [start(most) for _ in range(3)]
     assert [child.line.startswith("cores:") for child in children].count(False) == 1
+
+
+def test_who_waits_has_them_as_soon_as_they_are_let_go_of(start, tmp_path):
+    first = start(len(ALL))
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(cores.claim, len(ALL), tmp_path, patience_s=60)
+        assert not wait([waiting], 0.3).done
+        first.kill()
+        with waiting.result() as claimed:
+            assert list(claimed.cores) == ALL
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):

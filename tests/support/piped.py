@@ -63,6 +63,8 @@ class Piped(AsyncModel):
 class PipedReader:
     """What arrives of a reader elsewhere."""
 
+    route = None
+
     def __init__(self, reader) -> None:
         self._reader, self.close = reader, reader.close
 

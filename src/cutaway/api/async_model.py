@@ -77,6 +77,11 @@ class AsyncModel(ModelUser, ABC):
         """How busy the engine is."""
 
     @property
+    def replicas(self) -> Mapping[str, EngineState]:
+        """How busy each replica is, by its name; none where the engine is in this process."""
+        return {}
+
+    @property
     @abstractmethod
     def alive(self) -> bool:
         """Whether it takes requests."""

@@ -2,16 +2,19 @@
 
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from logging import WARNING
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, canvases, console
 from cutaway.errors import InputError
 from cutaway.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from cutaway.api.async_model import AsyncModel
     from cutaway.server.http.settings import Settings
 
 _KEY = "CUTAWAY_API_KEY"
@@ -22,6 +25,8 @@ examples:
   cutaway serve -m model.gguf --port 8080 --temperature 0.2 --max-waiting 32
   {_KEY}=secret cutaway serve --host 0.0.0.0 --allow-host models.example.org
   cutaway serve -m path/to/llada --denoise llada --max-tokens 64
+  cutaway serve --replicas 2 --cores 4
+  cutaway serve --replicas 1..8 --cores 4 --address auto
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{{"messages": [{{"role": "user", "content": "Hello"}}], "stream": true}}'
 
@@ -49,6 +54,15 @@ _LIMITS = (
     ("--keep-alive", float, "S", "send a comment on a stream that is silent for S seconds; "
      "default 10"),
 )  # fmt: skip
+_CLUSTER = (
+    ("--replicas", str, "N", "run N copies of the model behind this server, each a process of its "
+     "own, by Ray (pip install 'cutaway[ray]'); 1..8 starts and ends some as the load wants it. "
+     "A text whose replica is lost goes on at another one, with the same tokens"),
+    ("--cores", int, "K", "processors that each replica has to itself; default: as many as there "
+     "are for the most of them"),
+    ("--address", str, "ADDR", "a Ray cluster of which this machine is a node, or auto; without it "
+     "one is started on this machine"),
+)  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,6 +75,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
     group.add_argument("--allow-changes", action="store_true", help=_ALLOW_CHANGES)
+    cluster = parser.add_argument_group("replicas", argument_default=SUPPRESS)
+    for flag, as_type, metavar, text in _CLUSTER:
+        cluster.add_argument(flag, type=as_type, metavar=metavar, help=text)
     limits = parser.add_argument_group("limits", argument_default=SUPPRESS)
     for flag, kind, metavar, text in _LIMITS:
         limits.add_argument(flag, type=kind, metavar=metavar, help=text)
@@ -88,32 +105,50 @@ def run(args: Namespace) -> int:
         raise InputError(
             f"cutaway serve needs {error.name}: pip install 'cutaway[serve]'"
         ) from error
-    from cutaway.api.async_llm import AsyncLLM
 
     host, port = args.host, args.port
     # Before a model is loaded for nothing.
     sockets = bind(host, port, patience=settings.write_timeout)
     log.configure(args.log)
-    llm = AsyncLLM(console.load(args), **options)
-    app = create_app(llm, settings)
-    service = app.state.service
     url = _url(host, sockets[0].getsockname()[1])
+    with _model(args, options) as llm:
+        app = create_app(llm, settings)
+        service = app.state.service
 
-    def ready() -> None:
-        log.event("ready", url=url, models=service.names, context=service.room)
-        if settings.api_key is None and not _is_local(host):
-            log.event("open", level=WARNING, message=f"anyone who can reach {url} can use it: "
-                      f"set --api-key or {_KEY}")  # fmt: skip
+        def ready() -> None:
+            log.event("ready", url=url, models=service.names, context=service.room)
+            if settings.api_key is None and not _is_local(host):
+                log.event("open", level=WARNING, message=f"anyone who can reach {url} can use it: "
+                          f"set --api-key or {_KEY}")  # fmt: skip
 
-    def stop() -> None:
-        log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in service.jobs))
-        service.stop()
+        def stop() -> None:
+            log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in service.jobs))
+            service.stop()
 
-    code = process.run(
-        app, sockets, grace=grace, on_ready=ready, on_stop=stop, on_grace_over=llm.close
-    )
+        code = process.run(
+            app, sockets, grace=grace, on_ready=ready, on_stop=stop, on_grace_over=llm.close
+        )
     log.event("stopped")
     return code
+
+
+@contextmanager
+def _model(args: Namespace, options: dict[str, Any]) -> "Iterator[AsyncModel]":
+    """The model in this process, or in replicas that end with the block."""
+    given = {name: getattr(args, name) for name in ("cores", "address") if name in args}
+    if "replicas" not in args:
+        if given:
+            raise InputError(f"--{min(given)} is for replicas: add --replicas N")
+        from cutaway.api.async_llm import AsyncLLM
+
+        yield AsyncLLM(console.load(args), **options)
+        return
+    from cutaway.cluster.launch import launched
+    from cutaway.cluster.plan import Plan
+
+    plan = Plan.of(args.replicas, given.get("cores"), arguments.model_options(args), options)
+    with launched(plan, given.get("address"), progress=not args.quiet, **options) as llm:
+        yield llm
 
 
 def _settings(args: Namespace) -> "Settings":

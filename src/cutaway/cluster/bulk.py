@@ -7,12 +7,11 @@ Knows Ray Data: who holds a model, which rows are left. Refuses to know how a ro
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from cutaway.api.base import common_options
 from cutaway.checks import check_int, shown
-from cutaway.cluster.cores import Claim, claim
+from cutaway.cluster.cores import claim
 from cutaway.cluster.parts import Parts, part_name, write_part
 from cutaway.cluster.rows import Job, digest
 from cutaway.errors import CutawayError, InputError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
     from ray.data import Dataset
 
+_PATIENCE_S = 30.0  # for a run that was just killed
 _PART = 32
 """Rows in a file: what a row that was not yet kept can cost, in rows written again."""
 
@@ -84,7 +84,7 @@ class _Writer:
         self._job, self._run = job, run
         self._refusal: CutawayError | None = None
         try:
-            self._claim = _claim(cores)
+            self._claim = claim(cores, patience_s=_PATIENCE_S)
             self._claim.pin()
             self._llm = job.open()
         except CutawayError as error:  # raised here, Ray would tell it as the death of an actor
@@ -111,18 +111,6 @@ class _Writer:
             else:
                 write_part(self._run, part, part_name(ids[start : start + _PART]))
                 yield pa.table({"rows": [len(rows)]})
-
-
-def _claim(cores: int) -> Claim:
-    """Cores of this process alone; those of a run that was just killed are free in a moment."""
-    tries = 60
-    while True:
-        try:
-            return claim(cores)
-        except InputError:
-            if not (tries := tries - 1):
-                raise
-        sleep(0.5)
 
 
 def _with_columns(table: "pyarrow.Table", rows: list[Any], job: Job) -> "pyarrow.Table":

@@ -10,11 +10,14 @@ import os
 import stat
 from pathlib import Path
 from tempfile import gettempdir
+from time import monotonic, sleep
 from typing import Self
 
 from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.resources import usable_cores
+
+_AGAIN_S = 0.1
 
 
 class Claim:
@@ -47,32 +50,41 @@ class Claim:
         self.release()
 
 
-def claim(count: int, folder: Path | None = None) -> Claim:
+def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> Claim:
     """So many cores of those that this process may use and nobody has claimed, the lowest first.
 
-    folder: where the locks are; None is a folder of this user's, for all processes of this machine
+    folder      where the locks are; None is a folder of this user's, for all of its processes
+    patience_s  how long to wait for cores, as those of a process that was just told to end
 
-    Raises InputError where fewer are free.
+    Raises InputError where fewer can be had.
     """
     count = check_int("cores", count, 1)
     folder = _checked(folder or Path(gettempdir()) / f"cutaway-cores-{os.getuid()}")
-    usable, locks = sorted(usable_cores()), dict[int, int]()
+    until = monotonic() + patience_s
+    while len((claimed := _try(count, folder)).cores) < count:
+        claimed.release()
+        if monotonic() >= until:
+            raise InputError(
+                f"cores: {count} are wanted, and {len(claimed.cores)} of the "
+                f"{len(usable_cores())} that this process may use can be had: take fewer, or end "
+                "what computes on the others"
+            )
+        sleep(_AGAIN_S)
+    return claimed
+
+
+def _try(count: int, folder: Path) -> Claim:
+    """As many of them as can be had now."""
+    locks = dict[int, int]()
     one_at_a_time = _open(folder / "claiming")  # or two would each take half of what both want
     try:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
-        for core in usable:
+        for core in sorted(usable_cores()):
             if len(locks) < count and (lock := _locked(folder / str(core))) is not None:
                 locks[core] = lock
     finally:
         os.close(one_at_a_time)
-    claimed = Claim(locks)
-    if len(locks) < count:
-        claimed.release()
-        raise InputError(
-            f"cores: {count} are wanted, and {len(claimed.cores)} of the {len(usable)} that this "
-            "process may use can be had: take fewer, or end what computes on the others"
-        )
-    return claimed
+    return Claim(locks)
 
 
 def _locked(file: Path) -> int | None:

@@ -4,7 +4,7 @@ Refuses to know what carries jobs to replicas, and HTTP.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 from weakref import finalize
 
@@ -86,6 +86,11 @@ class ClusterLLM(AsyncModel):
             kv_held=sum(one.kv_held for one in each),
             window_blocks=sum(windows) if windows else None,
         )
+
+    @property
+    def replicas(self) -> Mapping[str, EngineState]:
+        """See ``AsyncModel``."""
+        return {remote.name: remote.state for remote in self.remotes if remote.state}
 
     @property
     def alive(self) -> bool:

@@ -271,11 +271,15 @@ class Router:
         for prompt in prompts:
             self._learn(one, prompt.keys)
 
-    def ended(self, job: str) -> None:
-        """It is over, or never came there; one that its replica has counted is the replica's."""
+    def ended(self, job: str) -> bool:
+        """It is over, or never came there; one that its replica has counted is the replica's.
+
+        Whether the replica has not counted it: then what it counts next may have this one in it.
+        """
         one = self._jobs.pop(job, None)
         if one:
             one.drop(job)
+        return one is not None
 
     # -- who is considered -----------------------------------------------------------------------
 

@@ -84,8 +84,9 @@ def _service(llm: AsyncModel, settings: Settings, app: FastAPI) -> Service:
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
     metrics = Metrics(
-        llm.state, lambda: llm.model.computer, version=__version__, model=names[0], paths=paths
-    )
+        llm.state, lambda: llm.model.computer, replicas=lambda: llm.replicas, version=__version__,
+        model=names[0], paths=paths,
+    )  # fmt: skip
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
         log_prompts=settings.log_prompts, allow_changes=settings.allow_changes,
@@ -120,6 +121,8 @@ def _of_texts(access: AccessRecord | None) -> dict[str, Any]:
         "prompt_tokens": sum(text.prompt_tokens for text in texts),
         "cached_tokens": sum(text.cached_tokens or 0 for text in texts),
         "completion_tokens": sum(text.completion_tokens for text in texts),
+        "replica": access.route and access.route.why[-1],
+        "resumed": (access.route and access.route.resumed) or None,
         "finish_reasons": [text.finish_reason for text in texts],
         "queue_s": max(queued, default=None),
         "ttft_s": min(first, default=None),

@@ -21,7 +21,7 @@ from cutaway.api.generations import Generations
 from cutaway.api.prompts import Prompt
 from cutaway.api.request import Options
 from cutaway.canvas import looked_at
-from cutaway.engine import Ended, Event, Pass, Step
+from cutaway.engine import Ended, Event, Pass, Route, Step
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics, RequestStats
@@ -45,6 +45,7 @@ class AccessRecord:
     user: str | None = None
     prompt: Any = None
     texts: list[RequestStats] = field(default_factory=list)
+    route: Route | None = None
 
 
 @dataclass
@@ -254,6 +255,11 @@ class Job:
         while await self.read():
             pass
 
+    @property
+    def route(self) -> Route | None:
+        """Which replicas write them; None where there are none."""
+        return self._reader.route
+
     def waited(self, index: int) -> float | None:
         """Seconds in the queue; None where it is there still."""
         started = self.texts[index].started
@@ -269,7 +275,9 @@ class Job:
         figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
         for one in figures:
             self._service.metrics.finished(one)
-        self._access.texts = figures
+        self._access.texts, self._access.route = figures, self.route
+        if self.route:
+            self._service.metrics.resumed(self.route.resumed, self.route.replayed)
 
     def __enter__(self) -> "Job":
         return self

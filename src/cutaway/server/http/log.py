@@ -71,6 +71,8 @@ def access(
     queue_s: float | None = None,
     ttft_s: float | None = None,
     user: str | None = None,
+    replica: str | None = None,
+    resumed: int | None = None,
     prompt: object = None,
 ) -> None:
     """Write the line of a request that was answered, without the fields that are None.

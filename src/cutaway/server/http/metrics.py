@@ -4,7 +4,7 @@ Knows names, labels and buckets. Refuses to know requests: it gets numbers, not 
 may have several ``Metrics``, each with its own registry.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -77,6 +77,7 @@ class Metrics:
     """All metrics, on a registry of their own. Used by one thread.
 
     state    how busy the engine is, asked at each scrape
+    replicas the same of each replica, where there are some
     computer what computes, asked as well
     version  of cutaway
     model    the name under which it is served
@@ -88,6 +89,7 @@ class Metrics:
         state: Callable[[], EngineState],
         computer: Callable[[], Computer],
         *,
+        replicas: Callable[[], Mapping[str, EngineState]] = dict,
         version: str,
         model: str,
         paths: Collection[str],
@@ -97,6 +99,7 @@ class Metrics:
         self._add_counters()
         self._add_histograms()
         self.registry.register(_EngineReader(state))
+        self.registry.register(_ReplicasReader(replicas))
         ProcessCollector(registry=self.registry)
         self.registry.register(_BuildReader(version, model, computer))
 
@@ -114,6 +117,11 @@ class Metrics:
         ):
             if seconds is not None:
                 histogram.observe(seconds)
+
+    def resumed(self, times: int, tokens: int) -> None:
+        """Count that texts went on at another replica, and how many tokens were written again."""
+        self._resumed.inc(times)
+        self._replayed.inc(tokens)
 
     def http(self, path_template: str | None, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered, and the time until its response's last byte."""
@@ -190,6 +198,10 @@ class Metrics:
         self._accepted = self._counter(
             "speculation_accepted_tokens", "Draft tokens that were accepted."
         )
+        self._resumed = self._counter(
+            "resumed", "Times that the texts of a request went on at another replica."
+        )
+        self._replayed = self._counter("replayed_tokens", "Tokens that were written again for it.")
         self._http_requests = self._counter(
             "http_requests", "HTTP requests that were answered.", "path", "method", "status"
         )
@@ -253,6 +265,31 @@ class _EngineReader(Collector):
         )
 
 
+class _ReplicasReader(Collector):
+    """How busy each replica is."""
+
+    def __init__(self, replicas: Callable[[], Mapping[str, EngineState]]) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterator[Metric]:
+        """As the replicas told it last."""
+        replicas = self._replicas()
+        for name, help, read in _OF_REPLICAS if replicas else ():
+            family = GaugeMetricFamily(f"cutaway_replica_{name}", help, labels=["replica"])
+            for replica, state in replicas.items():
+                family.add_metric([replica], read(state))
+            yield family
+
+
+_OF_REPLICAS: tuple[tuple[str, str, Callable[[EngineState], float]], ...] = (
+    ("requests_running", "Sequences that hold KV blocks there.", lambda state: state.running),
+    ("requests_waiting", "Sequences in its queue.", lambda state: state.waiting),
+    ("kv_blocks", "Its KV blocks.", lambda state: state.kv_blocks),
+    ("kv_blocks_held", "Of these, by running sequences.", lambda state: state.kv_held),
+    ("preemptions", "Sequences that it preempted.", lambda state: state.preemptions),
+)
+
+
 def _blocks(state: EngineState) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "cutaway_kv_blocks",
@@ -266,7 +303,7 @@ def _blocks(state: EngineState) -> Iterator[Metric]:
     yield _gauge(
         "kv_cache_usage_ratio",
         "Share of the KV blocks that are held, 0 to 1.",
-        state.kv_held / state.kv_blocks,
+        state.kv_held / max(state.kv_blocks, 1),  # 0 until a replica has told of its own
     )
     if state.window_blocks is not None:
         yield _gauge(

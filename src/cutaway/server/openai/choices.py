@@ -177,7 +177,7 @@ class Choices(Events):
         ]
 
     def _settings(self) -> InForce:
-        return answers.settings(self.job.texts, self._body)
+        return answers.settings(self.job, self._body)
 
     def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
         ours = cast(CompletionEnding, answers.ending(self.job, index))

@@ -68,22 +68,25 @@ def usage(texts: Sequence[Generation], samples: int) -> Usage:
     }
 
 
-def settings(texts: Sequence[Generation], body: TextFields) -> InForce:
+def settings(job: Job, body: TextFields) -> InForce:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
-    first = texts[0]
+    texts, first = job.texts, job.texts[0]
     params = first.options.in_force(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])
     names, given = [name for name in params if name in body.ASKED], body.options()
     sources = first.options.sources
-    return {
+    found: InForce = {
         "params": {name: params[name] for name in names},
         "params_source": {name: _source(sources[name], name in given) for name in names},
         "chain": list(first.chain),
         "seeds": [text.seed for text in texts],
         "schema_in_prompt": body.schema_shown,
     }
+    if job.route:
+        found["replica"] = job.route.why[-1]
+    return found
 
 
 def _source(source: str, by_client: bool) -> Source:
@@ -127,6 +130,8 @@ def ending(job: Job, index: int) -> Ending:
     if text.options.denoise:
         rows = sum(made.rows for made in text.passes)
         found["canvas"] = {"passes": len(text.passes), "rows": rows}
+    if job.route:
+        found["replicas"], found["resumed"] = list(job.route.why), job.route.resumed
     return found
 
 

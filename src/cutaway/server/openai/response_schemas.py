@@ -131,6 +131,8 @@ class ResponseSettings(InForce):
     timing: NotRequired[TextTiming]
     grammar: NotRequired[HeldTo]
     canvas: NotRequired[Revealed]
+    replicas: NotRequired[list[str]]
+    resumed: NotRequired[int]
     trace: NotRequired[list[dict[str, Any]]]
 
 

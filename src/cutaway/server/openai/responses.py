@@ -191,7 +191,7 @@ class ResponsesAnswer(Events):
 
     @cached_property
     def _settings(self) -> InForce:
-        return answers.settings(self._job.texts, self._body)
+        return answers.settings(self._job, self._body)
 
 
 class _Growing:

@@ -78,6 +78,9 @@ class InForce(TypedDict):
     schema_in_prompt: Annotated[
         bool, Field(description="whether the first message was given the schema of the answer")
     ]
+    replica: NotRequired[
+        Annotated[str, Field(description="of a server with replicas: which one, and why")]
+    ]
     constraint_estimates: NotRequired[
         Annotated[
             list[Estimate | None],
@@ -142,6 +145,15 @@ class Ending(TypedDict):
     timing: TextTiming
     grammar: NotRequired[HeldTo]
     canvas: NotRequired[Revealed]
+    replicas: NotRequired[
+        Annotated[
+            list[str],
+            Field(description="of a server with replicas: all that had the text, in order"),
+        ]
+    ]
+    resumed: NotRequired[
+        Annotated[int, Field(description="how many times the text went on at another replica")]
+    ]
     trace: NotRequired[list[Record]]
 
 

@@ -1,0 +1,104 @@
+"""A cluster for one server: Ray, started here or elsewhere, and replicas on it.
+
+Knows what Ray writes to a terminal, and ends all that it starts. Refuses to know HTTP.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import CRITICAL, getLogger
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from cutaway.cluster.plan import Plan
+from cutaway.errors import CutawayError, InputError
+from cutaway.loading.model import LoadedModel
+from cutaway.loading.setup import Setup
+from cutaway.resources import usable_cores
+
+if TYPE_CHECKING:
+    from cutaway.cluster.front import ClusterLLM
+
+_OURS = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
+
+
+def without_weights(plan: Plan, *, progress: bool = False) -> LoadedModel:
+    """What the plan's model says of prompts and options, for a process that computes nothing."""
+    setup = {key: given for key, given in plan.model.items() if key in Setup.__dataclass_fields__}
+    name = plan.model.get("model")
+    return LoadedModel.open(name, Setup(**setup), progress=progress, weights=False)
+
+
+@contextmanager
+def launched(
+    plan: Plan, address: str | None = None, *, progress: bool = True, **options: Any
+) -> Iterator["ClusterLLM"]:
+    """A model that replicas run, which are there now; they end with the block.
+
+    address  of a Ray cluster of which this machine is a node; None starts one of this machine alone
+    options  keywords of all requests
+
+    Raises InputError where Ray is not installed or cannot be reached, or the cluster has too few
+    cores, CutawayError with the reason where no replica could be started.
+    """
+    model = without_weights(plan, progress=progress)
+    with _ray(address, plan) as host:
+        from ray import serve
+
+        from cutaway.cluster.front import ClusterLLM
+        from cutaway.cluster.serving import RayReplicas, engines
+
+        name = f"cutaway-{token_hex(4)}"
+        application = engines(plan, model.config.sight)
+        try:
+            handle = serve.run(application, name=name, route_prefix=None)
+            yield ClusterLLM(model, RayReplicas(handle), host=host, **options)
+        except RuntimeError as error:
+            raise CutawayError(f"no replica could be started: {_reason(error)}") from error
+        finally:
+            if address is not None:
+                serve.delete(name)
+
+
+@contextmanager
+def _ray(address: str | None, plan: Plan) -> Iterator[str]:
+    """Ray, and the address of this machine at which its other machines can reach it."""
+    cores = len(usable_cores())
+    if address is None:
+        plan.check_room(cores, "this machine")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+        import ray.serve
+    except ImportError as error:
+        raise InputError(f"--replicas needs {error.name}: pip install 'cutaway[ray]'") from error
+    of_its_own: Any = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
+    try:
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level="ERROR", **of_its_own
+        )
+    except ConnectionError as error:
+        raise InputError(
+            f"--address {address}: no Ray cluster answers there of which this machine is a node; "
+            "'ray start --address' makes it one"
+        ) from error
+    # What Ray has to say of each process is in its own logs; the terminal is the server's.
+    ray._private.worker._worker_logs_enabled = False
+    getLogger("ray").setLevel(CRITICAL)
+    getLogger("ray.serve").setLevel(CRITICAL)
+    try:
+        if address is None:
+            ray.serve.start(proxy_location="Disabled")
+            yield "127.0.0.1"
+        else:
+            plan.check_room(int(ray.cluster_resources().get("CPU", 0)), "the cluster")
+            yield ray.util.get_node_ip_address()
+    finally:
+        ray.shutdown()
+
+
+def _reason(error: RuntimeError) -> str:
+    """The sentence in what Ray reports, which has tracebacks of several processes in it."""
+    found = _OURS.findall(str(error))
+    return found[-1] if found else str(error).strip().splitlines()[-1]

@@ -1,0 +1,140 @@
+"""Ray Serve's view of ``routing.Router``: which replica a call of the engines goes to.
+
+Knows what Ray tells a router, and when. Refuses to know how a choice is made.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from logging import ERROR, WARNING
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from cutaway.cluster.job import Job
+from cutaway.cluster.prompts import read_prompt
+from cutaway.cluster.routing import Choice, Load, Router
+from cutaway.server.http.log import event
+
+
+@dataclass
+class _Call:
+    """A job that was sent to a replica. result: Ray's, of the call, once it is taken."""
+
+    job: Job
+    replica: str
+    result: Any = None
+
+
+class PrefixRouter(RequestRouter):  # type: ignore[misc]
+    """Sends a job to the replica where its first token costs least, and says why in the job.
+
+    The job is written to here, in the process of its caller, before Ray sends it. All other calls
+    go to the replica that has the fewest. Where Ray takes a replica from its list, since it is to
+    end or its machine is lost, its calls are cancelled, so that their jobs go on elsewhere at once.
+    """
+
+    def initialize_state(self, *, sight: str | int = "past", **_: Any) -> None:
+        """sight: what a token of the model sees, see ``Limits.sight``."""
+        self._router, self._sight = Router(), sight
+        self._names: set[str] = set()  # that have told something of themselves
+        self._calls: dict[str, _Call] = {}  # by Ray's id of each
+        self._over: Counter[str] = Counter()
+        self._front = ""
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """Ranks of replicas, the first of which has the one to be tried first."""
+        if pending_request is None or (job := _job_of(pending_request)) is None:
+            return [candidate_replicas]
+        by_name = {name_of(one.replica_id): one for one in candidate_replicas}
+        try:
+            ranked = self._rank(job, pending_request)
+        except Exception as error:  # or the call would wait for ever
+            event("not_routed", level=ERROR, error=error, job=job.id)
+            ranked = []
+        found = [by_name.pop(one.replica) for one in ranked if one.replica in by_name]
+        return [*([one] for one in found), [*by_name.values()]]
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
+    ) -> None:
+        """A replica has taken it: another than was chosen, where that one had no room."""
+        if call := self._calls.get(_id(pending_request)):
+            call.replica, call.result = name_of(replica_id), result
+
+    def on_request_completed(
+        self,
+        replica_id: ReplicaID,
+        internal_request_id: str,
+    ) -> None:
+        """It is over, or was not taken."""
+        if call := self._calls.pop(internal_request_id, None):
+            self._over[name_of(replica_id)] += self._router.ended(call.job.id)
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """These are there now, and this is what they say of themselves."""
+        super().update_replicas(replicas)
+        self._update()
+        for one in replicas:
+            self._tell(one)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """One of them is not there any more."""
+        super().on_replica_actor_died(replica_id)
+        self._update()
+
+    def _update(self) -> None:
+        names = {name_of(replica_id) for replica_id in self.curr_replicas}
+        self._router.update(names)
+        for name in sorted(self._names - names):
+            calls = [call for call in self._calls.values() if call.result and call.replica == name]
+            event("replica_gone", level=WARNING, replica=name, jobs=len(calls))
+            for call in calls:
+                call.result.cancel()
+        self._names &= names
+
+    def _tell(self, replica: RunningReplica) -> None:
+        if stats := replica.routing_stats:
+            if (name := name_of(replica.replica_id)) not in self._names:
+                self._names.add(name)
+                event("replica", replica=name, **stats["process"])
+            # Without those that were over before they were counted: the router forgot them then.
+            received = stats["received"].get(self._front, 0) - self._over[name]
+            load = Load(stats["rows"], stats["texts"], received)
+            self._router.told(name, load)
+
+    def _rank(self, job: Job, pending: PendingRequest) -> list[Choice]:
+        self._front = front_of(job)
+        prompts = [read_prompt(request, n, self._sight) for request, n in job.asked]
+        # Where all that are there are to be avoided, one of them is better than none.
+        ranked = self._router.rank(prompts, job.avoid) or self._router.rank(prompts)
+        if ranked:
+            best = ranked[0]
+            self._router.sent(job.id, prompts, best)
+            self._calls[_id(pending)] = _Call(job, best.replica)
+            job.replica, job.why = best.replica, str(best)
+        return ranked
+
+
+def name_of(replica_id: ReplicaID) -> str:
+    """Of a replica, in choices, logs and answers."""
+    name: str = replica_id.unique_id
+    return name
+
+
+def front_of(job: Job) -> str:
+    """Who sent it: a name of its Front."""
+    return f"{job.reply_to.host}:{job.reply_to.port}"
+
+
+def _job_of(pending: PendingRequest) -> Job | None:
+    first = pending.args[0] if pending.args else None
+    return first if isinstance(first, Job) else None
+
+
+def _id(pending: PendingRequest) -> str:
+    found: str = pending.metadata.internal_request_id
+    return found

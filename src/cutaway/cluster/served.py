@@ -1,0 +1,76 @@
+"""``serve run cutaway.cluster:app model=smollm2 replicas=2``: our server as a deployment of Ray's.
+
+The same application as that of ``cutaway serve``, behind Ray's own proxies: on a cluster that is
+Ray's to start and to end, as KubeRay's RayService is. Refuses to know sockets and signals.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+
+from cutaway.api.request import OPTIONS
+from cutaway.cluster.front import ClusterLLM
+from cutaway.cluster.launch import without_weights
+from cutaway.cluster.plan import Plan
+from cutaway.cluster.serving import ENGINE, RayReplicas, engines
+from cutaway.errors import InputError
+from cutaway.loading.setup import Setup
+from cutaway.server.app import create_app
+from cutaway.server.http import log
+from cutaway.server.http.settings import Settings
+
+_MODEL = frozenset(
+    {"model", "prefix_cache", "max_num_seqs", "max_waiting", *(f.name for f in fields(Setup))}
+)
+_SETTINGS = frozenset(field.name for field in fields(Settings))
+_MOST_ANSWERS = 1024
+
+
+def app(args: Mapping[str, Any]) -> serve.Application:
+    """The server and its replicas.
+
+    args  replicas and cores, and by the names that they have in Python the keywords of ``LLM``, of
+          requests, and of ``Settings``; texts are read as JSON where they are any
+
+    Raises InputError for one that is none.
+    """
+    given = {name: _read(value) for name, value in args.items()}
+    replicas, cores = given.pop("replicas", 1), given.pop("cores", None)
+    model, settings, options = (
+        {name: given.pop(name) for name in names & given.keys()}
+        for names in (_MODEL, _SETTINGS, frozenset(OPTIONS))
+    )
+    if given:
+        raise InputError(
+            f"{min(given)} is nothing that a server can be told: take replicas, cores, a keyword "
+            "of LLM or of requests, or a setting of the server"
+        )
+    own = Settings(**{"names": [str(model.get("model", ""))], **settings} if model else settings)
+    plan = Plan.of(replicas, cores, model, options)
+    sight = without_weights(plan).config.sight
+
+    def build() -> FastAPI:
+        log.configure("human")
+        handle = serve.get_deployment_handle(ENGINE, serve.get_replica_context().app_name)
+        host = ray.util.get_node_ip_address()
+        llm = ClusterLLM(without_weights(plan), RayReplicas(handle), host=host, **options)
+        return create_app(llm, own)
+
+    front = serve.deployment(
+        serve.ingress(build)(), name="Front", max_ongoing_requests=_MOST_ANSWERS,
+        ray_actor_options={"num_cpus": 0},
+    )  # fmt: skip
+    made: serve.Application = front.bind(engines(plan, sight))
+    return made
+
+
+def _read(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,0 +1,144 @@
+"""Replicas as a deployment of Ray Serve, and what a Front asks of them.
+
+Knows Ray Serve: how replicas are started, watched, ended, and what their calls raise. Refuses to
+know what is served.
+"""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable
+from socket import gethostname
+from typing import Any, TypeVar
+
+from ray import serve
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.config import AutoscalingConfig, RequestRouterConfig
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from cutaway.api.async_llm import AsyncLLM
+from cutaway.api.llm import LLM
+from cutaway.cluster.cores import claim
+from cutaway.cluster.job import Job, ReplicaLostError
+from cutaway.cluster.plan import Plan
+from cutaway.cluster.prefix_router import front_of, name_of
+from cutaway.cluster.replica import Replica
+from cutaway.engine import Engine as Loop
+from cutaway.errors import CutawayError
+
+T = TypeVar("T")
+
+ENGINE = "Engine"
+HUNG_S = 120.0
+"""A replica whose engine does not answer for so long is ended, and another one started."""
+_PATIENCE_S = 30.0  # for the replica that had the cores before to end
+_LEAVE_S = 10.0
+
+
+class Engine:
+    """One replica: a process with cores of its own and all of the model."""
+
+    async def __init__(self, plan: Plan) -> None:  # type: ignore[misc]  # Ray awaits it
+        self._claim = claim(plan.cores, patience_s=_PATIENCE_S)
+        self._claim.pin()  # before the model's threads are started, which are as many
+        speculate: Any = {"speculate": plan.draft} if plan.draft else {}
+        llm = AsyncLLM(LLM(**plan.model, progress=False), **speculate)
+        await asyncio.to_thread(lambda: llm.model.computed_by)  # reads the whole file, once
+        self._replica = Replica(llm, name_of(serve.get_replica_context().replica_id))
+        self._received: Counter[str] = Counter()
+
+    async def write(self, job: Job) -> None:
+        """See ``Replica``."""
+        self._received[front_of(job)] += 1
+        await self._replica.write(job)
+
+    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """See ``Replica``."""
+        return await self._replica.aside(function, *args, **kwargs)
+
+    async def check_health(self) -> None:
+        """Ray ends a replica for which this fails."""
+        if self._replica.waited_s > HUNG_S:
+            raise CutawayError(f"the engine has not answered for {self._replica.waited_s:.0f} s")
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """What the router is told of this replica: see ``routing.Load``."""
+        received = dict(self._received)  # before it is counted what they are
+        rows, texts = await self._replica.llm.engine.call(_load, self._replica.llm.engine.engine)
+        process = {"host": gethostname(), "pid": os.getpid(), "cores": self._claim.cores}
+        return {"rows": rows, "texts": texts, "received": received, "process": process}
+
+    async def __del__(self) -> None:
+        """It is to end: all texts have been taken elsewhere by now."""
+        await self._replica.leave(_LEAVE_S)
+        await self._replica.close()
+        self._claim.release()
+
+
+def _load(engine: Loop) -> tuple[int, int]:
+    """Rows that are still to be read, and texts."""
+    texts = [*engine.running, *engine.waiting]
+    return sum(len(text) - text.num_computed_tokens for text in texts), len(texts)
+
+
+def engines(plan: Plan, sight: str | int) -> serve.Application:
+    """The deployment. sight: what a token of the model sees, see ``Limits.sight``."""
+    router = RequestRouterConfig(
+        request_router_class="cutaway.cluster.prefix_router.PrefixRouter",
+        request_router_kwargs={"sight": sight},
+        request_routing_stats_period_s=1.0,
+    )
+    deployment = serve.deployment(
+        Engine, name=ENGINE, ray_actor_options={"num_cpus": plan.cores},
+        max_ongoing_requests=plan.most_calls, request_router_config=router,
+        health_check_period_s=2.0, health_check_timeout_s=10.0,
+        graceful_shutdown_wait_loop_s=0.1, graceful_shutdown_timeout_s=20.0,
+        max_constructor_retry_count=3, **_how_many(plan),
+    )  # fmt: skip
+    return deployment.bind(plan)
+
+
+def _how_many(plan: Plan) -> dict[str, Any]:
+    if plan.fewest == plan.most:
+        return {"num_replicas": plan.fewest}
+    return {
+        "autoscaling_config": AutoscalingConfig(
+            min_replicas=plan.fewest, initial_replicas=plan.fewest, max_replicas=plan.most,
+            target_ongoing_requests=8, upscale_delay_s=10, downscale_delay_s=120,
+            look_back_period_s=10, metrics_interval_s=2,
+        )
+    }  # fmt: skip
+
+
+class RayReplicas:
+    """``Replicas`` behind a handle of Ray Serve."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._handle = handle
+
+    async def write(self, job: Job) -> None:
+        """See ``Replicas``."""
+        await _asked(self._handle.write.remote(job))
+
+    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """See ``Replicas``."""
+        answer: T = await _asked(self._handle.aside.remote(function, *args, **kwargs))
+        return answer
+
+
+async def _asked(response: Any) -> Any:
+    """What a replica answers, or raises; ReplicaLostError where Ray says that it is lost."""
+    try:
+        return await response
+    except RayTaskError as error:
+        if isinstance(error.cause, RayError | asyncio.CancelledError):
+            raise ReplicaLostError(f"a replica is lost: {error.cause!r}") from error
+        raise error.cause from None
+    except (RayError, RayServeException) as error:
+        raise ReplicaLostError(f"a replica is lost: {type(error).__name__}") from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ReplicaLostError("a replica ends") from None

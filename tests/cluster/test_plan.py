@@ -1,0 +1,78 @@
+import sys
+
+import pytest
+
+from cutaway.cluster.launch import launched
+from cutaway.cluster.plan import Plan, read_replicas
+from cutaway.errors import InputError
+from cutaway.resources import usable_cores
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [("1", (1, 1)), (2, (2, 2)), ("1..8", (1, 8)), ("3..3", (3, 3))]
+)
+def test_how_many(given, read):
+    assert read_replicas(given) == read
+
+
+@pytest.mark.parametrize("given", ["", "two", "1.5", "-1", "1..", "..2", "1...3", "1..x", None])
+def test_what_is_no_number_and_no_range_is_refused(given):
+    with pytest.raises(InputError, match=r"--replicas must be a number such as 2, or a range"):
+        read_replicas(given)
+
+
+@pytest.mark.parametrize("given", ["0", "0..2", "3..2", "4097", "1..4097"])
+def test_replicas_that_cannot_be_are_refused(given):
+    with pytest.raises(InputError, match=r"--replicas must be 1 to 4096, and the first"):
+        read_replicas(given)
+
+
+def test_each_has_its_share_of_the_cores_where_nobody_says_how_many():
+    cores = len(usable_cores())
+    assert Plan.of("1", None, {}, {}).cores == cores
+    assert Plan.of(f"1..{cores}", None, {}, {}).cores == 1
+    assert Plan.of(f"{2 * cores}", None, {}, {}).cores == 1
+    assert Plan.of("2", 3, {}, {}).cores == 3
+
+
+def test_what_is_a_path_here_is_one_everywhere(tmp_path, monkeypatch):
+    (tmp_path / "draft.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.of("1", 1, {"model": "draft.gguf"}, {"speculate": "draft:draft.gguf"})
+    assert plan.model["model"] == str(tmp_path / "draft.gguf")
+    assert plan.draft == f"draft:{tmp_path / 'draft.gguf'}"
+    assert Plan.of("1", 1, {"model": "smollm2"}, {"speculate": "ngram"}).model == {
+        "model": "smollm2"
+    }
+    assert Plan.of("1", 1, {}, {"speculate": "ngram"}).draft is None
+
+
+def test_more_cores_than_there_are_is_refused_before_anything_is_started(tiny_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # which would be another sentence
+    plan = Plan.of("2", len(usable_cores()), {"model": str(tiny_path)}, {})
+    with (
+        pytest.raises(InputError, match=r"--replicas 2 with --cores \d+ need \d+ cores, and this"),
+        launched(plan),
+    ):
+        pass
+
+
+def test_without_ray_the_sentence_says_what_to_install(tiny_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
+    with (
+        pytest.raises(InputError, match=r"--replicas needs ray: pip install 'cutaway\[ray\]'"),
+        launched(plan),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("cores", [0, -1, 1.5])
+def test_cores_that_cannot_be_are_refused(cores):
+    with pytest.raises(InputError, match="cores must be"):
+        Plan.of("1", cores, {}, {})
+
+
+def test_a_replica_with_more_threads_than_cores_is_refused():
+    with pytest.raises(InputError, match="threads must be at most the 2 cores of a replica"):
+        Plan.of("1", 2, {"threads": 3}, {})

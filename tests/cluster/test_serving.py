@@ -1,0 +1,92 @@
+"""A server with replicas on a Ray cluster of its own: real processes, killed."""
+
+import os
+import signal
+from time import monotonic, sleep
+
+import pytest
+
+from cutaway import LLM
+from support.replicated import replicated
+
+pytest.importorskip("ray.serve")
+ASKED = {
+    "prompt": "Once upon",
+    "max_tokens": 300,
+    "temperature": 0.9,
+    "seed": 7,
+    "ignore_eos": True,
+}
+
+
+@pytest.fixture(scope="module")
+def server(tiny_path):
+    with replicated("-m", tiny_path, "--replicas", 2, "--cores", 1) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_path):
+    with LLM(tiny_path, threads=1, progress=False) as llm:
+        yield llm
+
+
+def test_a_text_is_the_engines_own(server, alone):
+    own = alone.generate(**ASKED)
+    answer = server.ask("/v1/completions", ASKED)["choices"][0]
+    assert answer["text"] == own.text
+    assert answer["cutaway"]["fingerprint"] == own.fingerprint
+
+
+def test_a_replica_that_is_killed_in_the_middle_of_a_text_changes_nothing_of_it(server, alone):
+    own = alone.generate(**ASKED)
+    events = []
+    for event in server.stream("/v1/completions", ASKED):
+        events.append(event)
+        if len(events) == 20:
+            os.kill(server.pid(events[0]["cutaway"]["replica"]), signal.SIGKILL)
+    ending = events[-1]["choices"][0]["cutaway"]
+    assert "".join(event["choices"][0]["text"] for event in events) == own.text
+    assert ending["fingerprint"] == own.fingerprint
+    assert ending["resumed"] == 1
+    assert len(set(ending["replicas"])) == 2
+    assert "cutaway_resumed_total 1.0" in server.text("/metrics")
+
+
+def test_the_server_and_all_that_it_started_end_with_a_signal(server):
+    assert server.end(signal.SIGTERM) == 0
+    assert "Traceback" not in "\n".join(server.lines)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_too(tiny_path):
+    with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
+        assert started.end(signal.SIGINT) == 130
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_takes_its_replicas_along(tiny_path):
+    with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
+        agents = "ray::RuntimeEnvAgent", "ray::DashboardAgent"  # Ray's own, which outlive it
+        assert started.end(signal.SIGKILL, spared=agents) == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_replica_that_hangs_is_left_and_replaced(tiny_path, alone):
+    own = alone.generate(**ASKED)
+    with replicated("-m", tiny_path, "--replicas", 2, "--cores", 1) as started:
+        events = []
+        for event in started.stream("/v1/completions", ASKED):
+            events.append(event)
+            if len(events) == 20:
+                hung = started.pid(events[0]["cutaway"]["replica"])
+                os.kill(hung, signal.SIGSTOP)
+        assert "".join(event["choices"][0]["text"] for event in events) == own.text
+        assert events[-1]["choices"][0]["cutaway"]["resumed"] == 1
+        started.wait_for(r"replica_gone", 90)
+        os.kill(hung, signal.SIGCONT)  # a process that is stopped does not end, and keeps its cores
+        until = monotonic() + 60
+        while sum("info    replica " in line for line in started.lines) < 3:
+            assert monotonic() < until, started.lines
+            sleep(0.1)
+        assert hung not in started.descendants()
