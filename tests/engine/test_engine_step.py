@@ -275,3 +275,15 @@ def test_nobody_leaves_in_vain():
     assert newcomer in engine.waiting
     run_to_end(engine)
     assert newcomer.finish_reason
+
+
+def test_of_equal_prompts_that_come_together_the_first_is_read():
+    asked = [request(PROMPT * 4, SamplingParams(temperature=2, seed=i)) for i in range(6)]
+    engine = make_engine(context=128, rows=10, block=4)
+    sequences = [one.add_to(engine) for one in asked]
+    events = run_to_end(engine)
+    for one, sequence in zip(asked, sequences, strict=True):
+        assert written(sequence, events) == alone(one, context=128)
+    assert sum(engine.backend.runs) <= 100 + 10 + 6 * (
+        4 + 5
+    )  # once, what the step that ends it has of the next, ends

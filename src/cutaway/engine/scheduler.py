@@ -172,6 +172,26 @@ class Scheduler:
         held = self.blocks.match(sequence.tokens(0, last), sequence.salt)
         return held, len(held) * self.blocks.block
 
+    def _find_more(self, sequence: Sequence) -> None:
+        """Take the blocks of its text that others have computed since it was admitted.
+
+        Of equal prompts that come together the first is read, and the others find it. Not where
+        layers see a window: looking one up keeps it, and there is room for few.
+        """
+        block, shares = self.blocks.block, sequence.decoder.shares(sequence)
+        if not (shares and self.policy.prefix_cache and sequence.request.run.kv_cache):
+            return
+        if self.blocks.windows or sequence.published * block != sequence.num_computed_tokens:
+            return
+        last = sequence.decoder.reusable(sequence)
+        found = self.blocks.match(sequence.tokens(0, last), sequence.salt)
+        if len(found) <= sequence.published:
+            self.blocks.release(found)
+            return
+        self.blocks.release(sequence.blocks[: len(found)])
+        sequence.blocks[: len(found)] = found
+        sequence.published, sequence.num_computed_tokens = len(found), len(found) * block
+
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
         """The sample of the same prompt that runs, while this one has not begun to write."""
         shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
@@ -224,6 +244,7 @@ class Scheduler:
         for sequence in list(self.running):
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
+            self._find_more(sequence)
             one = self._rows(sequence, room)
             whole = sequence.decoder.positions(sequence)
             for most in (policy.max_rows, whole):  # of a text that is computed whole
