@@ -181,17 +181,25 @@ def test_another_model_is_refused_and_the_file_is_as_it_was(cut, tmp_path):
     assert cut.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("token_id", "replay: token 3 is "), ("fingerprint", "step 3 has other ")]
-)
-def test_a_record_that_comes_out_otherwise_is_an_error(llm, cut, name, said):
-    records = [json.loads(line) for line in cut.read_bytes().splitlines()[:-1]]
-    step = next(r for r in records if r.get("index") == 3)
+def made_other(path, index, name):
+    """A record, whose step (negative: from the last) has another token or fingerprint."""
+    records = [json.loads(line) for line in path.read_bytes().splitlines()[:-1]]
+    steps = [record for record in records if record["kind"] == "step"]
+    step = steps[index]
     other = next(i for i in step["candidates"]["id"] if i != step["token_id"])
     step[name] = other if name == "token_id" else "0" * 15 + "1"
-    cut.write_text("".join(json.dumps(record) + "\n" for record in records))
-    before = cut.read_bytes()
-    with pytest.raises(ReplayError, match=said), resume(llm, Trace.read(cut)) as stream:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return step["index"], path.read_bytes()
+
+
+@pytest.mark.parametrize("index", [0, 3, -1])
+@pytest.mark.parametrize(
+    ("name", "said"), [("token_id", "replay: token {} is "), ("fingerprint", "step {} has other ")]
+)
+def test_a_record_that_comes_out_otherwise_is_an_error(llm, cut, name, said, index):
+    index, before = made_other(cut, index, name)
+    refusal = pytest.raises(ReplayError, match=said.format(index))
+    with refusal, resume(llm, Trace.read(cut)) as stream:
         stream.finish()
     assert cut.read_bytes() == before
 

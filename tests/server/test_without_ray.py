@@ -2,16 +2,16 @@
 
 import re
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from support.random_llama import write_tiny_llama
+from support.server_processes import server
 
 DOCS = Path(__file__).parents[2] / "docs" / "scale.md"
 [EXAMPLE] = re.findall(
@@ -37,22 +37,6 @@ def example(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     return write_tiny_llama(tmp_path_factory.mktemp("models") / "tiny.gguf", context=4096)
-
-
-@contextmanager
-def server(model):
-    """A process that serves, and its URL."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "cutaway", "serve", "-m", str(model), "--port", str(port)]
-    url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([*command, "--threads", "1"], stderr=subprocess.PIPE, text=True) as child:
-        try:
-            while url not in (line := child.stderr.readline()):
-                assert line, "the server did not start"
-            yield child, url
-        finally:
-            child.kill()
 
 
 def run(example, *urls):

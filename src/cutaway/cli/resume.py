@@ -3,16 +3,23 @@
 A conversation that goes on is ``cutaway chat --resume``, which is in ``kept_chat.py``.
 """
 
+import os
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, figures
+from cutaway.errors import InputError
 from cutaway.progress import say
+
+if TYPE_CHECKING:
+    from cutaway.trace import Trace
 
 _EPILOG = """
 examples:
   cutaway generate "Once upon a time" --max-tokens 2000 --trace run.jsonl      and its process dies
   cutaway resume run.jsonl
   cutaway resume run.jsonl -m model.gguf --threads 1
+  cutaway resume run.jsonl --url http://10.0.0.7:8000 --url http://10.0.0.8:8000
 
 The trace says what was asked, which seed was chosen and which tokens came. They are drawn again, at
 the speed at which a prompt is read, and compared bit for bit; the text goes on behind them, and the
@@ -20,6 +27,9 @@ file with it. Text and file are then those of a run that was never cut, but for 
 or another arithmetic is refused, and so is a run that has ended. If the record names the model
 NAME+q8_0, give --quantize q8_0; for NAME+kv-q8_0, --kv q8_0. What is cut once more can be resumed
 once more. The whole text goes to standard output.
+
+With --url a server writes the rest ('cutaway serve'); where it is lost, the next one goes on. The
+environment variable CUTAWAY_API_KEY has the key that they want, if they want one.
 """
 
 
@@ -27,6 +37,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway resume``."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="the trace of a run that was cut")
+    parser.add_argument(
+        "--url", metavar="URL", action="append", default=[],
+        help="a server that writes the rest; may be given several times",
+    )  # fmt: skip
     arguments.add_model_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no statistics")
 
@@ -39,6 +53,8 @@ def run(args: Namespace) -> int:
     from cutaway.rerun import check_cut, resume
 
     check_cut(trace)
+    if args.url:
+        return _at_servers(args, trace)
     llm = console.load(args)
     with resume(llm, trace, **how) as stream, console.stoppable(stream):
         done = console.write(stream, show=True)
@@ -48,3 +64,22 @@ def run(args: Namespace) -> int:
         say(figures.statistics(done, None))
         say(f"[{len(trace.steps)} of {count} tokens were on record; trace: {trace.path}]")
     return 130 if done.finish_reason == "aborted" else 0
+
+
+def _at_servers(args: Namespace, trace: "Trace") -> int:
+    from cutaway.rerun import resume_at
+    from cutaway.trace import Trace
+
+    if hasattr(args, "model"):
+        raise InputError("-m names a model that is loaded here: leave it or --url out")
+    count = len(trace.steps)
+    shown = ""
+    for step in resume_at(args.url, trace, os.environ.get("CUTAWAY_API_KEY", "")):
+        print(step.text, end="", flush=True)
+        shown += step.text
+    trace = Trace.read(args.file)
+    print(trace.text[len(shown) :], end="", flush=True)
+    console.end_line(figures=not args.quiet)
+    if not args.quiet:
+        say(f"[{count} of {len(trace.steps)} tokens were on record; trace: {trace.path}]")
+    return 0

@@ -15,6 +15,7 @@ from cutaway.rerun.replay import Replayed, ReplayMismatch, replay
 from cutaway.rerun.request import Disagreement
 from cutaway.rerun.rescore import Reading, Rescored, rescore
 from cutaway.rerun.resume import check_cut, resume
+from cutaway.rerun.resume_at import resume_at
 from cutaway.rerun.snowball import Snowball, snowball
 from cutaway.rerun.statistics import Curve, Estimate, bands, estimate, span
 
@@ -52,6 +53,7 @@ __all__ = [
     "replay",
     "rescore",
     "resume",
+    "resume_at",
     "snowball",
     "span",
     "token_of",

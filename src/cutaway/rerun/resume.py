@@ -93,6 +93,8 @@ class RestOfTrace:
             self._file.step(step)
         elif step.fingerprint != recorded[step.index].fingerprint:
             self._refuse(f"step {step.index}")
+        elif step.token_id != recorded[step.index].token_id:
+            self._file.close()  # the text ends with an error that says so
 
     def passed(self, made: Pass) -> None:
         """The next of a canvas."""
@@ -108,6 +110,10 @@ class RestOfTrace:
             self._file.close()
         else:
             self._file.end(end)
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self._file.close()
 
     def _refuse(self, what: str) -> None:
         self._file.close()
