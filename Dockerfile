@@ -9,8 +9,12 @@ RUN pip wheel --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim
 ARG EXTRAS=serve
+# What else Debian has to give: KubeRay's probes call wget.
+ARG PACKAGES=""
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[$EXTRAS]" \
+    && if [ -n "$PACKAGES" ]; then apt-get update && apt-get install -y --no-install-recommends $PACKAGES \
+    && rm -r /var/lib/apt/lists/*; fi \
     && useradd --uid 10001 --create-home cutaway \
     && install --directory --owner=10001 /models
 USER 10001

@@ -3,14 +3,17 @@
 import json
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from cutaway.api.request import OPTIONS
 from cutaway.cli import arguments, serve
 from cutaway.cli.parser import Parser
+from cutaway.cluster.plan import read_replicas
 from cutaway.server import status
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.process import CUT_AFTER_S
@@ -70,7 +73,7 @@ def test_what_is_built_is_sent_to_the_build(dockerfile):
     for pattern in (r'readme = "(.*)"', r'license-files = \["(.*)"\]'):
         named.add(re.search(pattern, project)[1])
     assert sent == named
-    extra = re.search(r"EXTRAS=(\w+)", of(dockerfile, "ARG"))[1]
+    extra = re.search(r"ARG EXTRAS=(\w+)", (ROOT / "Dockerfile").read_text())[1]
     assert re.search(rf"^{extra} = \[", project, re.MULTILINE)
 
 
@@ -117,3 +120,29 @@ def test_names_are_the_image_s_own(dockerfile):
     assert mounts["models"] == home and mounts.keys() == {v["name"] for v in spec["volumes"]}
     added = next(rest for name, rest in dockerfile if name == "RUN" and "useradd" in rest)
     assert f"--uid {user}" in added and f"--owner={user}" in shlex.split(added)
+
+
+def test_the_ray_service(dockerfile):
+    [service] = documents("rayservice.yaml")
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    [application] = config["applications"]
+    module, name = application["import_path"].split(":")
+    args = application["args"]
+    cluster = service["spec"]["rayClusterConfig"]
+    [engines] = cluster["workerGroupSpecs"]
+    fewest, most = read_replicas(args["replicas"])
+    assert (fewest, most) == (engines["minReplicas"], engines["maxReplicas"])
+    assert engines["replicas"] == fewest
+    [worker] = engines["template"]["spec"]["containers"]
+    assert worker["resources"]["requests"] == worker["resources"]["limits"]
+    assert worker["resources"]["limits"]["cpu"] == str(args["cores"])  # one replica a pod
+    for group in (engines, cluster["headGroupSpec"]):
+        spec = group["template"]["spec"]
+        assert spec["securityContext"]["runAsUser"] == int(of(dockerfile, "USER"))
+        assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == "/models"
+    schema = pytest.importorskip("ray.serve.schema")
+    schema.ServeDeploySchema(**config)
+    assert callable(getattr(import_module(module), name))
+    served = import_module("cutaway.cluster.served")
+    assert args.keys() <= {"replicas", "cores"} | served._MODEL | served._SETTINGS | set(OPTIONS)
+    assert cluster["rayVersion"] == import_module("ray").__version__
