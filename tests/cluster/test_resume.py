@@ -1,6 +1,7 @@
 """Replicas are killed at drawn moments, and no bit of any text is another."""
 
 import asyncio
+import json
 import threading
 
 import pytest
@@ -57,6 +58,7 @@ def told(generation: Generation) -> dict:
     return {
         "seed": generation.seed,
         "steps": [step._replace(id=0, source="", phases=None) for step in generation.steps],
+        "passes": [made._replace(id=0, phases=None) for made in generation.passes],
         "prompt": generation.prompt_scores,
         "chain": started and started.chain,
         "end": ended and (ended.reason, ended.matched, ended.fingerprint, ended.held_text),
@@ -303,3 +305,64 @@ def test_aside_is_called_where_the_weights_are(models):
 
 def tokens_of(llm, text):
     return llm.tokenize(text)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rule=st.fixed_dictionaries(
+        {"order": st.sampled_from(["confidence", "entropy", "random", "left"])},
+        optional={"steps": st.integers(2, 12), "block_length": st.sampled_from([4, 8, 16])},
+    ),
+    kills=st.lists(st.integers(0, 30), max_size=2),
+    seed=st.integers(0, 99),
+)
+def test_canvases_go_on_pass_for_pass(canvases, rule, kills, seed):
+    options = {"denoise": rule, "max_tokens": 16, "seed": seed, "n": 1 + seed % 2}
+
+    async def main():
+        async with AsyncLLM(canvases.take(1)[0]) as alone:
+            expected = await write(alone, options)
+        async with cluster(canvases, 1, kills=kills) as (front, _):
+            assert await write(front, options) == expected
+
+    asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def canvases(tiny_diffusion_path):
+    return Models(tiny_diffusion_path)
+
+
+@pytest.mark.parametrize("kills", [[], [0], [9], [5, 20]])
+def test_the_trace_is_that_of_an_undisturbed_run(models, tmp_path, kills):
+    async def record(llm, path):
+        texts = await llm.submit([PROMPT], llm.parse({**LONG, "trace": str(path)}, traced=True))
+        await texts.finish()
+
+    async def main():
+        async with AsyncLLM(models.take(1)[0]) as alone:
+            await record(alone, tmp_path / "alone.jsonl")
+        async with cluster(models, 1, kills=kills) as (front, _):
+            await record(front, tmp_path / "cluster.jsonl")
+
+    asyncio.run(main())
+    one, other = (steps_of(tmp_path / f"{name}.jsonl") for name in ("alone", "cluster"))
+    assert len(one) == LONG["max_tokens"]
+    assert one == other
+
+
+def steps_of(path):
+    records = map(json.loads, path.read_text().splitlines())
+    return [record | {"ms": None} for record in records if record["kind"] == "step"]
+
+
+def test_vectors_come_from_afar(models):
+    texts = ["a text", "another", "a third one that is longer"] * 9
+
+    async def main():
+        async with AsyncLLM(models.take(1)[0]) as alone:
+            expected = await alone.embed(texts)
+        async with cluster(models, 2) as (front, _):
+            assert (await front.embed(texts)).vectors.tobytes() == expected.vectors.tobytes()
+
+    asyncio.run(main())

@@ -1,75 +1,39 @@
-"""A model without weights before one that has them, in one process: all that passes is pickled."""
-
-import pickle
-from typing import Any
+"""A model without weights before a replica that has them, in one process, over real sockets."""
 
 from cutaway import AsyncLLM
-from cutaway.api.async_model import AsyncModel
+from cutaway.cluster.front import ClusterLLM
 from cutaway.loading.model import LoadedModel
+from support.replicas import InProcess, Killable, sent
 
 
-def sent(thing: Any) -> Any:
-    """As it arrives in another process."""
-    return pickle.loads(pickle.dumps(thing))
-
-
-class Piped(AsyncModel):
+class Piped(ClusterLLM):
     """What ``behind`` does, asked as from another process."""
 
     def __init__(self, behind: AsyncLLM) -> None:
         own = behind.model
         model = LoadedModel(own._path, own._setup, weights=False)
-        super().__init__(model, sent(behind.options), progress=False)
         model.elsewhere = sent(own.computer)
+        self._each = InProcess()
+        super().__init__(model, self._each, **sent(behind.options))
         self.behind = behind
 
     @property
     def engine(self):
         return self.behind.engine
 
-    async def queue(self, asked):
-        try:
-            return PipedReader(await self.behind.queue(sent(asked)))
-        except Exception as error:
-            raise sent(error) from None
-
-    async def aside(self, function, *args, **kwargs):
-        function, args, kwargs = sent((function, args, kwargs))
-        try:
-            return sent(await self.behind.aside(function, *args, **kwargs))
-        except Exception as error:
-            raise sent(error) from None
-
     def state(self):
+        """As it is now; a Front knows what its replicas told a second ago."""
         return sent(self.behind.state())
 
     @property
     def alive(self):
-        return self.behind.alive
+        return super().alive and self.behind.alive
 
-    def close(self):
-        self.behind.close()
+    async def __aenter__(self):
+        self._each.each.append(Killable(self.behind))
+        return await super().__aenter__()
 
     async def aclose(self):
-        await self.behind.aclose()
-        self.end_compiling()
-
-    async def drain(self, timeout=None):
-        ended = await self.behind.drain(timeout)
-        self.end_compiling()
-        return ended
-
-
-class PipedReader:
-    """What arrives of a reader elsewhere."""
-
-    route = None
-
-    def __init__(self, reader) -> None:
-        self._reader, self.close = reader, reader.close
-
-    async def read(self):
-        try:
-            return sent(await self._reader.read())
-        except Exception as error:
-            raise sent(error) from None
+        await super().aclose()
+        for one in self._each.each:
+            await one.close()

@@ -5,21 +5,26 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 from cutaway import AsyncLLM
 from cutaway.cluster.front import ClusterLLM
 from cutaway.cluster.job import Job, News, ReplicaLostError
 from cutaway.cluster.replica import Replica
-from cutaway.engine import Arrival, Step
+from cutaway.engine import Arrival, Pass, Step
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
 
 NAMES = count()
 
 
+def sent(thing: Any) -> Any:
+    """As it arrives in another process."""
+    return pickle.loads(pickle.dumps(thing))
+
+
 class Mortal(Replica):
-    """A replica that ends when it would tell another token after so many.
+    """A replica that ends when it would tell another token, or pass, after so many.
 
     lives  how many; None is for ever
     ends   how: it dies as a process does, tells nothing more at all, or no more news
@@ -49,7 +54,7 @@ class Mortal(Replica):
 
     def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
         for one in arrivals:
-            if isinstance(one.event, Step):
+            if isinstance(one.event, Step | Pass):
                 if self.lives == 0:
                     self.ended.set()
                 if self.lives:
@@ -110,13 +115,12 @@ class InProcess:
         chosen = self.choose(job)
         job.replica, job.why = chosen.name, f"{chosen.name} is the first"
         self.jobs.append(job)
-        sent = pickle.loads(pickle.dumps(job))
-        writing = asyncio.ensure_future(chosen.replica.write(sent))
+        writing = asyncio.ensure_future(chosen.replica.write(sent(job)))
         dying = asyncio.ensure_future(chosen.dead.wait())
         try:
             await asyncio.wait([writing, dying], return_when=asyncio.FIRST_COMPLETED)
             if not chosen.dead.is_set():
-                await writing
+                await _answered(writing)
             elif self.tells_deaths:
                 raise ReplicaLostError(f"{chosen.name} has died")
             else:
@@ -128,10 +132,16 @@ class InProcess:
 
     async def aside(self, function, *args, **kwargs):
         job = Job("", (), {}, None)  # type: ignore[arg-type]
-        sent = pickle.loads(pickle.dumps((function, args, kwargs)))
-        function, args, kwargs = sent
-        made = await self.choose(job).replica.aside(function, *args, **kwargs)
-        return pickle.loads(pickle.dumps(made))
+        function, args, kwargs = sent((function, args, kwargs))
+        return sent(await _answered(self.choose(job).replica.aside(function, *args, **kwargs)))
+
+
+async def _answered(call):
+    """What comes back of a call elsewhere."""
+    try:
+        return await call
+    except Exception as error:
+        raise sent(error) from None
 
 
 class Models:

@@ -5,12 +5,13 @@ is lost: reader.py does.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
 from typing import Protocol
 
+from cutaway.backends import Computer
 from cutaway.cluster.job import (
     Abort,
     Accepted,
@@ -70,8 +71,7 @@ class Remote:
 
     connection: Connection
     name: str = "?"
-    tier: str = ""
-    threads: int = 0
+    pid: int = 0
     state: EngineState | None = None
     heard_at: float = field(default_factory=monotonic)
     jobs: set[str] = field(default_factory=set)
@@ -80,14 +80,21 @@ class Remote:
 class Exchange:
     """One Front's side of all replicas.
 
+    on_computer  is told what computes at each replica
     silent_s  a replica that tells nothing for so many seconds is lost; it tells every second
     hung_s    one whose engine does not answer for so many seconds is lost
     """
 
     def __init__(
-        self, replicas: Replicas, *, silent_s: float = 10.0, hung_s: float = 120.0
+        self,
+        replicas: Replicas,
+        on_computer: Callable[[Computer], object],
+        *,
+        silent_s: float = 10.0,
+        hung_s: float = 120.0,
     ) -> None:
         self.replicas, self._silent_s, self._hung_s = replicas, silent_s, hung_s
+        self._on_computer = on_computer
         self._computed_by: Mapping[str, str] = {}
         self._attempts: dict[str, Attempt] = {}
         self._listener, self._ids = Listener(self._hear), count()
@@ -181,8 +188,9 @@ class Exchange:
                     remote.connection.cut()
             case Accepted(id, why):
                 self._accept(remote, id, why)
-            case Hello(name, tier, threads):
-                remote.name, remote.tier, remote.threads = name, tier, threads
+            case Hello(name, pid, computer):
+                remote.name, remote.pid = name, pid
+                self._on_computer(computer)
             case Leaving():
                 self._lose(remote, "it is leaving")
 

@@ -10,6 +10,7 @@ from weakref import finalize
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.llm import LLM
+from cutaway.backends import Computer
 from cutaway.cluster.exchange import Exchange, Remote
 from cutaway.cluster.job import Replicas
 from cutaway.cluster.reader import ResumedReader
@@ -47,7 +48,7 @@ class ClusterLLM(AsyncModel):
     ) -> None:
         super().__init__(model, options, progress=True)
         self._host, self._closed = host, False
-        self.exchange = Exchange(replicas, silent_s=silent_s, hung_s=hung_s)
+        self.exchange = Exchange(replicas, self._told, silent_s=silent_s, hung_s=hung_s)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -96,6 +97,10 @@ class ClusterLLM(AsyncModel):
     def alive(self) -> bool:
         """See ``AsyncModel``."""
         return not self._closed
+
+    def _told(self, computer: Computer) -> None:
+        """What computes, for whoever asks; replicas may differ in tier and threads."""
+        self.model.elsewhere = computer
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from cutaway.backends import Computer
 from cutaway.cluster.wire import Address
 from cutaway.engine import Arrival, EngineState, Request
 from cutaway.errors import CutawayError
@@ -62,11 +63,11 @@ class Replicas(Protocol):
 
 
 class Hello(NamedTuple):
-    """The first message. tier, threads: of the replica's backend."""
+    """The first message: the replica, its process, and what computes there."""
 
     replica: str
-    tier: str
-    threads: int
+    pid: int
+    computer: Computer
 
 
 class Accepted(NamedTuple):

@@ -5,6 +5,7 @@ come here and how a replica was chosen.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
@@ -31,13 +32,16 @@ PULSE_S = 1.0
 
 
 class Replica:
-    """One engine. ``async with`` closes it; made and used in one event loop.
+    """One engine, in the event loop in which it is made.
 
     name  by which Fronts and logs know it
+
+    Making it reads all of the model's file, once per version of it; see ``LoadedModel.identity``.
     """
 
     def __init__(self, llm: AsyncLLM, name: str) -> None:
         self.llm, self.name = llm, name
+        self._computed_by = llm.model.computed_by
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False
         self._asked: float | None = None  # when the engine was asked what it has not answered
@@ -102,7 +106,7 @@ class Replica:
     # -- Fronts ----------------------------------------------------------------------------------
 
     def _check(self, job: Job) -> None:
-        own = self.llm.model.computed_by
+        own = self._computed_by
         for what, wanted in job.computed_by.items():
             if own.get(what) != wanted:
                 raise OtherBitsError(
@@ -120,8 +124,8 @@ class Replica:
             raise ReplicaLostError(f"replica {self.name}: {error}") from error
 
     async def _connect(self, address: Address) -> "_Front":
-        front, backend = _Front(await connect(address)), self.llm.model.backend
-        front.connection.send(Hello(self.name, backend.tier, backend.threads))
+        front = _Front(await connect(address))
+        front.connection.send(Hello(self.name, os.getpid(), self.llm.model.computer))
         front.listening = asyncio.create_task(self._listen(address, front))
         return front
 
