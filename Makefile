@@ -7,6 +7,8 @@ lint: types
 	ruff check .
 	ruff format --check .
 	mypy
+	mypy --platform darwin --cache-dir .mypy_cache/darwin src
+	mypy --platform win32 --cache-dir .mypy_cache/win32 src
 	lint-imports
 
 # The page's modules are plain JavaScript; TypeScript reads the types in their comments.

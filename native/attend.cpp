@@ -109,7 +109,7 @@ void Attend::store_value(const Kernels& k, const float* value, uint8_t* head, in
 void Attend::run(Step& step, int thread) {
   const int threads = step.pool.size(), heads = shape_.kv_heads, tiles = (int)tiles_.size();
   const int stores = step.batch.rows * heads;
-  for (int i = (int)((long)stores * thread / threads); i < (int)((long)stores * (thread + 1) / threads); i++)
+  for (int i = (int)((int64_t)stores * thread / threads); i < (int)((int64_t)stores * (thread + 1) / threads); i++)
     store_row(step, i / heads, i % heads);
   step.pool.barrier();
   const int chunks = split_ ? chunks_ : 1;

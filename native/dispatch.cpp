@@ -5,9 +5,8 @@
 #include <string>
 
 #include "kernels.h"
-#if defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#elif defined(__x86_64__)
+#include "platform.h"
+#if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
@@ -21,39 +20,47 @@ struct Tier {
 };
 
 #if defined(__x86_64__)
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
-}
-#if defined(CUTAWAY_EVEX)  // see simd/avx2.h
-bool has_avxvnni() {
-  return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
-#else
-bool has_avxvnni() {  // compilers have no name of one spelling for it
-  unsigned most, a, b, c, d;
-  return has_avx2() && __get_cpuid_count(7, 0, &most, &b, &c, &d) && most >= 1 &&
-         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
-}
+
+// What the processor has and the system saves where it switches threads. (__builtin_cpu_supports knows
+// other names with each compiler.)
+struct Features {
+  bool avx2 = false, avxvnni = false, avx512 = false;
+  Features() {
+    unsigned a, b, c, d, most, a7, b7, c7;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !__get_cpuid_count(7, 0, &most, &b7, &c7, &d)) return;
+    constexpr unsigned fma = 1 << 12, saves = 1 << 27, avx = 1 << 28, f16c = 1 << 29;
+    constexpr unsigned all = fma | saves | avx | f16c;
+    if ((c & all) != all) return;
+    unsigned saved, high;
+    asm("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    avx2 = (saved & 0x06) == 0x06 && (b7 & 1 << 5);
+#if defined(__APPLE__)  // saves it from a thread's first such instruction on, and says so only then
+    saved |= 0xe0;
 #endif
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
-}
-#elif defined(__aarch64__)
-bool has_dot() { return (getauxval(AT_HWCAP) & (1 << 20)) != 0; }  // HWCAP_ASIMDDP
+    constexpr unsigned f = 1 << 16, dq = 1 << 17, bw = 1 << 30, vl = 1u << 31, vnni = 1 << 11;
+    avx512 = avx2 && (saved & 0xe0) == 0xe0 && (b7 & (f | dq | bw | vl)) == (f | dq | bw | vl) && (c7 & vnni);
+#if defined(CUTAWAY_EVEX)  // see simd/avx2.h
+    (void)a7, avxvnni = avx512;
+#else
+    avxvnni = avx2 && most >= 1 && __get_cpuid_count(7, 1, &a7, &b, &c, &d) && (a7 & 1 << 4);
+#endif
+  }
+};
+
 #endif
 
 const Tier* tiers(int* count) {
+#if defined(__x86_64__)
+  static const Features has;
+#endif
   static const Tier all[] = {
 #if defined(__x86_64__)
-      {"avx512", kernels_avx512, has_avx512()},
-      {"avxvnni", kernels_avxvnni, has_avxvnni()},
-      {"avx2", kernels_avx2, has_avx2()},
+      {"avx512", kernels_avx512, has.avx512},
+      {"avxvnni", kernels_avxvnni, has.avxvnni},
+      {"avx2", kernels_avx2, has.avx2},
 #elif defined(__aarch64__)
-      {"i8mm", kernels_i8mm, has_dot() && (getauxval(AT_HWCAP2) & (1 << 13)) != 0},  // HWCAP2_I8MM
-      {"neon", kernels_neon, has_dot()},
+      {"i8mm", kernels_i8mm, platform::has_dot() && platform::has_i8mm()},
+      {"neon", kernels_neon, platform::has_dot()},
 #endif
       {"generic", kernels_generic, true},
   };

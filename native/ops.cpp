@@ -9,7 +9,7 @@ namespace cutaway {
 namespace {
 
 // Thread t's rows when n are dealt in contiguous ranges.
-int begin_of(int n, const Step& step, int thread) { return (int)((long)n * thread / step.pool.size()); }
+int begin_of(int n, const Step& step, int thread) { return (int)((int64_t)n * thread / step.pool.size()); }
 
 }  // namespace
 

@@ -79,7 +79,7 @@ class WorkQueue {
  public:
   void deal(int items, int threads);
   bool take(int thread, int grain, int* first, int* last);
-  int begin(int thread) const { return (int)((long)items_ * thread / threads_); }
+  int begin(int thread) const { return (int)((int64_t)items_ * thread / threads_); }
 
  private:
   struct alignas(64) Cursor { std::atomic<int> next{0}; };

@@ -1,13 +1,12 @@
 #include "pool.h"
 
-#include <fenv.h>
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string>
+
+#include "plain_arithmetic.h"
+#include "platform.h"
 
 namespace cutaway {
 namespace {
@@ -20,22 +19,14 @@ inline void relax() {
 #endif
 }
 
-long nanoseconds() {
-  return (long)std::chrono::steady_clock::now().time_since_epoch().count();
-}
-
-int processors() {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  return (int)std::thread::hardware_concurrency();
+int64_t nanoseconds() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
 // 2000 pauses last some 50 microseconds.
-Pool::Pool(int threads) : size_(threads), spins_(threads > processors() ? 0 : 2000), active_(threads) {
+Pool::Pool(int threads) : size_(threads), spins_(threads > platform::processors() ? 0 : 2000), active_(threads) {
   if (threads < 1 || threads >= kMostThreads)
     throw std::invalid_argument("threads must be between 1 and " + std::to_string(kMostThreads - 1));
 }
@@ -43,7 +34,7 @@ Pool::Pool(int threads) : size_(threads), spins_(threads > processors() ? 0 : 20
 Pool::~Pool() { stop(); }
 
 void Pool::start() {
-  owner_ = getpid();
+  owner_ = platform::this_process();
   stopping_ = false;
   arrived_ = 0;
   try {
@@ -57,7 +48,7 @@ void Pool::start() {
 
 void Pool::stop() {
   if (workers_.empty()) return;
-  if (owner_ != getpid()) {
+  if (owner_ != platform::this_process()) {
     // Forked: the threads stayed in the parent. Their handles must be neither joined nor destroyed,
     // and neither may what they slept on: it waits for them to leave, which they never will.
     new std::vector<std::thread>(std::move(workers_));
@@ -82,13 +73,13 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
     if (work == Work::kEven) adapt(0, 0);
     return;
   }
-  if (owner_ != getpid()) {
+  if (owner_ != platform::this_process()) {
     stop();
     sleepers_ = 0;
     start();
   }
   job_ = &job;
-  const long start = nanoseconds();
+  const int64_t start = nanoseconds();
   late_.store(0, std::memory_order_relaxed);
   // An exchange, not a store: qemu lets the load that follows overtake an ARM store-release, and
   // the job is then missed by a thread that falls asleep just now.
@@ -106,8 +97,8 @@ void Pool::run(const std::function<void(int)>& job, Work work) {
 //
 // Where another program shares a processor, its thread comes late by half of a job, and half the
 // threads alone would take as long. Below that, backing off costs more than it saves.
-void Pool::adapt(long job, long late) {
-  const long now = nanoseconds();
+void Pool::adapt(int64_t job, int64_t late) {
+  const int64_t now = nanoseconds();
   if (active_ > 1 && spins_ > 0 && late / (active_ - 1) > job / 2) {
     active_ /= 2;
     retry_at_ = now + backoff_;
@@ -119,8 +110,8 @@ void Pool::adapt(long job, long late) {
   }
 }
 
-void Pool::work(int id, unsigned long seen) {
-  fesetenv(FE_DFL_ENV);  // a new thread inherits its maker's rounding
+void Pool::work(int id, uint64_t seen) {
+  make_arithmetic_plain();  // a new thread inherits its maker's rounding
   for (;;) {
     wait_for_job(seen);
     seen = epoch_.load(std::memory_order_acquire);
@@ -131,7 +122,7 @@ void Pool::work(int id, unsigned long seen) {
   }
 }
 
-void Pool::wait_for_job(unsigned long seen) {
+void Pool::wait_for_job(uint64_t seen) {
   for (int i = 0; i < 4 * spins_; i++) {
     if (epoch_.load(std::memory_order_acquire) != seen) return;
     relax();
@@ -145,7 +136,7 @@ void Pool::wait_for_job(unsigned long seen) {
 void Pool::barrier() {
   const int threads = active_;
   if (threads == 1) return;
-  const unsigned long now = generation_.load(std::memory_order_acquire);
+  const uint64_t now = generation_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
     arrived_.store(0, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
@@ -155,8 +146,8 @@ void Pool::barrier() {
     if (generation_.load(std::memory_order_acquire) != now) return;
     relax();
   }
-  const long start = nanoseconds();
-  while (generation_.load(std::memory_order_acquire) == now) sched_yield();
+  const int64_t start = nanoseconds();
+  while (generation_.load(std::memory_order_acquire) == now) std::this_thread::yield();
   late_.fetch_add(nanoseconds() - start, std::memory_order_relaxed);
 }
 

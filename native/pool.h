@@ -5,7 +5,7 @@
 // programs use our processors: then the pool backs off to half its threads, twice as long each time
 // (results must not depend on the number of threads). A forked child starts its own workers.
 #pragma once
-#include <sys/types.h>
+#include <stdint.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -37,31 +37,31 @@ class Pool {
  private:
   void start();
   void stop();
-  void work(int id, unsigned long seen);
-  void wait_for_job(unsigned long seen);
-  void adapt(long job, long late);
+  void work(int id, uint64_t seen);
+  void wait_for_job(uint64_t seen);
+  void adapt(int64_t job, int64_t late);
   // A job's number and, in one word with it, how many threads it has: a worker that sleeps through
   // jobs it is not part of must not mistake one for another.
-  unsigned long next_epoch(int threads) const { return (epoch_.load() / kMostThreads + 1) * kMostThreads + threads; }
+  uint64_t next_epoch(int threads) const { return (epoch_.load() / kMostThreads + 1) * kMostThreads + threads; }
   static constexpr int kMostThreads = 1024;
 
   const int size_;
   const int spins_;
-  pid_t owner_ = 0;
+  uint64_t owner_ = 0;
   std::vector<std::thread> workers_;
   const std::function<void(int)>* job_ = nullptr;
   bool stopping_ = false;
   int active_;
-  static constexpr long kShortestBackoff = 20'000'000, kLongestBackoff = 1'000'000'000;  // nanoseconds
-  long retry_at_ = 0;              // when more threads are tried again
-  long backoff_ = kShortestBackoff;  // how long the next one lasts
+  static constexpr int64_t kShortestBackoff = 20'000'000, kLongestBackoff = 1'000'000'000;  // nanoseconds
+  int64_t retry_at_ = 0;             // when more threads are tried again
+  int64_t backoff_ = kShortestBackoff;  // how long the next one lasts
   struct IdleState { std::mutex mutex; std::condition_variable wake; };  // where idle workers sleep
   std::unique_ptr<IdleState> idle_ = std::make_unique<IdleState>();
-  alignas(64) std::atomic<unsigned long> epoch_{0};
+  alignas(64) std::atomic<uint64_t> epoch_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<long> late_{0};  // nanoseconds of this job waited for after spinning
-  alignas(64) std::atomic<unsigned long> generation_{0};
+  alignas(64) std::atomic<int64_t> late_{0};  // nanoseconds of this job waited for after spinning
+  alignas(64) std::atomic<uint64_t> generation_{0};
 };
 
 }  // namespace cutaway

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutaway import InputError, resources
+from cutaway import InputError, resources, system
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
 from cutaway.resources import Memory, Threads, default_threads, free_memory
@@ -16,7 +16,7 @@ V1 = PLAIN | {"proc/self/cgroup": "4:memory:/docker/x\n3:cpu,cpuacct:/\n1:name=s
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "_ROOT", tmp_path)
-    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(system, "processors", lambda: set(range(8)))
 
     def write(files):
         for name, text in files.items():

@@ -1,13 +1,16 @@
 #!/bin/sh
 # Compiles native/tests/ and the native code, without Python: build.sh OUTPUT [FLAGS …].
 # CXX names the compiler, and with it the machine. The tiers' flags are those of CMakeLists.txt.
-# (GCC 12 finds its own intrinsics uninitialised where it optimises little.)
 set -eu
 output=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 cxx=${CXX:-g++}
-common="-std=c++20 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wno-maybe-uninitialized -Wno-uninitialized -O1 -DCUTAWAY_EVEX $*"
+common="-std=c++20 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wno-uninitialized -O1 -DCUTAWAY_EVEX $*"
+case $($cxx --version) in
+  *clang*) ;;
+  *) common="$common -Wno-maybe-uninitialized" ;;  # GCC 12 says it of its own intrinsics
+esac
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
@@ -30,9 +33,14 @@ case $($cxx -dumpmachine) in
   aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & tier i8mm -march=armv8.2-a+dotprod+fp16+i8mm & ;;
 esac
 tier generic &
+case $($cxx -dumpmachine) in
+  *windows* | *mingw*) platform=platform/windows ;;
+  *apple* | *darwin* | *macos*) platform="platform/posix platform/macos" ;;
+  *) platform="platform/posix platform/linux" ;;
+esac
 # shellcheck disable=SC2086
 for name in tests/bits tests/sampler plan kv ops attend experts pack memory quantise pool dispatch prefetch \
-    sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p; do
+    sampler sampler_candidates sampler_draw sampler_observe sampler_stages sampler_top_p $platform; do
   # shellcheck disable=SC2086
   $cxx $common -c $name.cpp -o "$objects/$(echo "$name" | tr / _).o"
 done

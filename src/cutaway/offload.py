@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from errno import ENOSPC
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryFile
 from time import perf_counter
 
+from cutaway import system
 from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.progress import megabytes
@@ -75,15 +77,12 @@ class Offload:
         """
         try:
             with TemporaryFile(dir=self.folder, buffering=0) as file:
-                left = os.statvfs(self.folder)
-                if nbytes > left.f_bavail * left.f_frsize:
+                if nbytes > disk_usage(self.folder).free:
                     raise InputError(self._full(nbytes))
-                os.posix_fallocate(
-                    file.fileno(), 0, nbytes
-                )  # or others may take the room meanwhile
+                system.reserve(file.fileno(), nbytes)  # or others may take the room meanwhile
                 self.tell(self._plan(nbytes, most, file.fileno()))
                 yield file.fileno()
-                os.fdatasync(file.fileno())  # or an error would be nobody's
+                os.fsync(file.fileno())  # or an error would be nobody's
         except OSError as error:
             if error.errno == ENOSPC:
                 raise InputError(self._full(nbytes)) from error
@@ -93,10 +92,9 @@ class Offload:
             ) from error
 
     def _full(self, nbytes: int) -> str:
-        left = os.statvfs(self.folder)
         return (
             f"offload_folder {shown(str(self.folder))}: the weights take {megabytes(nbytes)}, and "
-            f"{megabytes(left.f_bavail * left.f_frsize)} are free there; make room or name another "
+            f"{megabytes(disk_usage(self.folder).free)} are free there; make room or name another "
             "folder"
         )
 
@@ -121,11 +119,12 @@ def _read_speed(file: int, nbytes: int) -> float:
     size, pieces = _PROBE
     pieces = max(min(pieces, nbytes // size), 1)
     piece = os.urandom(min(size, nbytes))  # a file system may compress
-    for i in range(pieces):
-        os.pwrite(file, piece, i * len(piece))
-    os.fdatasync(file)
-    os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_DONTNEED)
+    for _ in range(pieces):
+        os.write(file, piece)
+    os.fsync(file)
+    system.keep_no_copy(file, nbytes)
+    os.lseek(file, 0, os.SEEK_SET)
     started = perf_counter()
-    for i in range(pieces):
-        os.pread(file, len(piece), i * len(piece))
+    for _ in range(pieces):
+        os.read(file, len(piece))
     return pieces * len(piece) / (perf_counter() - started)

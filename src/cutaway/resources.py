@@ -4,11 +4,12 @@ Knows where Linux says so (/proc, /sys, control groups of both versions). What a
 say limits nothing. Refuses to know what the processors and the memory are wanted for.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from cutaway import system
 
 _ROOT = Path("/")
 
@@ -34,7 +35,7 @@ def default_threads() -> Threads:
     A processor that the container may use only in part counts as none: a thread that is stopped
     in the middle of a step keeps the others waiting.
     """
-    allowed, fast = _affinity(), usable_cores()
+    allowed, fast = system.processors(), usable_cores()
     found = Threads(len(fast), f"all {len(fast)} processors that this process may use")
     if fast != allowed:
         found = Threads(len(fast), f"the {len(fast)} performance cores of {len(allowed)}")
@@ -46,7 +47,7 @@ def default_threads() -> Threads:
 
 def usable_cores() -> set[int]:
     """Of the processors that this process may use those that compute at full speed."""
-    allowed = _affinity()
+    allowed = system.processors()
     return (_performance_cores() & allowed) or allowed
 
 
@@ -77,18 +78,7 @@ def free_memory(*, swap: bool = True) -> Memory | None:
 
 def file_system(folder: Path) -> str:
     """What kind a folder is on, as in "ext4"; "" where the system does not say."""
-    device = folder.stat().st_dev
-    for line in _text(_ROOT / "proc/self/mountinfo").splitlines():
-        mount, _, kind = line.partition(" - ")
-        if mount.split()[2] == f"{os.major(device)}:{os.minor(device)}":
-            return kind.split()[0]
-    return ""
-
-
-def _affinity() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
+    return system.mounted_as(folder.stat().st_dev, _text(_ROOT / "proc/self/mountinfo"))
 
 
 def _performance_cores() -> set[int]:
@@ -101,7 +91,7 @@ def _performance_cores() -> set[int]:
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         cores |= set(range(int(first), int(last or first) + 1))
-    if cores:
+    if cores := cores or system.performance_cores():
         return cores
     capacity = {
         int(path.parent.name.removeprefix("cpu")): int(_text(path) or 0)
@@ -149,6 +139,6 @@ def _pairs(path: Path) -> Iterator[tuple[str, int]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

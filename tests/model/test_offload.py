@@ -7,6 +7,7 @@ import subprocess
 import sys
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +39,10 @@ def path(tmp_path):
 def write(path, format, **options):
     shape = {"hidden": 256, "feed_forward": 512, "heads": 8, "head_dim": 32}
     return write_tiny_llama(path, format=format, **shape, **options)
+
+
+def room(free):
+    return SimpleNamespace(free=free)
 
 
 def keep(monkeypatch, nbytes):
@@ -223,7 +228,7 @@ def failing(error):
     return fail
 
 
-@pytest.mark.parametrize("call", ["posix_fallocate", "fdatasync"])
+@pytest.mark.parametrize("call", ["posix_fallocate", "fsync"])
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -243,9 +248,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
 
 
 def test_too_little_room_is_seen_before_anything_is_written(path, folder, monkeypatch):
-    real = os.statvfs(folder)
-    small = os.statvfs_result((*real[:4], 3, *real[5:]))
-    monkeypatch.setattr(os, "statvfs", lambda _: small)
+    monkeypatch.setattr(offload, "disk_usage", lambda _: room(12_288))
     monkeypatch.setattr(os, "posix_fallocate", None)
     with pytest.raises(InputError, match=r"and 12.3 kB are free there"):
         LLM(path, offload_folder=folder, progress=False)
@@ -274,9 +277,9 @@ def test_a_disk_that_is_full(path, folder, monkeypatch):
         pytest.skip("no file system can be mounted here")
     monkeypatch.setattr(offload, "file_system", lambda _: "ext4")
     try:
-        for room in (True, False):  # that statvfs tells, and that it does not
-            if not room:
-                monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([1 << 30] * 10))
+        for is_told in (True, False):  # that the system tells, and that it does not
+            if not is_told:
+                monkeypatch.setattr(offload, "disk_usage", lambda _: room(1 << 60))
                 monkeypatch.setattr(os, "posix_fallocate", lambda *_: None)
             with pytest.raises(InputError, match="the weights take 1 MB, and "):
                 LLM(path, offload_folder=folder, progress=False)
@@ -301,6 +304,7 @@ def test_a_forked_child_and_its_parent_read_the_same_file(path, folder):
     body = f"""
 import os, sys
 from pathlib import Path
+from types import SimpleNamespace
 from cutaway import LLM
 from cutaway.offload import Offload
 Offload.kept = property(lambda _self: 0)

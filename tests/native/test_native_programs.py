@@ -1,4 +1,4 @@
-"""The native code without Python: under the sanitizers, and on ARM in an emulator."""
+"""The native code without Python: other compilers, sanitizers, ARM in an emulator."""
 
 import shutil
 import subprocess
@@ -48,6 +48,15 @@ def test_neon_computes_the_bits_of_this_machine(here, tmp_path):
     """The tiers of an ARM machine, under qemu-user; and its libm makes the same angles."""
     program = built(tmp_path, ARM, "-static")
     assert fingerprints("qemu-aarch64", program) == here
+
+
+@pytest.mark.skipif(not shutil.which("clang++"), reason="clang++ is not installed")
+def test_clang_with_its_own_library_computes_the_bits_of_gcc(here, tmp_path):
+    (tmp_path / "try.cpp").write_text("#include <vector>\n")
+    try_it = ["clang++", "-stdlib=libc++", "-fsyntax-only", tmp_path / "try.cpp"]
+    if subprocess.run(try_it, capture_output=True, check=False).returncode:
+        pytest.skip("libc++ is not installed")
+    assert fingerprints(built(tmp_path, "clang++ -stdlib=libc++")) == here
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

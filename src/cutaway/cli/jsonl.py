@@ -3,7 +3,6 @@
 Knows bytes, line numbers and what ties a record to its line. Refuses to know requests and models.
 """
 
-import fcntl
 import json
 import re
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+from cutaway import system
 from cutaway.errors import InputError
 
 _HEAD = re.compile(rb'\{"line": (\d{1,18}), "')
@@ -119,7 +119,7 @@ class Records:
     def _lock(self) -> None:
         """Two runs at once would write every line twice. The lock ends with the process."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(self._file.fileno())
         except BlockingIOError:
             raise InputError(f"{self._path}: another process writes to it: wait for it") from None
 

@@ -5,7 +5,6 @@ core has a file here that is locked by the process that computes on it; the kern
 lock when that process ends, however it ends. Refuses to know who asks, and what is computed.
 """
 
-import fcntl
 import os
 import stat
 from pathlib import Path
@@ -13,6 +12,7 @@ from tempfile import gettempdir
 from time import monotonic, sleep
 from typing import Self
 
+from cutaway import system
 from cutaway.checks import check_int
 from cutaway.errors import InputError
 from cutaway.resources import usable_cores
@@ -35,8 +35,7 @@ class Claim:
 
         Does nothing where the system has no such call.
         """
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, self.cores)
+        system.pin(self.cores)
 
     def release(self) -> None:
         """Let others have them."""
@@ -59,7 +58,7 @@ def claim(count: int, folder: Path | None = None, *, patience_s: float = 0) -> C
     Raises InputError where fewer can be had.
     """
     count = check_int("cores", count, 1)
-    folder = _checked(folder or Path(gettempdir()) / f"cutaway-cores-{os.getuid()}")
+    folder = _checked(folder or Path(gettempdir()) / f"cutaway-cores-{system.user()}")
     until = monotonic() + patience_s
     while len((claimed := _try(count, folder)).cores) < count:
         claimed.release()
@@ -78,7 +77,7 @@ def _try(count: int, folder: Path) -> Claim:
     locks = dict[int, int]()
     one_at_a_time = _open(folder / "claiming")  # or two would each take half of what both want
     try:
-        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        system.lock(one_at_a_time, wait=True)
         for core in sorted(usable_cores()):
             if len(locks) < count and (lock := _locked(folder / str(core))) is not None:
                 locks[core] = lock
@@ -91,7 +90,7 @@ def _locked(file: Path) -> int | None:
     """A descriptor that holds the file's lock; None where another holds it."""
     descriptor = _open(file)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock(descriptor)
     except OSError:
         os.close(descriptor)
         return None
@@ -100,13 +99,13 @@ def _locked(file: Path) -> int | None:
 
 def _open(file: Path) -> int:
     """Not inherited by programs that are started here: they may live longer than this process."""
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    return os.open(file, os.O_RDWR | os.O_CREAT | system.NO_LINK, 0o600)
 
 
 def _checked(folder: Path) -> Path:
     """The folder, made where it is not there; nobody else may write to it."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != system.user():
         raise InputError(f"{folder} is to hold locks of cores and is another user's: remove it")
     return folder

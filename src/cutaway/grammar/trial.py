@@ -12,6 +12,7 @@ from dataclasses import asdict
 from subprocess import DEVNULL, PIPE, Popen
 from threading import Lock, Thread, Timer, stack_size
 
+from cutaway import system
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar.notation import limits, sentence, source_of
 from cutaway.grammar.source import Grammar
@@ -94,11 +95,8 @@ def _ask(process: "Popen[str]", line: str) -> str:
 
 def work() -> None:
     """Answer line by line until there are no more."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.nice(5)
+    system.limit_memory(MEMORY)
+    system.step_back()
     stack_size(_STACK)
     print("ready", flush=True)
     thread = Thread(target=_work)
@@ -107,12 +105,8 @@ def work() -> None:
 
 
 def _work() -> None:
-    import resource
-
     for line in sys.stdin:
-        used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + 1 + CPU_S, hard))
+        system.limit_time(CPU_S)
         print(json.dumps(_tried(Grammar(**json.loads(line)))), flush=True)
 
 

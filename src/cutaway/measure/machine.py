@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from cutaway import _native
+from cutaway.system import ticks_per_second
 from cutaway.weights import ModelFile, TensorInfo
 
 STREAMS = (1, 2, 4, 8)
@@ -80,17 +81,17 @@ class Noise:
 def busy_seconds() -> float | None:
     """Processor seconds used by anybody since the system started, other guests included."""
     try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        fields = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
     except OSError:
         return None
     user, nice, system, _, _, interrupt, soft, steal = map(int, fields)
-    return (user + nice + system + interrupt + soft + steal) / os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + interrupt + soft + steal) / ticks_per_second()
 
 
 def peak_memory() -> int | None:
     """Bytes of this process at its largest; None where the system does not report it."""
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return None
     lines = (line.split() for line in status.splitlines())

@@ -3,7 +3,6 @@
 Refuses to know what the lines say.
 """
 
-import fcntl
 import os
 import stat
 import zlib
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
+from cutaway import system
 from cutaway.checks import shown
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import CutawayError, InputError
@@ -137,7 +137,7 @@ def numbered(path: str | PathLike[str], number: int) -> Path:
 
 def _begin(path: Path) -> int:
     """Open what ``check_path`` found, and look again: another may have been faster."""
-    how = os.O_WRONLY | os.O_CLOEXEC
+    how = os.O_WRONLY | system.AS_BYTES
     try:
         try:
             descriptor = os.open(path, how | os.O_CREAT | os.O_EXCL, 0o666)
@@ -173,7 +173,7 @@ def _go_on(path: Path, digest: str) -> int:
 def _hold(path: Path, descriptor: int) -> None:
     """Until it is closed, be it by a kill, this process alone writes to the file."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock(descriptor)
     except BlockingIOError:
         raise InputError(
             f"trace: {path} is still being written: wait for its end, or stop it"

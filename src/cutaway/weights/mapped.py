@@ -5,9 +5,10 @@ Refuses to know what is in them.
 """
 
 import os
-from mmap import ACCESS_READ, MADV_DONTNEED, MADV_WILLNEED, PAGESIZE, mmap
+from mmap import ACCESS_READ, PAGESIZE, mmap
 from pathlib import Path
 
+from cutaway import system
 from cutaway.errors import FormatError, InputError
 
 _MAPPED_AROUND = max(PAGESIZE, 1 << 16)  # the system maps this much where one byte is read
@@ -30,13 +31,11 @@ def map_file(path: Path, suffix: str) -> mmap:
 
 def expect(data: mmap, start: int, end: int) -> None:
     """Tell the system that these bytes will be read soon."""
-    if hasattr(mmap, "madvise"):
-        first = start // PAGESIZE * PAGESIZE
-        data.madvise(MADV_WILLNEED, first, end - first)
+    first = start // PAGESIZE * PAGESIZE
+    system.expect(data, first, end - first)
 
 
 def forget(data: mmap, start: int, end: int) -> None:
     """Tell the system that these bytes were read: they need no memory any more."""
-    if hasattr(mmap, "madvise"):
-        first = start // _MAPPED_AROUND * _MAPPED_AROUND
-        data.madvise(MADV_DONTNEED, first, -(-end // _MAPPED_AROUND) * _MAPPED_AROUND - first)
+    first = start // _MAPPED_AROUND * _MAPPED_AROUND
+    system.forget(data, first, -(-end // _MAPPED_AROUND) * _MAPPED_AROUND - first)

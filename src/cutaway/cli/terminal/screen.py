@@ -1,6 +1,6 @@
 """A terminal as a screen with keys: the other screen, raw keys, its size, and all of it undone.
 
-Knows termios, escape sequences and signals. Refuses to know what is drawn. However the
+Knows escape sequences and signals. Refuses to know what is drawn. However the
 ``with`` block is left (a return, an error, Ctrl-C, a hangup), the terminal is as it was.
 """
 
@@ -8,13 +8,13 @@ import os
 import re
 import select
 import signal
+import socket
 import sys
-import termios
-import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from cutaway import system
 from cutaway.cli.terminal import signals
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping
@@ -93,28 +93,18 @@ def screen() -> Iterator[Screen]:
     Ctrl-C raises KeyboardInterrupt, a hangup or a kill SystemExit; Ctrl-Z gives the terminal
     back until the program goes on.
     """
-    before = termios.tcgetattr(sys.stdin)
-    with _woken_by_signals() as wake, signals.handling(_handlers(before)):
+    give_back = system.take_keys()
+    with _woken_by_signals() as wake, signals.handling(_handlers(give_back)):
         try:
-            _enter()
+            _write(_ENTER)
             yield Screen(wake)
         finally:
-            _leave(before)
+            _leave(give_back)
 
 
-def can_be_used() -> bool:
-    """Whether a person sits at both ends."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _enter() -> None:
-    tty.setcbreak(sys.stdin)
-    _write(_ENTER)
-
-
-def _leave(before: list[object]) -> None:
-    with suppress(OSError, termios.error):  # after a hangup there is no terminal to mend
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)  # type: ignore[arg-type]
+def _leave(give_back: Callable[[], None]) -> None:
+    with suppress(OSError):  # after a hangup there is no terminal to mend
+        give_back()
         _write(_LEAVE)
 
 
@@ -123,31 +113,30 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _handlers(before: list[object]) -> dict[signal.Signals, signals.Handler]:
+def _handlers(give_back: Callable[[], None]) -> dict[signal.Signals, signals.Handler]:
     def pause(number: int, _: FrameType | None) -> None:
-        _leave(before)
+        _leave(give_back)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # sleeps here
         signal.signal(number, pause)
-        _enter()
+        system.take_keys()
+        _write(_ENTER)
 
     return {
-        signal.SIGTERM: signals.leave,
-        signal.SIGHUP: signals.leave,
-        signal.SIGTSTP: pause,
-        signal.SIGWINCH: lambda *_: None,  # only wakes
+        **dict.fromkeys(system.ENDING, signals.leave),
+        **dict.fromkeys(system.PAUSING, pause),
+        **dict.fromkeys(system.RESIZING, lambda *_: None),  # only wakes
     }
 
 
 @contextmanager
 def _woken_by_signals() -> Iterator[int]:
-    """A pipe that becomes readable at every signal, so that waiting for keys ends."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    try:
-        yield reader
-    finally:
-        signal.set_wakeup_fd(previous)
-        os.close(reader)
-        os.close(writer)
+    """A descriptor that becomes readable at every signal, so that waiting for keys ends."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield reader.fileno()
+        finally:
+            signal.set_wakeup_fd(previous)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
+from cutaway import system
+
 Handler = Callable[[int, FrameType | None], None]
 
 
@@ -18,7 +20,7 @@ def leave(number: int, _: FrameType | None) -> None:
 
 def leaving_nothing() -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP, where nohup does not ignore it, end a block as Ctrl-C does."""
-    heard = (n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN)
+    heard = (n for n in system.ENDING if signal.getsignal(n) != signal.SIG_IGN)
     return handling(dict.fromkeys(heard, leave))
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any, TextIO
 
+from cutaway import system
 from cutaway.errors import InputError
 
 
@@ -35,6 +36,12 @@ def in_one_file(a: TextIO, b: TextIO) -> bool:
         return os.path.samestat(os.fstat(a.fileno()), os.fstat(b.fileno()))
     except OSError:  # not every stream is a file: io.UnsupportedOperation
         return False
+
+
+def are_a_screen() -> bool:
+    """Whether a person sits at both ends, with a terminal whose keys ``screen`` can read."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return is_terminal and os.environ.get("TERM") != "dumb" and not system.IS_WINDOWS
 
 
 def print_json(document: Any) -> None:

@@ -76,9 +76,9 @@ def _check(name: str, at: int | None, count: int) -> None:
 
 
 def _on_terminal() -> bool:
-    from cutaway.cli.terminal import screen as terminal
+    from cutaway.cli.terminal.streams import are_a_screen
 
-    return terminal.can_be_used()
+    return are_a_screen()
 
 
 def _print(args: Namespace, trace: Trace) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from cutaway import system
 from cutaway.errors import CutawayError, InputError
 
 _TRIES = 16
@@ -116,7 +117,8 @@ def _bind_one(address: _Address, port: int, patience: float) -> Listener:
     # Named as TCP, or asyncio does not see that it is, and lets packets wait for each other.
     made = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not system.IS_WINDOWS:  # there it would let two programs have the port
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # an ASGI app cannot hang up by itself
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience * 1000))
         if family == socket.AF_INET6:

@@ -1,0 +1,30 @@
+// All that is asked of the operating system, in one file a system: platform/linux.cpp, macos.cpp, windows.cpp
+// (and posix.cpp, what the first two share). Refuses to know what memory, files and processors are wanted for.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+namespace cutaway::platform {
+
+int processors();        // that this process may use
+uint64_t this_process();  // another number in a forked child
+
+// Of ARM processors: dot products of bytes, products of matrices of bytes. Elsewhere never called.
+bool has_dot();
+bool has_i8mm();
+
+// Zeroed memory, in pages of 2 MB where the system has them. Throws std::bad_alloc.
+uint8_t* allocate(size_t bytes);
+void release(uint8_t* at, size_t bytes);
+
+// Files are numbers, as Python has them.
+int duplicate(int file);  // one that no other program inherits; negative where there can be none
+void close(int file);
+// To be read; nullptr where it cannot be.
+uint8_t* map(int file, size_t bytes);
+void unmap(uint8_t* at, size_t bytes);
+int write(int file, size_t at, const uint8_t* from, size_t bytes);  // 0, or the number of the error
+// The bytes from `first` to `end` of a mapped file need no memory any more.
+void let_go(int file, uint8_t* mapped, size_t first, size_t end);
+
+}  // namespace cutaway::platform

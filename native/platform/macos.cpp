@@ -1,0 +1,28 @@
+// What macOS has and other Unixes have not. It reads ahead and chooses its pages by itself.
+#include <sys/sysctl.h>
+
+#include <thread>
+
+#include "posix.h"
+
+namespace cutaway::platform {
+namespace {
+
+bool has(const char* feature) {
+  int found = 0;
+  size_t size = sizeof found;
+  return sysctlbyname(feature, &found, &size, nullptr, 0) == 0 && found;
+}
+
+}  // namespace
+
+int processors() { return (int)std::thread::hardware_concurrency(); }
+
+bool has_dot() { return has("hw.optional.arm.FEAT_DotProd"); }
+bool has_i8mm() { return has("hw.optional.arm.FEAT_I8MM"); }
+
+void wish_for_large_pages(uint8_t*, size_t) {}
+void expect_in_order(int) {}
+void forget(int, size_t, size_t) {}
+
+}  // namespace cutaway::platform
