@@ -200,7 +200,8 @@ class Router:
     def _learn(self, one: _Replica, keys: Sequence[int]) -> None:
         """It has these blocks; the first of them counts as asked for last."""
         for key in reversed(keys):
-            self._known[key] = self._known.get(key, 0) | one.bit
+            who = self._known.get(key)
+            self._known[key] = who | one.bit if who else one.bit  # an object that many share
             self._known.move_to_end(key)
         while len(self._known) > self.most_keys:
             self._known.popitem(last=False)

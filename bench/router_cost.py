@@ -1,0 +1,145 @@
+"""What the router itself costs: the time of a choice, and memory of what it knows.
+
+    python bench/router_cost.py [--replicas 8 100 1000] [--choices 2000] [--json]
+        [--write docs/scale.md]
+
+    hash     keys of a prompt, in this process for each request
+    choice   choosing and counting one job, of a conversation that is known and of one that is not,
+             behind a system prompt that every replica knows
+    figures  one replica's figures with one prompt's keys
+    removal  forgetting a replica
+    memory   bytes of each block that is known, by one replica and by all
+
+Medians, in microseconds. The last line is one JSON document.
+"""
+
+import json
+import sys
+import tracemalloc
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from cutaway.backends import KV_BLOCK
+from cutaway.cluster.prompts import Prompt, block_keys
+from cutaway.cluster.routing import Load, Router
+from peers.table import replace_between_markers
+
+TOKENS, SYSTEM = 1000, 500
+KNOWN = 50_000
+
+
+def prompt(conversation: int, tokens: int = TOKENS) -> Prompt:
+    """A system prompt that all have, and a text of its own."""
+    ids = [*range(SYSTEM), *[conversation] * (tokens - SYSTEM)]
+    return Prompt(block_keys(ids), (tokens - 1) // KV_BLOCK, tokens, 1)
+
+
+def seconds(function: Callable[[], object]) -> float:
+    started = perf_counter()
+    function()
+    return perf_counter() - started
+
+
+def times(replicas: int, choices: int) -> dict[str, float]:
+    """Median seconds of each call."""
+    router, jobs = Router(), count()
+    router.update(map(str, range(replicas)))
+    for name in range(replicas):
+        router.told(str(name), Load(prompts=[prompt(0, SYSTEM).keys]))
+
+    def route(asked: Prompt) -> None:
+        choice = router.choose([asked])
+        assert choice is not None
+        router.sent(str(next(jobs)), [asked], choice)
+
+    asked = [prompt(1 + one) for one in range(choices)]
+    new = [seconds(lambda one=one: route(one)) for one in asked]  # type: ignore[misc]
+    known = [seconds(lambda one=one: route(one)) for one in asked]  # type: ignore[misc]
+    told = []
+    for number, one in enumerate(asked):
+        load = Load(10, 3, number, [one.keys])
+        told.append(seconds(lambda load=load: router.told(str(number % replicas), load)))  # type: ignore[misc] # noqa: B023
+    ids, blocks = [*range(TOKENS)], len(router._known)
+    return {
+        "hash_s": median(seconds(lambda: block_keys(ids)) for _ in range(choices)),
+        "new_s": median(new),
+        "known_s": median(known),
+        "told_s": median(told),
+        "removal_s": seconds(lambda: router.update(map(str, range(1, replicas)))),
+        "removal_keys": blocks,
+    }
+
+
+def bytes_a_key(replicas: int, by_all: bool) -> float:
+    """Of memory that Python allocates for blocks that are known by one replica, or by all."""
+    router = Router()
+    router.update(map(str, range(replicas)))
+    keys = [block_keys([one] * KV_BLOCK) for one in range(KNOWN // (50 if by_all else 1))]
+    tracemalloc.start()
+    for place in range(replicas if by_all else 1):
+        router.told(str(replicas - 1 - place), Load(prompts=keys))
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return used / len(keys) + sys.getsizeof(keys[0][0])
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """A table for people, and for docs/scale.md."""
+    rows = [
+        f"| {row['replicas']:,} | {row['new_s'] * 1e6:.0f} µs | {row['known_s'] * 1e6:.0f} µs "
+        f"| {row['told_s'] * 1e6:.0f} µs | {row['removal_s'] * 1e3:.0f} ms "
+        f"| {row['bytes_by_one']:.0f} | {row['bytes_by_all']:.0f} |"
+        for row in found["rows"]
+    ]
+    return "\n".join([
+        "| replicas | choice, new conversation | choice, known | a replica's figures "
+        f"| forgetting one, of {found['rows'][0]['removal_keys']:,} blocks "
+        "| bytes a block, known by one | by all |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+    ])  # fmt: skip
+
+
+def parse(argv: list[str] | None) -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--replicas", type=int, nargs="+", default=[8, 100, 1000])
+    parser.add_argument("--choices", type=int, default=2000)
+    parser.add_argument("--json", action="store_true", help="print the JSON document only")
+    parser.add_argument("--write", type=Path, metavar="docs/scale.md", help="where the table goes")
+    args = parser.parse_args(argv)
+    if min(args.replicas) < 2 or args.choices < 1:
+        parser.error("--replicas must be above 1, and --choices above 0")
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    if args.write:
+        replace_between_markers(args.write.read_text(), "router-cost", "")  # now, not at the end
+    rows = [
+        {"replicas": replicas}
+        | times(replicas, args.choices)
+        | {
+            "bytes_by_one": bytes_a_key(replicas, False),
+            "bytes_by_all": bytes_a_key(replicas, True),
+        }
+        for replicas in args.replicas
+    ]
+    found = {"benchmark": "router-cost", "rows": rows}
+    table = markdown(found)
+    if not args.json:
+        print(table, end="\n\n")
+    if args.write:
+        text = replace_between_markers(args.write.read_text(), "router-cost", table)
+        args.write.write_text(text)
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

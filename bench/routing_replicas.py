@@ -1,0 +1,189 @@
+"""A replica as the router sees it: a queue, a prefix cache, and steps that take their time.
+
+It does what the engine does (``engine/scheduler.py``): texts are admitted in their order where
+there is room, what the cache has is not read, a step reads at most so many rows, fewer where texts
+are written, and each text that is written has a row of it. A step takes ``step_s``, and ``row_s``
+for each of its rows. Refuses to know who sends texts here.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from cutaway.backends import KV_BLOCK, STEP_ROWS
+from cutaway.engine import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Seconds of a step and of each of its rows; KV blocks; texts that are written at once.
+
+    The figures are those of Llama 3.2 1B in Q4_K_M on two cores (docs/models.md): a prompt of 512
+    at 266 tokens a second, one stream at 34.6. By these 32 streams have 220; 194 were measured.
+    """
+
+    row_s: float = 1 / 266
+    step_s: float = 1 / 34.6 - 1 / 266
+    blocks: int = 2048
+    texts: int = Policy().max_num_seqs
+
+
+@dataclass(eq=False)
+class Text:
+    """A prompt that is read and an answer that is written; times in seconds.
+
+    keys, all_keys  of the whole blocks of the prompt, and of all of it when it has ended
+    known           tokens that need not be read, as found at first; ``matched`` when admitted
+    """
+
+    arrived: float
+    keys: tuple[int, ...]
+    all_keys: tuple[int, ...]
+    tokens: int
+    answer: int
+    ended: Callable[[float], None]
+    known: int = 0
+    matched: int = 0
+    read: int = 0
+    began: float = -1.0
+    first_token: float = -1.0
+    held: int = 0
+    published: int = 0
+
+
+@dataclass(eq=False)
+class Replica:
+    """``wake`` has ``due`` called at a time, unless it is called again before."""
+
+    machine: Machine
+    wake: Callable[[float, "Replica"], None]
+    waiting: deque[Text] = field(default_factory=deque)
+    reading: deque[Text] = field(default_factory=deque)
+    writing: list[tuple[int, int, Text]] = field(default_factory=list)
+    cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    came: list[tuple[int, ...]] = field(default_factory=list)  # keys of prompts, not told yet
+    rows_waiting: int = 0
+    rows_done: int = 0
+    steps: int = 0
+    held: int = 0
+    next_due: float = -1.0  # no step runs
+    _began: float = 0.0
+    _each_s: float = 0.0
+    _count: int = 0
+    _told: int = 0  # first tokens, so that ends at one step have an order
+    _taken: list[tuple[Text, int]] = field(default_factory=list)
+
+    @property
+    def texts(self) -> int:
+        """That are here."""
+        return len(self.waiting) + len(self.reading) + len(self.writing)
+
+    def add(self, text: Text, now: float) -> None:
+        """It waits here from now on."""
+        text.known = self._known(text)
+        self.rows_waiting += text.tokens - text.known
+        self.waiting.append(text)
+        self.came.append(text.keys)
+        if self.next_due < 0:
+            self._begin(now)
+        elif self._count > 1:  # many steps at once, of which the current one is the last now
+            self._count = int((now - self._began) / self._each_s) + 1
+            self._sleep()
+
+    def due(self, now: float) -> None:
+        """The steps are done."""
+        self.steps += self._count
+        self.rows_done += self._count * len(self.writing)
+        for text, rows in self._taken:
+            self._read(text, rows, now)
+        while self.writing and self.writing[0][0] <= self.steps:
+            self._end(heappop(self.writing)[2], now)
+        self._begin(now)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _begin(self, now: float) -> None:
+        """One step; or many at once where they are alike."""
+        self._admit(now)
+        written = len(self.writing)
+        room = Policy().max_prefill_rows_while_decoding - written if written else STEP_ROWS
+        self._taken = []
+        for text in self.reading:
+            if room <= 0:
+                break
+            self._take_more(text)
+            rows = min(room, text.tokens - text.read)
+            self._taken.append((text, rows))
+            room -= rows
+        if not self._taken and not written:
+            self.next_due = -1.0
+            return
+        rows = written + sum(rows for _, rows in self._taken)
+        self._count = 1 if self.reading else max(1, self.writing[0][0] - self.steps)
+        self._began, self._each_s = now, self.machine.step_s + rows * self.machine.row_s
+        self._sleep()
+
+    def _sleep(self) -> None:
+        self.next_due = self._began + self._count * self._each_s
+        self.wake(self.next_due, self)
+
+    def _admit(self, now: float) -> None:
+        while self.waiting and len(self.reading) + len(self.writing) < self.machine.texts:
+            text = self.waiting[0]
+            matched = self._known(text)
+            wanted = -(-(text.tokens + text.answer - matched) // KV_BLOCK)
+            if self.held and self.held + wanted > self.machine.blocks:
+                return
+            self.waiting.popleft()
+            self.rows_waiting += text.known - matched
+            text.began, text.matched, text.read, text.held = now, matched, matched, wanted
+            text.published = matched // KV_BLOCK
+            self.held += wanted
+            self._keep(text.keys[: text.published])
+            self.reading.append(text)
+
+    def _take_more(self, text: Text) -> None:
+        """What others have read of it since it was admitted."""
+        more = self._known(text) - text.read
+        if more > 0 and text.read % KV_BLOCK == 0:
+            text.read += more
+            text.matched += more
+            self.rows_waiting -= more
+            text.published = text.read // KV_BLOCK
+
+    def _read(self, text: Text, rows: int, now: float) -> None:
+        text.read += rows
+        self.rows_waiting -= rows
+        self.rows_done += rows
+        whole = text.read // KV_BLOCK
+        self._keep(text.keys[text.published : whole])
+        text.published = whole
+        if text.read == text.tokens:
+            self.reading.remove(text)
+            text.first_token = now
+            self._told += 1
+            heappush(self.writing, (self.steps + text.answer - 1, self._told, text))
+
+    def _end(self, text: Text, now: float) -> None:
+        self.held -= text.held
+        self._keep(text.all_keys)
+        text.ended(now)
+
+    # -- the prefix cache ------------------------------------------------------------------------
+
+    def _known(self, text: Text) -> int:
+        """Tokens of it that the cache has; the last one is read in any case."""
+        most = (text.tokens - 1) // KV_BLOCK
+        blocks = 0
+        while blocks < most and text.keys[blocks] in self.cache:
+            blocks += 1
+        return blocks * KV_BLOCK
+
+    def _keep(self, keys: tuple[int, ...]) -> None:
+        """Used just now, the first of them last."""
+        for key in reversed(keys):
+            self.cache[key] = None
+            self.cache.move_to_end(key)
+        while len(self.cache) > self.machine.blocks:
+            self.cache.popitem(last=False)
