@@ -1,0 +1,265 @@
+"""What replicas cost and give, beside one ``cutaway serve`` on the same cores.
+
+    python bench/cluster.py [-m MODEL] [--rounds 9] [--tokens 128] [--streams 16] [--json]
+        [--write docs/scale.md]
+
+    first     milliseconds to the first token of one stream: a server, and a Front with one replica
+    token     milliseconds between its tokens, and of processor time for each, of all threads of all
+              processes but those that compute
+    streams   tokens a second of many streams: one replica on all cores, beside one on each core
+    memory    of every process, in MB that it shares with no other
+
+Both servers run at once and are asked in turns; while one is asked, the other is idle, and what
+idle processes take is measured, too, and taken off. Times are medians over the rounds. --write
+puts the table between <!-- cluster:begin --> and <!-- cluster:end -->. The last line is one JSON
+document. It needs cutaway[ray].
+"""
+
+import asyncio
+import json
+import os
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any
+
+import httpx
+
+from cutaway.progress import say
+from peers.table import replace_between_markers
+from server_client import Answer, Question, ask
+from server_process import Server, serving
+
+PROMPT = "Once upon a time in a small village by the sea there lived"
+IDLE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """A server, and who asks it."""
+
+    name: str
+    server: Server
+    client: httpx.AsyncClient
+
+    async def ask(self, tokens: int, seed: int) -> Answer:
+        """One stream, to its end."""
+        options = {"max_tokens": tokens, "temperature": 0.8, "seed": seed, "ignore_eos": True}
+        question = Question("/v1/completions", f"{seed}. {PROMPT}", options, True, None, 0)
+        answer = await ask(self.client, question)
+        assert answer.whole, answer.cut
+        return answer
+
+    def cpu_s(self) -> dict[Path, float]:
+        """Seconds of processors that each thread of its processes has taken."""
+        tasks = (Path(f"/proc/{pid}/task") for pid in tree(self.server.pid))
+        return {thread: cpu_s(thread) for task in tasks for thread in _threads(task)}
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that it started."""
+    parents: dict[int, list[int]] = {}
+    for each, parent in _parents():
+        parents.setdefault(parent, []).append(each)
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += parents.get(found[-1], [])
+    return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        yield int(stat.parent.name), int(fields[1])
+
+
+def _threads(task: Path) -> list[Path]:
+    try:
+        return [*task.iterdir()]
+    except OSError:  # its process has ended
+        return []
+
+
+def cpu_s(thread: Path) -> float:
+    """Seconds of processors; 0 where it is gone."""
+    try:
+        fields = (thread / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def beside(before: dict[Path, float], after: dict[Path, float], computing: int) -> float:
+    """Seconds that all threads took but the busiest, which compute."""
+    each = sorted(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
+    return sum(each[: len(each) - computing])
+
+
+def memory(pid: int) -> tuple[str, float]:
+    """A process's name, and its megabytes that no other shares."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    name = words[0] if words[0].startswith("ray::") else Path(words[0]).name
+    script = next((Path(word).name for word in words[1:] if word.endswith(".py")), "")
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    private = sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
+    return f"{name} {script}".strip(), private / 1024
+
+
+# -- what is measured ------------------------------------------------------------------------------
+
+
+async def one_stream(
+    sides: list[Side], rounds: int, tokens: int, cores: int
+) -> dict[str, dict[str, float]]:
+    """Of each side: first token, between tokens, processor time a token, all in milliseconds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for turn in range(-1, rounds):
+        for side in sides:
+            before, started = side.cpu_s(), perf_counter()
+            answer = await side.ask(tokens, seed=turn + 1)
+            seconds = perf_counter() - started
+            used = beside(before, side.cpu_s(), cores)
+            if turn < 0:
+                continue  # the first is the cold one
+            first, last = answer.arrived[0][0], answer.arrived[-1][0]
+            own = found.setdefault(side.name, {})
+            own.setdefault("first_ms", []).append((first - answer.asked) * 1e3)
+            own.setdefault("token_ms", []).append((last - first) / (tokens - 1) * 1e3)
+            own.setdefault("cpu_ms", []).append(used / tokens * 1e3)
+            own.setdefault("seconds", []).append(seconds)
+    summed = ("cpu_ms", "seconds")  # the system counts in hundredths of a second
+    return {
+        side: {key: (fmean if key in summed else median)(each) for key, each in own.items()}
+        for side, own in found.items()
+    }
+
+
+async def idle_cpu(sides: list[Side]) -> dict[str, float]:
+    """Of each side, the share of a processor that it takes while nobody asks."""
+    before = [side.cpu_s() for side in sides]
+    await asyncio.sleep(IDLE_S)
+    after = [side.cpu_s() for side in sides]
+    taken = (beside(a, b, 0) / IDLE_S for a, b in zip(before, after, strict=True))
+    return dict(zip([side.name for side in sides], taken, strict=True))
+
+
+async def many_streams(side: Side, streams: int, tokens: int, turn: int) -> float:
+    """Tokens a second of so many at once."""
+    started = perf_counter()
+    await asyncio.gather(*(side.ask(tokens, turn * streams + i) for i in range(streams)))
+    return streams * tokens / (perf_counter() - started)
+
+
+# -- the runs --------------------------------------------------------------------------------------
+
+
+async def sides_of(stack: AsyncExitStack, flags: dict[str, list[str]]) -> list[Side]:
+    """Start a server for each."""
+    sides = []
+    for name, own in flags.items():
+        say(f"starting {name}")
+        server = await stack.enter_async_context(serving(*own))
+        client = httpx.AsyncClient(base_url=server.url, timeout=300)
+        sides.append(Side(name, server, await stack.enter_async_context(client)))
+    return sides
+
+
+async def measure(args: Namespace) -> dict[str, Any]:
+    """Everything."""
+    model = ["-m", args.model] if args.model else []
+    cores = len(os.sched_getaffinity(0))
+    found: dict[str, Any] = {"cores": cores, "streams_asked": args.streams}
+    async with AsyncExitStack() as stack:
+        flags = {"alone": model, "cluster": [*model, "--replicas", "1", "--cores", str(cores)]}
+        sides = await sides_of(stack, flags)
+        found["one"] = await one_stream(sides, args.rounds, args.tokens, cores)
+        found["idle"] = await idle_cpu(sides)
+        for side in sides:
+            one, idle = found["one"][side.name], found["idle"][side.name]
+            one["cpu_ms"] -= idle * one.pop("seconds") / args.tokens * 1e3
+        found["memory"] = [memory(pid) for pid in tree(sides[1].server.pid)]
+        whole = [
+            await many_streams(s, args.streams, args.tokens, t) for t in range(3) for s in sides
+        ]
+        found["streams"] = {"alone": median(whole[::2]), "one replica": median(whole[1::2])}
+    async with AsyncExitStack() as stack:
+        flags = {
+            "alone": model,
+            "split": [*model, "--replicas", str(cores), "--cores", "1"],
+        }
+        sides = await sides_of(stack, flags)
+        pairs = [
+            [await many_streams(side, args.streams, args.tokens, turn) for side in sides]
+            for turn in range(args.rounds // 2 + 1)
+        ]
+        found["streams"]["one on each core"] = median(split for _, split in pairs)
+        found["streams"]["split_ratio"] = median(split / alone for alone, split in pairs)
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """As Markdown."""
+    one, streams, cores = found["one"], found["streams"], found["cores"]
+    rows = [
+        "| one stream | `cutaway serve` | a Front and one replica | more |",
+        "|---|---|---|---|",
+    ]
+    for what, key in (
+        ("first token, ms", "first_ms"),
+        ("between tokens, ms", "token_ms"),
+        ("processor time a token beside computing, ms", "cpu_ms"),
+    ):
+        alone, cluster = one["alone"][key], one["cluster"][key]
+        rows.append(f"| {what} | {alone:.2f} | {cluster:.2f} | {cluster - alone:+.2f} |")
+    rows += [
+        "",
+        f"| {found['streams_asked']} streams, tokens/s | |",
+        "|---|---|",
+        f"| `cutaway serve` on {cores} cores | {streams['alone']:.0f} |",
+        f"| one replica of {cores} cores | {streams['one replica']:.0f} |",
+        f"| {cores} replicas of one core | {streams['one on each core']:.0f}, "
+        f"{streams['split_ratio']:.2f} times `cutaway serve` |",
+        "",
+        "| process | MB of its own |",
+        "|---|---|",
+        *(f"| `{name}` | {mb:.0f} |" for name, mb in sorted(found["memory"], key=lambda m: -m[1])),
+        "",
+        f"Idle, the processes of the cluster take {found['idle']['cluster']:.1%} of a processor, "
+        f"and `cutaway serve` {found['idle']['alone']:.1%}.",
+    ]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--json", action="store_true", help="no table")
+    parser.add_argument("--write", type=Path, metavar="docs/scale.md")
+    args = parser.parse_args()
+    if args.write:
+        replace_between_markers(args.write.read_text(), "cluster", "")  # now, not at the end
+    found = asyncio.run(measure(args))
+    if not args.json:
+        print(table(found))
+    if args.write:
+        text = replace_between_markers(args.write.read_text(), "cluster", table(found))
+        args.write.write_text(text)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
