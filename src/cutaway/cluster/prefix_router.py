@@ -103,7 +103,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
                 event("replica", replica=name, **stats["process"])
             # Without those that were over before they were counted: the router forgot them then.
             received = stats["received"].get(self._front, 0) - self._over[name]
-            load = Load(stats["rows"], stats["texts"], received)
+            load = Load(stats["rows"], stats["texts"], received, stats["prompts"])
             self._router.told(name, load)
 
     def _rank(self, job: Job, pending: PendingRequest) -> list[Choice]:

@@ -6,9 +6,10 @@ know what is served.
 
 import asyncio
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from socket import gethostname
+from time import monotonic
 from typing import Any, TypeVar
 
 from ray import serve
@@ -23,6 +24,7 @@ from cutaway.cluster.cores import claim
 from cutaway.cluster.job import Job, ReplicaLostError
 from cutaway.cluster.plan import Plan
 from cutaway.cluster.prefix_router import front_of, name_of
+from cutaway.cluster.prompts import read_prompt
 from cutaway.cluster.replica import Replica
 from cutaway.engine import Engine as Loop
 from cutaway.errors import CutawayError
@@ -34,6 +36,9 @@ HUNG_S = 120.0
 """A replica whose engine does not answer for so long is ended, and another one started."""
 _PATIENCE_S = 30.0  # for the replica that had the cores before to end
 _LEAVE_S = 10.0
+_LATELY_S = (
+    3.0  # for which prompts are told: of figures that follow each other Ray may leave some out
+)
 
 
 class Engine:
@@ -47,10 +52,14 @@ class Engine:
         await asyncio.to_thread(lambda: llm.model.computed_by)  # reads the whole file, once
         self._replica = Replica(llm, name_of(serve.get_replica_context().replica_id))
         self._received: Counter[str] = Counter()
+        self._came: deque[tuple[float, tuple[int, ...]]] = deque()
 
     async def write(self, job: Job) -> None:
         """See ``Replica``."""
         self._received[front_of(job)] += 1
+        sight = self._replica.llm.model.config.sight
+        for request, n in job.asked:
+            self._came.append((monotonic(), read_prompt(request, n, sight).keys))
         await self._replica.write(job)
 
     async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -66,8 +75,14 @@ class Engine:
         """What the router is told of this replica: see ``routing.Load``."""
         received = dict(self._received)  # before it is counted what they are
         rows, texts = await self._replica.llm.engine.call(_load, self._replica.llm.engine.engine)
+        while self._came and self._came[0][0] < monotonic() - _LATELY_S:
+            self._came.popleft()
+        prompts = [keys for _, keys in self._came]
         process = {"host": gethostname(), "pid": os.getpid(), "cores": self._claim.cores}
-        return {"rows": rows, "texts": texts, "received": received, "process": process}
+        return {
+            "rows": rows, "texts": texts, "received": received, "prompts": prompts,
+            "process": process,
+        }  # fmt: skip
 
     async def __del__(self) -> None:
         """It is to end: all texts have been taken elsewhere by now."""
