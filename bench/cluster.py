@@ -7,6 +7,9 @@
     token     milliseconds between its tokens, and of processor time for each, of all threads of all
               processes but those that compute
     streams   tokens a second of many streams: one replica on all cores, beside one on each core
+    prefix    share of prompt tokens that prefix caches had, of conversations that share a few
+              system prompts: replicas behind our router, beside as many servers of which a client
+              takes one at random
     memory    of every process, in MB that it shares with no other
 
 Both servers run at once and are asked in turns; while one is asked, the other is idle, and what
@@ -23,6 +26,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any
@@ -36,6 +40,7 @@ from server_process import Server, serving
 
 PROMPT = "Once upon a time in a small village by the sea there lived"
 IDLE_S = 10.0
+SYSTEMS, USERS, TURNS, AT_ONCE = 6, 24, 3, 4
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,33 @@ async def many_streams(side: Side, streams: int, tokens: int, turn: int) -> floa
     return streams * tokens / (perf_counter() - started)
 
 
+async def conversations(clients: list[httpx.AsyncClient]) -> float:
+    """The share of prompt tokens that were not computed; each request goes to any of these."""
+    random = Random(0)
+    said = {user: _system(user % SYSTEMS) for user in range(USERS)}
+    prompted = cached = 0
+
+    async def turn(user: int, number: int) -> None:
+        nonlocal prompted, cached
+        said[user] += f"\nQuestion {number} of user {user}: what follows from that?\nAnswer:"
+        body = {"prompt": said[user], "max_tokens": 16, "temperature": 0.7, "seed": user}
+        answer = (await random.choice(clients).post("/v1/completions", json=body)).json()
+        said[user] += answer["choices"][0]["text"]
+        prompted += answer["usage"]["prompt_tokens"]
+        cached += answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    for number in range(TURNS):
+        users = random.sample(sorted(said), len(said))
+        for i in range(0, len(users), AT_ONCE):
+            await asyncio.gather(*(turn(user, number) for user in users[i : i + AT_ONCE]))
+    return cached / prompted
+
+
+def _system(number: int) -> str:
+    rules = (f"{chr(65 + number)}{i}. Rule {i} of house {number} must be kept." for i in range(20))
+    return "\n".join(rules)
+
+
 # -- the runs --------------------------------------------------------------------------------------
 
 
@@ -205,6 +237,11 @@ async def measure(args: Namespace) -> dict[str, Any]:
         ]
         found["streams"]["one on each core"] = median(split for _, split in pairs)
         found["streams"]["split_ratio"] = median(split / alone for alone, split in pairs)
+        found["prefix"] = {"routed": await conversations([sides[1].client])}
+    async with AsyncExitStack() as stack:
+        flags = {f"server {i}": [*model, "--threads", "1"] for i in range(cores)}
+        sides = await sides_of(stack, flags)
+        found["prefix"]["random"] = await conversations([side.client for side in sides])
     return found
 
 
@@ -230,6 +267,11 @@ def table(found: dict[str, Any]) -> str:
         f"| one replica of {cores} cores | {streams['one replica']:.0f} |",
         f"| {cores} replicas of one core | {streams['one on each core']:.0f}, "
         f"{streams['split_ratio']:.2f} times `cutaway serve` |",
+        "",
+        "| prompt tokens that a prefix cache had | |",
+        "|---|---|",
+        f"| {cores} replicas behind the router | {found['prefix']['routed']:.0%} |",
+        f"| {cores} servers, one taken at random | {found['prefix']['random']:.0%} |",
         "",
         "| process | MB of its own |",
         "|---|---|",

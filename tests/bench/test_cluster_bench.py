@@ -33,6 +33,7 @@ def test_the_table_says_what_was_measured():
         "cores": 2, "streams_asked": 16,
         "one": {"alone": one, "cluster": {"first_ms": 9.5, "token_ms": 4.1, "cpu_ms": 0.35}},
         "idle": {"alone": 0.0, "cluster": 0.117},
+        "prefix": {"routed": 0.9, "random": 0.7},
         "memory": [("small", 10.0), ("ray::Engine", 244.4)],
         "streams": {
             "alone": 700.0, "one replica": 690.0, "one on each core": 900.0, "split_ratio": 1.3,
@@ -41,6 +42,7 @@ def test_the_table_says_what_was_measured():
     text = cluster.table(found)
     assert "| first token, ms | 5.00 | 9.50 | +4.50 |" in text
     assert "| 2 replicas of one core | 900, 1.30 times `cutaway serve` |" in text
+    assert "| 2 replicas behind the router | 90% |" in text
     assert text.index("ray::Engine") < text.index("small")
     assert "11.7% of a processor" in text
 
