@@ -14,7 +14,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import Any
 
-READY_S, END_S = 60, 30
+READY_S, END_S = 120, 60
 
 
 class Server:
