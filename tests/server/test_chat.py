@@ -64,6 +64,20 @@ def test_a_stream_tells_usage_once_and_only_when_asked(create):
     assert last.usage.completion_tokens == create().usage.completion_tokens
 
 
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_stream_tells_usage_in_each_event_when_asked(create, at_end):
+    options = {"include_usage": at_end, "continuous_usage_stats": True}
+    asked = {"stream_options": options, "extra_body": {"return_token_ids": True}}
+    chunks = list(create(stream=True, **asked))
+    shown, told = 0, []
+    for chunk in chunks:
+        shown += sum(len(choice.model_extra.get("token_ids", ())) for choice in chunk.choices)
+        told.append(chunk.usage)
+        assert chunk.usage.completion_tokens == shown
+    assert told[0].completion_tokens == 0 and told[-1] == create().usage and shown > 1
+    assert sum(not chunk.choices for chunk in chunks) == at_end
+
+
 def test_async_clients_are_served_together(tiny, create):
     async def main():
         async with AsyncOpenAI(base_url=f"{tiny.url}/v1", api_key="any") as client:

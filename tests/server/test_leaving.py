@@ -219,6 +219,37 @@ def test_who_waits_hears_that_the_server_is_there(held):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("path", PROMPT)
+def test_a_stream_begins_with_its_first_token(held, path):
+    async def main():
+        async with Client(held, path, stream=True, return_token_ids=True) as client:
+            said = await client.until(b": keep-alive\n\n") + await client.until(b": keep-alive\n\n")
+            assert b"data:" not in said
+            await held.lockstep.step()
+            await client.until(b'"token_ids":[')
+            held.lockstep.open()
+            await client.until(b"data: [DONE]\n\n")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("path", PROMPT)
+def test_what_fails_before_a_stream_begins_has_a_status(tiny_path, path):
+    llm = LLM(tiny_path, threads=1, progress=False, max_num_seqs=1)
+    with serve(llm) as served:
+        lockstep = Lockstep(served.service.llm.engine)
+
+        async def main():
+            async with Client(served, path) as _, Client(served, path, stream=True) as waits:
+                await until(served, jobs(served, 2), step=lockstep.step)
+                served.service.llm.close()
+                lockstep.open()
+                said = await waits.until(b"}}")
+                assert said.startswith(b"HTTP/1.1 503 ") and b'"code": "shutting_down"' in said
+
+        asyncio.run(main())
+
+
 # -- the end -------------------------------------------------------------------------------------
 
 
@@ -258,6 +289,7 @@ def test_openais_client_raises_what_a_stream_fails_with(held):
     with OpenAI(base_url=f"{held.url}/v1", api_key="any", max_retries=0) as client:
         stream = client.completions.create(model="tiny", prompt="ab", stream=True, extra_body=LONG)
         chunks = iter(stream)
+        held.lockstep.open(1)
         next(chunks)
         held.service.llm.close()
         held.lockstep.open()

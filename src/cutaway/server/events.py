@@ -40,7 +40,7 @@ class Events:
         raise NotImplementedError
 
     def begin(self) -> Iterable[bytes]:
-        """Before the first token."""
+        """Before the first token, when that is there."""
         raise NotImplementedError
 
     def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterable[bytes]:
@@ -57,7 +57,11 @@ class Events:
 
 
 class EventStream(Response):
-    """An ASGI response that reads a job to its end; a disconnect closes the job."""
+    """An ASGI response that reads a job to its end; a disconnect closes the job.
+
+    It begins with the first token, which is what its first event is taken for by those who measure.
+    Until then a failure is a response of its own, unless a comment has kept the connection alive.
+    """
 
     media_type = "text/event-stream"
 
@@ -66,6 +70,7 @@ class EventStream(Response):
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive
+        self._answered, self._begun = False, False
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send all of it."""
@@ -73,16 +78,18 @@ class EventStream(Response):
             await unless_gone(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with aclosing(self._parts()) as parts:
             async for part in parts:
+                if not self._answered:
+                    self._answered = True
+                    headers = self.raw_headers
+                    await send({"type": "http.response.start", "status": 200, "headers": headers})
                 if part:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
         """Events of one engine step are sent together."""
-        yield b"".join(self._events.begin())
         try:
             while True:
                 try:
@@ -91,16 +98,24 @@ class EventStream(Response):
                 except TimeoutError:
                     yield b": keep-alive\n\n"
                     continue
+                yield b"".join([*self._begin(), *self._of(new)])
                 if not new:
                     break
-                yield b"".join(self._of(new))
             yield b"".join(self._events.end())
         except CutawayError as error:
-            yield b"".join(self._events.failed(of_text(error)))
+            if not self._answered:
+                raise
+            yield b"".join([*self._begin(), *self._events.failed(of_text(error))])
         except Exception:
-            message = "something went wrong in the server, and its log says what"
-            yield b"".join(self._events.failed(ApiError(500, message)))
+            if self._answered:
+                message = "something went wrong in the server, and its log says what"
+                yield b"".join([*self._begin(), *self._events.failed(ApiError(500, message))])
             raise
+
+    def _begin(self) -> Iterable[bytes]:
+        """The opening events, once."""
+        begun, self._begun = self._begun, True
+        return () if begun else self._events.begin()
 
     def _of(self, new: list[Progress]) -> Iterator[bytes]:
         for one in new:

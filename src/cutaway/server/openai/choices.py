@@ -39,7 +39,7 @@ class Choices(Events):
     ) -> None:
         self.job, self.tokenizer, self.top = job, service.llm.tokenizer, top
         self.samples = job.texts[0].options.n
-        self._body = body
+        self._body, self._told = body, 0  # tokens of all texts, streamed so far
         self._frame = {
             "id": f"{self.PREFIX}-{id}",
             "created": int(time()),
@@ -58,7 +58,7 @@ class Choices(Events):
         raise NotImplementedError
 
     def first(self) -> dict[str, Any]:
-        """A choice's fields in its first event, which is sent before any token is there."""
+        """A choice's fields in its first event, which says nothing of its text."""
         raise NotImplementedError
 
     def pieces(
@@ -141,6 +141,7 @@ class Choices(Events):
     def progress(self, index: int, step: Step | None, ended: Ended | None) -> Iterator[bytes]:
         """The text that a token brought, and how it ended; of a pass its record alone."""
         text, entries = self.shown(index, step, ended) if step else ("", [])
+        self._told += step is not None
         if step.index == 0 if step else ended:
             opening, before = self.opening(index)
             text, entries = opening + text, before + entries
@@ -162,11 +163,22 @@ class Choices(Events):
         yield b"data: [DONE]\n\n"
 
     def _event(self, choice: dict[str, Any] | None, **more: Any) -> bytes:
-        usage = {"usage": None} if self._body.include_usage else {}
+        usage: dict[str, Usage | None] = {"usage": None} if self._body.include_usage else {}
+        if self._body.continuous_usage:
+            usage["usage"] = self._so_far()
         choices = [] if choice is None else [{"finish_reason": None, **choice}]
         return event({**self._frame, "object": self.CHUNK, "choices": choices, **usage, **more})
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _so_far(self) -> Usage:
+        """Tokens in, and those out that this event and those before it tell of."""
+        usage, told = self.usage(), self._told
+        return {
+            **usage,
+            "completion_tokens": told,
+            "total_tokens": usage["prompt_tokens"] + told,
+        }
 
     @cached_property
     def _entries(self) -> list[Entries]:

@@ -145,9 +145,11 @@ class StreamOptions(Body):
     """What a stream includes beside the text."""
 
     include_usage: bool = Field(False, description="the usage, in a last event of its own")
+    continuous_usage_stats: bool = Field(
+        False, description="ours, as in vLLM: the usage so far, in every event"
+    )
     unsupported: ClassVar[Unsupported] = {
         "include_obfuscation": ((False,), "nothing is padded here; leave it out"),
-        "continuous_usage_stats": ((False,), "the usage is sent once, at the end"),
     }
 
 
@@ -313,6 +315,11 @@ class SampledFields(TextFields):
     def include_usage(self) -> bool:
         """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether every event of a stream has the usage so far."""
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
 def _bias(given: Mapping[str, float]) -> dict[int, float]:
