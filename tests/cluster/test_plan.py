@@ -1,4 +1,6 @@
 import sys
+from contextlib import closing
+from socket import socket
 
 import pytest
 
@@ -63,6 +65,28 @@ def test_without_ray_the_sentence_says_what_to_install(tiny_path, monkeypatch):
     with (
         pytest.raises(InputError, match=r"--replicas needs ray: pip install 'cutaway\[ray\]'"),
         launched(plan),
+    ):
+        pass
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(tiny_path):
+    plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
+    with closing(socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            pytest.raises(InputError, match=rf"--address {address}: no Ray cluster answers there"),
+            launched(plan, address),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("address", ["", "here", "host:", ":80", "host:0", "host:x", "ray://h:1"])
+def test_what_is_no_address_is_refused(address, tiny_path):
+    plan = Plan.of("1", 1, {"model": str(tiny_path)}, {})
+    with (
+        pytest.raises(InputError, match="--address must be auto or HOST:PORT, not"),
+        launched(plan, address),
     ):
         pass
 

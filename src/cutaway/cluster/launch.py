@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import CRITICAL, getLogger
 from secrets import token_hex
+from socket import create_connection
 from typing import TYPE_CHECKING, Any
 
+from cutaway.checks import shown
 from cutaway.cluster.plan import Plan
 from cutaway.errors import CutawayError, InputError
 from cutaway.loading.model import LoadedModel
@@ -20,6 +22,7 @@ from cutaway.resources import usable_cores
 if TYPE_CHECKING:
     from cutaway.cluster.front import ClusterLLM
 
+_LISTENS_S = 5.0
 _OURS = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
 
@@ -67,6 +70,8 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
     cores = len(usable_cores())
     if address is None:
         plan.check_room(cores, "this machine")
+    else:
+        _check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -79,10 +84,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
             address=address or "local", log_to_driver=False, logging_level="ERROR", **of_its_own
         )
     except ConnectionError as error:
-        raise InputError(
-            f"--address {address}: no Ray cluster answers there of which this machine is a node; "
-            "'ray start --address' makes it one"
-        ) from error
+        raise _no_cluster(str(address)) from error
     # What Ray has to say of each process is in its own logs; the terminal is the server's.
     ray._private.worker._worker_logs_enabled = False
     getLogger("ray").setLevel(CRITICAL)
@@ -96,6 +98,26 @@ def _ray(address: str | None, plan: Plan) -> Iterator[str]:
             yield ray.util.get_node_ip_address()
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """InputError where nobody listens there, for which Ray itself would look for minutes."""
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16) or "/" in host:
+        raise InputError(f"--address must be auto or HOST:PORT, not {shown(address)}")
+    try:
+        create_connection((host.strip("[]"), int(port)), _LISTENS_S).close()
+    except OSError as error:
+        raise _no_cluster(address) from error
+
+
+def _no_cluster(address: str) -> InputError:
+    return InputError(
+        f"--address {address}: no Ray cluster answers there of which this machine is a node; "
+        "'ray start --address' makes it one"
+    )
 
 
 def _reason(error: RuntimeError) -> str:
