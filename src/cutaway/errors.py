@@ -30,5 +30,9 @@ class ReplayError(CutawayError):
     """A text that was to go on where it was cut is not the one that was being written."""
 
 
+class ReplicaLostError(CutawayError):
+    """A replica died, hangs or leaves; another may do what was asked of it."""
+
+
 class QueueFullError(CutawayError):
     """Too many requests wait already; the same request may be welcome later."""

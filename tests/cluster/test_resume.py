@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from cutaway import AsyncLLM
 from cutaway.api.generation import Generation
-from cutaway.cluster.job import ReplicaLostError
 from cutaway.engine import Ended
-from cutaway.errors import CutawayError, QueueFullError
+from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
 from support.replicas import Killable, Models, cluster
 
 PROMPT = "Once upon a time there was a tiny model that said anything at all"
@@ -229,6 +228,7 @@ def test_a_full_queue_is_told_at_first_and_waited_for_later(models, expected, mo
             texts, full[0] = await front.submit([PROMPT], front.parse(LONG)), 3
             await texts.finish()
             assert full == [0]
+            assert texts.route[1:] == (1, 5)  # what was only tried was not written
             assert [told(text) for text in texts.each] == expected
             full[0] = 1
             with pytest.raises(QueueFullError):

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from cutaway import AsyncLLM
 from cutaway.cluster.front import ClusterLLM
-from cutaway.cluster.job import Job, News, ReplicaLostError
+from cutaway.cluster.job import Job, News
 from cutaway.cluster.replica import Replica
 from cutaway.engine import Arrival, Pass, Step
+from cutaway.errors import ReplicaLostError
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
 
@@ -115,25 +116,28 @@ class InProcess:
         chosen = self.choose(job)
         job.replica, job.why = chosen.name, f"{chosen.name} is the first"
         self.jobs.append(job)
-        writing = asyncio.ensure_future(chosen.replica.write(sent(job)))
-        dying = asyncio.ensure_future(chosen.dead.wait())
-        try:
-            await asyncio.wait([writing, dying], return_when=asyncio.FIRST_COMPLETED)
-            if not chosen.dead.is_set():
-                await _answered(writing)
-            elif self.tells_deaths:
-                raise ReplicaLostError(f"{chosen.name} has died")
-            else:
-                await asyncio.Event().wait()
-        finally:
-            dying.cancel()
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+        await self._done(chosen, chosen.replica.write(sent(job)))
 
     async def aside(self, function, *args, **kwargs):
-        job = Job("", (), {}, None)  # type: ignore[arg-type]
+        chosen = self.choose(Job("", (), {}, None))  # type: ignore[arg-type]
         function, args, kwargs = sent((function, args, kwargs))
-        return sent(await _answered(self.choose(job).replica.aside(function, *args, **kwargs)))
+        return sent(await self._done(chosen, chosen.replica.aside(function, *args, **kwargs)))
+
+    async def _done(self, chosen: Killable, call):
+        """What the call at this replica comes to, which may die meanwhile."""
+        doing = asyncio.ensure_future(call)
+        dying = asyncio.ensure_future(chosen.dead.wait())
+        try:
+            await asyncio.wait([doing, dying], return_when=asyncio.FIRST_COMPLETED)
+            if not chosen.dead.is_set():
+                return await _answered(doing)
+            if self.tells_deaths:
+                raise ReplicaLostError(f"{chosen.name} has died")
+            await asyncio.Event().wait()
+        finally:
+            dying.cancel()
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
 
 
 async def _answered(call):

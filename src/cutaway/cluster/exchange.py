@@ -20,12 +20,12 @@ from cutaway.cluster.job import (
     Leaving,
     News,
     Pulse,
-    ReplicaLostError,
     Replicas,
 )
 from cutaway.cluster.wire import Connection, ConnectionLostError, Listener
 from cutaway.engine import Arrival, EngineState, Request
 from cutaway.engine.events import explained
+from cutaway.errors import ReplicaLostError
 
 _EVERY_S = 0.5
 

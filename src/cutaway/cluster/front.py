@@ -13,9 +13,9 @@ from cutaway.api.llm import LLM
 from cutaway.backends import Computer
 from cutaway.cluster.exchange import Exchange, Remote
 from cutaway.cluster.job import Replicas
-from cutaway.cluster.reader import ResumedReader
+from cutaway.cluster.reader import MOST_TRIES, ResumedReader, all_lost
 from cutaway.engine import Arrival, EngineState, Request, Route
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, ReplicaLostError
 from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class ClusterLLM(AsyncModel):
 
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> "FrontReader":
         """See ``AsyncModel``."""
-        if self._closed:
-            raise CutawayError("the engine is closed and takes no more requests")
+        self._check_open()
         for request, _ in asked:
-            request.__getstate__()  # InputError for what cannot be sent
+            for part in (request.sampling, request.constraint):
+                part.__getstate__()  # InputError for what cannot be sent
         reader = ResumedReader(self.exchange, asked)
         await reader.begin()
         return FrontReader(reader)
@@ -65,8 +65,16 @@ class ClusterLLM(AsyncModel):
     async def aside(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """See ``AsyncModel``."""
-        return await self.exchange.replicas.aside(function, *args, **kwargs)
+        """See ``AsyncModel``; where a replica is lost, another is asked."""
+        tries = 0
+        while True:
+            self._check_open()
+            try:
+                return await self.exchange.replicas.aside(function, *args, **kwargs)
+            except ReplicaLostError as error:
+                tries += 1
+                if tries > MOST_TRIES:
+                    raise all_lost(str(error)) from error
 
     # -- the replicas ------------------------------------------------------------------------
 
@@ -97,6 +105,10 @@ class ClusterLLM(AsyncModel):
     def alive(self) -> bool:
         """See ``AsyncModel``."""
         return not self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CutawayError("the engine is closed and takes no more requests")
 
     def _told(self, computer: Computer) -> None:
         """What computes, for whoever asks; replicas may differ in tier and threads."""

@@ -15,10 +15,6 @@ from cutaway.errors import CutawayError
 T = TypeVar("T")
 
 
-class ReplicaLostError(CutawayError):
-    """A replica died, hangs or leaves: what it wrote is to be gone on with elsewhere."""
-
-
 class OtherBitsError(CutawayError):
     """A replica would go on with other bits than those that were told."""
 

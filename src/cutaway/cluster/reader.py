@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 
 from cutaway.cluster.exchange import Attempt, Exchange
-from cutaway.cluster.job import OtherBitsError, ReplicaLostError
+from cutaway.cluster.job import OtherBitsError
 from cutaway.cluster.resume import ToldText
 from cutaway.engine import Arrival, Ended, Request, Route
-from cutaway.errors import CutawayError, QueueFullError
+from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
 from cutaway.sampling import derive_seed
 
 MOST_TRIES = 3
@@ -34,7 +34,7 @@ class ResumedReader:
         self._avoid: frozenset[str] = frozenset()
         self._tries, self._waited_s = 0, 0.0
         self._closed = False
-        self._resumed, self._replayed, self._why = 0, 0, list[str]()
+        self._replayed, self._why = 0, list[str]()
 
     async def begin(self) -> None:
         """Queue them. Raises what a replica refuses them with; then nothing runs."""
@@ -66,7 +66,7 @@ class ResumedReader:
     @property
     def route(self) -> Route:
         """Where the texts were written."""
-        return Route(tuple(self._why), self._resumed, self._replayed)
+        return Route(tuple(self._why), max(len(self._why) - 1, 0), self._replayed)
 
     @property
     def _begun(self) -> bool:
@@ -78,6 +78,7 @@ class ResumedReader:
     def accepted(self, attempt: Attempt) -> None:
         """It is queued."""
         self._why.append(attempt.job.why)
+        self._replayed += sum(len(self._texts[i]) for i in self._which)
         self._waited_s = 0.0
         if not self._queued.done():
             self._queued.set_result(None)
@@ -122,9 +123,8 @@ class ResumedReader:
         if attempt.job.replica:
             self._avoid |= {attempt.job.replica}
         if self._tries > MOST_TRIES:
-            self.fail(ReplicaLostError(f"{why}; {MOST_TRIES} others were lost, too: ask again"))
+            self.fail(all_lost(why))
             return
-        self._resumed += self._begun
         self._go_on()
 
     def fail(self, error: Exception) -> None:
@@ -145,7 +145,6 @@ class ResumedReader:
         if not self._which:
             return
         texts = [self._texts[i] for i in self._which]
-        self._replayed += sum(map(len, texts))
         asked = tuple((text.continued(), 1) for text in texts)
         if not any(map(len, texts)) and len(texts) == len(self._texts):
             asked = self._asked  # samples that share what is computed of their prompt
@@ -157,6 +156,11 @@ class ResumedReader:
         if self._attempt:
             self._exchange.drop(self._attempt)
         self._exchange.leave(self)
+
+
+def all_lost(why: str) -> ReplicaLostError:
+    """Too many were lost, the last of them so."""
+    return ReplicaLostError(f"{why}; {MOST_TRIES} others were lost, too: ask again")
 
 
 def _sample(request: Request, index: int) -> Request:

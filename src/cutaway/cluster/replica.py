@@ -20,11 +20,10 @@ from cutaway.cluster.job import (
     News,
     OtherBitsError,
     Pulse,
-    ReplicaLostError,
 )
 from cutaway.cluster.wire import Address, Connection, ConnectionLostError, connect
 from cutaway.engine import Arrival, Reader
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, ReplicaLostError
 
 T = TypeVar("T")
 

@@ -21,13 +21,13 @@ from ray.serve.handle import DeploymentHandle
 from cutaway.api.async_llm import AsyncLLM
 from cutaway.api.llm import LLM
 from cutaway.cluster.cores import claim
-from cutaway.cluster.job import Job, ReplicaLostError
+from cutaway.cluster.job import Job
 from cutaway.cluster.plan import Plan
 from cutaway.cluster.prefix_router import front_of, name_of
 from cutaway.cluster.prompts import read_prompt
 from cutaway.cluster.replica import Replica
 from cutaway.engine import Engine as Loop
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, ReplicaLostError
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.errors import CutawayError, ReplayError
+from cutaway.errors import CutawayError, ReplayError, ReplicaLostError
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -89,4 +89,6 @@ def of_text(error: CutawayError) -> ApiError:
     """For what a text failed with while it was written."""
     if isinstance(error, ReplayError):
         return ApiError(409, str(error), param="replay", code="replay_differs")
+    if isinstance(error, ReplicaLostError):
+        return ApiError(503, str(error), code="replica_lost", headers={"Retry-After": "1"})
     return ApiError(500, str(error), code="text_failed")

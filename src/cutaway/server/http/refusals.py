@@ -16,7 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cutaway.errors import CutawayError, InputError, QueueFullError, ReplayError, TooLongError
+from cutaway.errors import (
+    CutawayError,
+    InputError,
+    QueueFullError,
+    ReplayError,
+    ReplicaLostError,
+    TooLongError,
+)
 from cutaway.server.http.errors import ApiError, of_text
 from cutaway.server.http.guard import internal_error
 from cutaway.server.http.problems import fields_of, problem
@@ -46,7 +53,8 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     _answer_with(app, HTTPException, routed)
     _answer_with(app, InputError, _of_input)
     _answer_with(app, QueueFullError, full)
-    _answer_with(app, ReplayError, lambda _, error: of_text(error))
+    for kind in (ReplayError, ReplicaLostError):
+        _answer_with(app, kind, lambda _, error: of_text(error))
     _answer_with(app, CutawayError, _of_cutaway)
     _answer_with(app, Exception, lambda request, _: internal_error(_id(request)))
 

@@ -50,7 +50,7 @@ _REFUSED = {
     415: "The Content-Type is not JSON.",
     429: "The queue is full; try again in Retry-After seconds.",
     500: "The server failed; its log has the reason under the x-request-id.",
-    503: "The server is stopping, or has stopped.",
+    503: "The server is stopping, or has stopped; or its replicas were lost, one after the other.",
 }
 _HEADERS = {
     401: {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}},

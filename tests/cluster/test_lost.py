@@ -1,0 +1,94 @@
+"""What becomes of a request where replicas are lost at the worst moment, and what is said of it."""
+
+import asyncio
+import threading
+from math import inf
+
+import httpx
+import pytest
+
+from cutaway.errors import CutawayError, InputError, ReplicaLostError
+from cutaway.server.app import create_app
+from cutaway.server.http.settings import Settings
+from support.replicas import Models, cluster
+
+LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
+PROMPT = "Once upon a time there was a tiny model"
+
+
+@pytest.fixture(scope="module")
+def models(tiny_path):
+    return Models(tiny_path)
+
+
+# -- aside -----------------------------------------------------------------------------------------
+
+BEGUN, GO_ON = threading.Event(), threading.Event()
+
+
+def slow_once(llm, text):
+    """What a replica is doing when it dies, the first time; quick after that."""
+    if not BEGUN.is_set():
+        BEGUN.set()
+        GO_ON.wait(60)
+    return llm.tokenize(text)
+
+
+def test_another_replica_is_asked_aside_where_one_dies(models):
+    async def main():
+        async with cluster(models, 2) as (front, replicas):
+            asked = asyncio.ensure_future(front.aside(slow_once, "abc"))
+            await asyncio.to_thread(BEGUN.wait)
+            await replicas.each[0].kill()
+            assert await asked == front.tokenize("abc")
+            GO_ON.set()
+
+    asyncio.run(main())
+
+
+def test_at_last_nobody_is_left_aside_either(models):
+    async def main():
+        async with cluster(models, 1) as (front, replicas):
+            await replicas.each[0].kill()
+            with pytest.raises(ReplicaLostError, match="no replica is left; 3 others were lost"):
+                await front.aside(slow_once, "abc")
+            front.close()
+            with pytest.raises(CutawayError, match="takes no more requests"):
+                await front.aside(slow_once, "abc")
+
+    asyncio.run(main())
+
+
+# -- what a client is told -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lives", "stream"), [(0, False), (5, False), (5, True)])
+def test_where_all_are_lost_the_client_is_asked_to_come_again(models, lives, stream):
+    async def main():
+        async with cluster(models, 0, kills=[lives]) as (front, _):
+            app = create_app(front, Settings(names=["tiny"]))
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+                body = {"prompt": PROMPT, "stream": stream, **LONG, "temperature": 0}
+                answer = await http.post("/v1/completions", json=body, timeout=inf)
+            told = answer.text.splitlines()[-2][6:] if stream else answer.text
+            error = httpx.Response(200, text=told).json()["error"]
+            assert (error["type"], error["code"]) == ("server_error", "replica_lost")
+            assert "3 others were lost, too: ask again" in error["message"]
+            if not stream:
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_sent_is_refused_before_any_replica_is_asked(models):
+    def own(logits, ids):
+        return logits
+
+    async def main():
+        async with cluster(models, 1) as (front, replicas):
+            with pytest.raises(InputError, match="processors: own cannot be sent"):
+                await front.generate(PROMPT, processors=[own])
+            assert not replicas.jobs
+
+    asyncio.run(main())
