@@ -1,11 +1,11 @@
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from socket import socket
 
 import pytest
 
 from cutaway.cluster.launch import launched
-from cutaway.cluster.plan import Plan, read_replicas
+from cutaway.cluster.plan import MAX_RUNNING, MAX_WAITING, Plan, read_replicas
 from cutaway.errors import InputError
 from cutaway.resources import usable_cores
 
@@ -100,3 +100,18 @@ def test_cores_that_cannot_be_are_refused(cores):
 def test_a_replica_with_more_threads_than_cores_is_refused():
     with pytest.raises(InputError, match="threads must be at most the 2 cores of a replica"):
         Plan.of("1", 2, {"threads": 3}, {})
+
+
+def test_a_replica_is_sent_more_than_it_has_room_for():
+    """Or nobody would be told that the queue is full: they would wait where nobody counts them."""
+    assert Plan().most_calls > MAX_RUNNING + MAX_WAITING
+    assert Plan(model={"max_num_seqs": 2, "max_waiting": 0}).most_calls > 2
+
+
+def test_what_the_server_fails_with_is_not_told_of_its_replicas(tiny_path, monkeypatch):
+    serve = pytest.importorskip("ray.serve")
+    monkeypatch.setattr("cutaway.cluster.launch._ray", lambda *_: nullcontext("127.0.0.1"))
+    monkeypatch.setattr(serve, "run", lambda *_, **__: None)
+    plan = Plan.of(1, 1, {"model": str(tiny_path)}, {})
+    with pytest.raises(RuntimeError, match=r"^its own$"), launched(plan, progress=False):
+        raise RuntimeError("its own")

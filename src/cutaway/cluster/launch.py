@@ -55,10 +55,11 @@ def launched(
         name = f"cutaway-{token_hex(4)}"
         application = engines(plan, model.config.sight)
         try:
-            handle = serve.run(application, name=name, route_prefix=None)
+            try:
+                handle = serve.run(application, name=name, route_prefix=None)
+            except RuntimeError as error:
+                raise CutawayError(f"no replica could be started: {_reason(error)}") from error
             yield ClusterLLM(model, RayReplicas(handle), host=host, **options)
-        except RuntimeError as error:
-            raise CutawayError(f"no replica could be started: {_reason(error)}") from error
         finally:
             if address is not None:
                 serve.delete(name)

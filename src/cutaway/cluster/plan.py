@@ -69,10 +69,12 @@ class Plan:
 
     @property
     def most_calls(self) -> int:
-        """How many calls a replica takes at once: as many as its own queue, which refuses more."""
+        """How many calls Ray sends a replica at once: more than its own queue has room for, which
+        refuses them in a sentence. Those above would wait at their Front, and nobody would say so.
+        """
         waiting = self.model.get("max_waiting")
         running: int = self.model.get("max_num_seqs", MAX_RUNNING)
-        return running + (MAX_WAITING if waiting is None else waiting)
+        return 2 * (running + (MAX_WAITING if waiting is None else waiting))
 
     def check_room(self, cores: int, where: str) -> None:
         """InputError where so many cores are too few for the replicas that are to be there."""
