@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
+import time
 from math import inf
 
 import httpx
 import pytest
 
+from cutaway import AsyncLLM
 from cutaway.errors import CutawayError, InputError, ReplicaLostError
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import Settings
@@ -90,5 +92,115 @@ def test_what_cannot_be_sent_is_refused_before_any_replica_is_asked(models):
             with pytest.raises(InputError, match="processors: own cannot be sent"):
                 await front.generate(PROMPT, processors=[own])
             assert not replicas.jobs
+
+    asyncio.run(main())
+
+
+# -- moments ---------------------------------------------------------------------------------------
+
+
+async def written(front):
+    texts = await front.submit([PROMPT], front.parse(LONG))
+    await texts.finish()
+    return [step.token_id for step in texts.each[0].steps]
+
+
+@pytest.fixture(scope="module")
+def expected(models):
+    async def main():
+        async with AsyncLLM(models.take(1)[0]) as alone:
+            return await written(alone)
+
+    return asyncio.run(main())
+
+
+class SlowQueue:
+    """A replica takes nothing before it is told to."""
+
+    def __init__(self, killable, monkeypatch) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self._llm = killable.replica.llm
+        monkeypatch.setattr(self._llm, "queue", self._queue)
+
+    async def _queue(self, asked):
+        self.asked.set()
+        await self.go_on.wait()
+        return await AsyncLLM.queue(self._llm, asked)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypatch, closes):
+    async def main():
+        async with cluster(models, 2, silent_s=inf) as (front, replicas):
+            first, slow = replicas.each[0].replica, SlowQueue(replicas.each[0], monkeypatch)
+            writing = asyncio.ensure_future(written(front))
+            await slow.asked.wait()
+            await first.leave(within=0)
+            if closes:
+                await first.close()
+            slow.go_on.set()
+            assert await writing == expected
+            assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
+
+    asyncio.run(main())
+
+
+def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monkeypatch):
+    """Nobody could be told of it, or end it."""
+
+    async def main():
+        async with cluster(models, 2, silent_s=inf) as (front, replicas):
+            slow = SlowQueue(replicas.each[0], monkeypatch)
+            writing = asyncio.ensure_future(written(front))
+            await slow.asked.wait()
+            while not front.exchange.remotes:
+                await asyncio.sleep(0)
+            front.exchange.remotes[0].connection.cut()
+            while replicas.each[0].replica._fronts:
+                await asyncio.sleep(0)
+            slow.go_on.set()
+            assert await writing == expected
+            assert len(replicas.jobs) == 2
+
+    asyncio.run(main())
+
+
+def often(monkeypatch) -> float:
+    """A pulse, and a look for silence, every so many seconds."""
+    monkeypatch.setattr("cutaway.cluster.replica.PULSE_S", 0.02)
+    monkeypatch.setattr("cutaway.cluster.exchange._EVERY_S", 0.02)
+    return 0.02
+
+
+def test_who_queues_for_long_is_not_lost(models, expected, monkeypatch):
+    """As one does that compiles a large grammar, and lives."""
+    every = often(monkeypatch)
+
+    async def main():
+        async with cluster(models, 2, silent_s=8 * every) as (front, replicas):
+            slow = SlowQueue(replicas.each[0], monkeypatch)
+            writing = asyncio.ensure_future(written(front))
+            await slow.asked.wait()
+            await asyncio.sleep(25 * every)
+            slow.go_on.set()
+            assert await writing == expected
+            assert len(replicas.jobs) == 1
+
+    asyncio.run(main())
+
+
+def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models, monkeypatch):
+    every = often(monkeypatch)
+
+    async def main():
+        how = {"kills": [5], "ends": "stalls", "silent_s": 8 * every}
+        async with cluster(models, 1, **how) as (front, replicas):
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            await replicas.each[0].replica.ended.wait()
+            await asyncio.sleep(2 * every)
+            time.sleep(20 * every)
+            await asyncio.sleep(3 * every)
+            texts.close()
+            assert len(replicas.jobs) == 1
 
     asyncio.run(main())

@@ -5,10 +5,9 @@ is lost: reader.py does.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from time import monotonic
 from typing import Protocol
 
 from cutaway.backends import Computer
@@ -56,24 +55,29 @@ class JobOwner(Protocol):
 
 @dataclass(eq=False)
 class Attempt:
-    """A job that was given to a replica, or soon is."""
+    """A job that was given to a replica, or soon is.
+
+    chosen    the replica that was chosen for it when that was looked at last
+    silent_s  for how long nothing was heard of that replica
+    """
 
     job: Job
     owner: JobOwner
-    asked_at: float = field(default_factory=monotonic)
+    chosen: str = ""
+    silent_s: float = 0.0
     call: "asyncio.Task[None] | None" = None
     remote: "Remote | None" = None
 
 
 @dataclass(eq=False)
 class Remote:
-    """A replica that has connected."""
+    """A replica that has connected. silent_s: for how long it has told nothing."""
 
     connection: Connection
     name: str = "?"
     pid: int = 0
     state: EngineState | None = None
-    heard_at: float = field(default_factory=monotonic)
+    silent_s: float = 0.0
     jobs: set[str] = field(default_factory=set)
 
 
@@ -168,7 +172,7 @@ class Exchange:
         try:
             while True:
                 message = await connection.receive()
-                remote.heard_at = monotonic()
+                remote.silent_s = 0.0
                 self._take(remote, message)
         except ConnectionLostError as error:
             why = str(error)
@@ -185,6 +189,7 @@ class Exchange:
             case Pulse(state, waited_s):
                 remote.state = state
                 if waited_s > self._hung_s:
+                    self._lose(remote, f"its engine has not answered for {waited_s:.0f} s")
                     remote.connection.cut()
             case Accepted(id, why):
                 self._accept(remote, id, why)
@@ -230,16 +235,28 @@ class Exchange:
             attempt.owner.lost(attempt, why)
 
     async def _watch(self) -> None:
-        """Silence is what a replica that hangs, or a network that is cut, tells."""
+        """Silence is what a replica that hangs, or a network that is cut, tells.
+
+        It is counted in turns of this task: where this process itself was stopped, or busy, no
+        replica was silent for longer than a turn.
+        """
         while True:
             await asyncio.sleep(_EVERY_S)
-            before = monotonic() - self._silent_s
             for remote in [*self.remotes]:
-                if remote.heard_at < before:
+                remote.silent_s += _EVERY_S
+                if remote.silent_s > self._silent_s:
                     remote.connection.cut()
                     self._lose(remote, f"it told nothing for {self._silent_s:g} s")
+            heard = {remote.name for remote in self.remotes}
             for attempt in [*self._attempts.values()]:
-                chosen = attempt.job.replica and not attempt.remote
-                if chosen and attempt.asked_at < before:
-                    name = attempt.job.replica
-                    self._lose_attempt(attempt, f"replica {name} did not take it")
+                if not attempt.remote:
+                    self._wait(attempt, heard)
+
+    def _wait(self, attempt: Attempt, heard: Collection[str]) -> None:
+        """Whether its replica may yet take it: one that is heard may compile its grammar first."""
+        name, asked = attempt.job.replica, attempt.call and not attempt.call.done()
+        if not name or name != attempt.chosen or (asked and name in heard):
+            attempt.chosen, attempt.silent_s = name, 0.0
+        attempt.silent_s += _EVERY_S
+        if name and attempt.silent_s > self._silent_s:
+            self._lose_attempt(attempt, f"replica {name} did not take it")

@@ -6,7 +6,8 @@ come here and how a replica was chosen.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from cutaway.cluster.job import (
 )
 from cutaway.cluster.wire import Address, Connection, ConnectionLostError, connect
 from cutaway.engine import Arrival, Reader
-from cutaway.errors import CutawayError, ReplicaLostError
+from cutaway.errors import CutawayError, InputError, ReplicaLostError
 
 T = TypeVar("T")
 
@@ -33,7 +34,9 @@ PULSE_S = 1.0
 class Replica:
     """One engine, in the event loop in which it is made.
 
-    name  by which Fronts and logs know it
+    name      by which Fronts and logs know it
+    waited_s  for how long the engine has not answered, in pulses of this process: a time in which
+              the process itself was stopped is no time
 
     Making it reads all of the model's file, once per version of it; see ``LoadedModel.identity``.
     """
@@ -43,7 +46,7 @@ class Replica:
         self._computed_by = llm.model.computed_by
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False
-        self._asked: float | None = None  # when the engine was asked what it has not answered
+        self.waited_s = 0.0
         self._beat = asyncio.create_task(self._tell_pulse())
 
     async def write(self, job: Job) -> None:
@@ -52,27 +55,40 @@ class Replica:
         Raises OtherBitsError where this engine computes other bits, ReplicaLostError where it
         leaves or the Front cannot be reached, and what the engine refuses the requests with.
         """
-        if self._leaving:
-            raise ReplicaLostError(f"replica {self.name} is leaving")
-        self._check(job)
-        front = await self._front(job.reply_to)
-        compiled = [
-            await self.llm.compiling(self.llm.model.grammars.compile, grammar)
-            for request, _ in job.asked
-            if (grammar := request.constraint.source)
-        ]
-        reader = await self.llm.queue(job.asked)
-        del compiled  # each of the texts has its own now
+        with self._unless_leaving():
+            self._check(job)
+            front = await self._front(job.reply_to)
+            compiled = [
+                await self.llm.compiling(self.llm.model.grammars.compile, grammar)
+                for request, _ in job.asked
+                if (grammar := request.constraint.source)
+            ]
+            reader = await self.llm.queue(job.asked)
+            del compiled  # each of the texts has its own now
+        if self._leaving or front.connection.is_cut:  # since then: nobody would end what runs
+            reader.close()
+            raise ReplicaLostError(f"replica {self.name} is leaving, or lost its Front")
         await front.write(job, reader)
 
-    async def aside(self, function: Callable[..., T], *args: Any) -> T:
+    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """What ``function(llm, *args)`` returns or raises, between two steps of all others."""
-        return await self.llm.aside(function, *args)
+        with self._unless_leaving():
+            return await self.llm.aside(function, *args, **kwargs)
 
-    @property
-    def waited_s(self) -> float:
-        """For how many seconds the engine has not answered."""
-        return 0.0 if self._asked is None else monotonic() - self._asked
+    @contextmanager
+    def _unless_leaving(self) -> Iterator[None]:
+        """ReplicaLostError where it leaves, instead of what a closed engine says of itself."""
+        why = f"replica {self.name} is leaving"
+        if self._leaving:
+            raise ReplicaLostError(why)
+        try:
+            yield
+        except InputError:
+            raise
+        except CutawayError as error:
+            if self._leaving:
+                raise ReplicaLostError(why) from error
+            raise
 
     @property
     def jobs(self) -> int:
@@ -141,18 +157,14 @@ class Replica:
     # -- health ----------------------------------------------------------------------------------
 
     async def _tell_pulse(self) -> None:
-        answer: asyncio.Task[None] | None = None
+        answer = self.llm.engine.ask(_nothing)
         while True:
-            if answer is None or answer.done():
-                answer = asyncio.create_task(self._ask())
             await asyncio.sleep(PULSE_S)
+            self.waited_s += PULSE_S
+            if answer.done():
+                answer, self.waited_s = self.llm.engine.ask(_nothing), 0.0
             for front in self._connected():
                 front.connection.send(Pulse(self.llm.state(), self.waited_s))
-
-    async def _ask(self) -> None:
-        self._asked = monotonic()
-        await self.llm.engine.call(_nothing)
-        self._asked = None
 
 
 class _Front:
@@ -175,6 +187,8 @@ class _Front:
         finally:
             reader.close()
             self.jobs.pop(job.id, None)
+        if self.connection.is_cut:
+            raise ReplicaLostError("the connection to the Front was lost")
 
     async def listen(self) -> None:
         """Hear which jobs are not wanted any more; none is where the Front is gone."""

@@ -40,7 +40,7 @@ class Connection:
 
     def send(self, message: Any) -> None:
         """Send it after all before it. Who reads too slowly for that is cut off."""
-        if self._writer.is_closing():
+        if self.is_cut:
             return
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._writer.write(len(data).to_bytes(_LENGTH, "big") + data)
@@ -58,6 +58,11 @@ class Connection:
         except (OSError, asyncio.IncompleteReadError) as error:
             self.cut()
             raise ConnectionLostError("the connection was lost") from error
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was closed, by either side, as far as is known."""
+        return self._writer.is_closing()
 
     def cut(self) -> None:
         """Close it at once; what was not sent is not."""
