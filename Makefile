@@ -1,4 +1,4 @@
-.PHONY: test lint types bench sanitize
+.PHONY: test lint types bench sanitize release-check
 
 test:
 	python -m pytest
@@ -25,6 +25,12 @@ bench:
 	python bench/serving.py
 	python bench/soak.py
 	python bench/server_soak.py
+
+# Wheels for Linux as users get them: symbols, stable ABI, fresh venvs, and the bits that each writes.
+# PYTHONS="python3.11 python3.12 python3.13" names more than this one; ARM_ROOT: see the program.
+release-check:
+	python tools/release_check.py build/release --python $(or $(PYTHONS),python) \
+	  $(if $(ARM_ROOT),--arm-root $(ARM_ROOT))
 
 # The native code without Python, under the sanitizers: memory and undefined behaviour, then races.
 sanitize:
