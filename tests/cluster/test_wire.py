@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.cluster.wire import Connection, ConnectionLostError, Listener, connect
+from cutaway.cluster.wire import Address, Connection, ConnectionLostError, Listener, connect
 
 
 class Bomb:
@@ -68,11 +68,34 @@ def test_a_stranger_is_neither_heard_nor_unpickled(proof):
         assert not served
         writer.transport.abort()
         wrong = listener.address._replace(secret=b"another secret")
-        stranger = await connect(wrong)
         with pytest.raises(ConnectionLostError):
-            await stranger.receive()
+            await connect(wrong)
         assert not served
         await listener.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("answer", ["a pickle", "what it was sent"])
+def test_who_took_the_port_of_another_is_not_unpickled(answer):
+    """It does not have the secret, and sends back what it has, or a pickle at once."""
+
+    async def main():
+        async def serve(reader, writer) -> None:
+            nonce = bytes(32)
+            writer.write(nonce)
+            proof, ours = await reader.readexactly(32), await reader.readexactly(32)
+            bomb = pickle.dumps(Bomb())
+            bomb = len(bomb).to_bytes(4, "big") + bomb
+            sent = b"" if answer == "a pickle" else proof + ours
+            writer.write(sent + bomb * 9)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionLostError, match="nobody listens"):
+            await connect(Address("127.0.0.1", port, b"secret"))
+        server.close()
 
     asyncio.run(main())
 

@@ -1,7 +1,8 @@
 """Messages between a Front and its replicas: pickled, their length before them, over TCP.
 
 Knows bytes and who may send them: whoever has the secret of an address, which is told through Ray
-alone. Refuses to know what a message says.
+alone. Both sides prove that they have it before either reads a message, for a pickle can do
+anything. Refuses to know what a message says.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple, Self
 
 from cutaway.errors import CutawayError
 
-_NONCE = 32
+_NONCE = 32  # bytes, as many as a proof has
+_REPLICA, _FRONT = b"replica", b"front"  # who proves it: the other's proof sent back is none
 _LENGTH = 4
 _MOST = 1 << 30
 _MOST_UNSENT = 1 << 26
@@ -70,12 +72,19 @@ class Connection:
 
 
 async def connect(address: Address) -> Connection:
-    """Connect to who listens there. ConnectionLostError where nobody does, or not to us."""
+    """Connect to who listens there. ConnectionLostError where nobody does, or not to us.
+
+    Nor to anybody else, who may have taken the port of a Front that has ended since.
+    """
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_WITHIN_S):
             reader, writer = await asyncio.open_connection(address.host, address.port)
-            writer.write(_proof(address.secret, await reader.readexactly(_NONCE)))
+            theirs, ours = await reader.readexactly(_NONCE), token_bytes(_NONCE)
+            writer.write(_proof(address.secret, _REPLICA + theirs) + ours)
+            proof = await reader.readexactly(_NONCE)
+            if not hmac.compare_digest(proof, _proof(address.secret, _FRONT + ours)):
+                raise ConnectionRefusedError
     except BaseException as error:
         if writer:
             writer.transport.abort()
@@ -131,10 +140,13 @@ class Listener:
         """Whether the other side has the secret; nothing that it sends is read before."""
         nonce = token_bytes(_NONCE)
         writer.write(nonce)
-        proof = _proof(self._secret, nonce)
+        proof = _proof(self._secret, _REPLICA + nonce)
         try:
             async with asyncio.timeout(_WITHIN_S):
-                return hmac.compare_digest(await reader.readexactly(len(proof)), proof)
+                if not hmac.compare_digest(await reader.readexactly(_NONCE), proof):
+                    return False
+                writer.write(_proof(self._secret, _FRONT + await reader.readexactly(_NONCE)))
+                return True
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             return False
 
