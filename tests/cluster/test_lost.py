@@ -204,3 +204,20 @@ def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models, monke
             assert len(replicas.jobs) == 1
 
     asyncio.run(main())
+
+
+# -- what is asked again ---------------------------------------------------------------------------
+
+
+def test_samples_share_their_prompt(models):
+    """Or 128 of 100,000 tokens would be 100 MB, and seconds of the event loop's."""
+
+    async def main():
+        async with cluster(models, 1, kills=[5]) as (front, replicas):
+            texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
+            await texts.finish()
+            prompts = {id(request.prompt_token_ids) for request, _ in replicas.jobs[-1].asked}
+            assert (len(replicas.jobs[-1].asked), len(prompts)) == (3, 1)
+            assert len({request.sampling.seed for request, _ in replicas.jobs[-1].asked}) == 3
+
+    asyncio.run(main())

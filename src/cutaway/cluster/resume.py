@@ -35,7 +35,7 @@ class ToldText:
         run = self.request.run
         if len(told) <= len(run.replay):
             return self.request
-        return replace(self.request, run=replace(run, replay=told))
+        return self.request.but(run=replace(run, replay=told))
 
     def take(self, event: Event) -> Event | None:
         """What is new of it; OtherBitsError where it is not what was told before."""

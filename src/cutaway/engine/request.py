@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from random import SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.checks import check_choice, check_ids, check_int, shown
 from cutaway.engine.constraints import ConstraintParams
@@ -97,7 +97,14 @@ class Request:
         """The same, drawn with this seed."""
         if seed == self.sampling.seed:
             return self
-        return replace(self, sampling=replace(self.sampling, seed=seed))
+        return self.but(sampling=replace(self.sampling, seed=seed))
+
+    def but(self, **parts: Any) -> "Request":
+        """The same with these parts. Shares the prompt, which is not checked again: there may be
+        128 samples of 100,000 tokens."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **parts)
+        return made
 
     def samples(self, count: int) -> "list[Request]":
         """So many of it: the seed of the n-th derives from that of the first.
