@@ -94,6 +94,22 @@ def test_who_has_not_is_refused_and_the_key_is_not_told(given):
     assert answer.header("connection") is None
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x-api-key": "sesame"}, 200),
+        ({"x-api-key": "sesame", "authorization": "Bearer other"}, 200),
+        ({"x-api-key": "other", "authorization": "Bearer sesame"}, 200),
+        ({"x-api-key": "Bearer sesame"}, 401),
+        ({"x-api-key": "sesam"}, 401),
+        ({"x-api-key": ""}, 401),
+    ],
+)
+def test_the_key_may_come_as_anthropics_clients_send_it(headers, status):
+    guard = Guard(Echo(), api_key="sesame")
+    assert call(guard, scope_of(path="/v1", headers=headers)).status == status
+
+
 def test_a_key_may_have_any_characters():
     guard = Guard(Echo(), api_key="schlüssel-日本")
     given = "Bearer schlüssel-日本".encode().decode("latin-1")

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
+from cutaway.server.anthropic.blocks import TextBlock
+from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
+from cutaway.server.anthropic.tools import ClientTool
 from cutaway.server.fill import FillRequest
 from cutaway.server.http.settings import Settings
 from cutaway.server.inside import InsideRequest
@@ -107,7 +110,7 @@ def _check(strict, shapes, answer):
 def _check_events(strict, shape, stream):
     *blocks, end = stream.split("\n\n")
     assert end == ""
-    if shape != "ResponseEvent":
+    if shape not in ("ResponseEvent", "MessageEvent"):
         assert blocks.pop() == "data: [DONE]"
     assert blocks
     for block in blocks:
@@ -154,6 +157,16 @@ COMPLETIONS = st.fixed_dictionaries(
         "logprobs": st.integers(0, 3),
     },
 )
+ASKED = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+MESSAGES = st.fixed_dictionaries(
+    {name: st.just(value) for name, value in ASKED.items()},
+    optional={
+        **{name: SHARED[name] for name in ("stream", "seed", "temperature", "trace", "speculate")},
+        "return_token_ids": st.booleans(),
+        "stop_sequences": st.sampled_from([["e"], ["a", "ab"], []]),
+        "thinking": st.sampled_from([{"type": "adaptive"}, {"type": "disabled"}]),
+    },
+)
 CHATS = st.fixed_dictionaries(
     {"messages": st.just([{"role": "user", "content": "Hello"}])},
     optional={
@@ -165,7 +178,12 @@ CHATS = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize(
-    ("path", "bodies"), [("/v1/completions", COMPLETIONS), ("/v1/chat/completions", CHATS)]
+    ("path", "bodies"),
+    [
+        ("/v1/completions", COMPLETIONS),
+        ("/v1/chat/completions", CHATS),
+        ("/v1/messages", MESSAGES),
+    ],
 )
 def test_texts_have_the_documented_shape(served, client, document, strict, path, bodies):
     shapes = _shapes(document["paths"][path]["post"])
@@ -209,8 +227,9 @@ def _refs(value):
 @pytest.mark.parametrize(
     "model",
     [
-        ChatRequest, CompletionRequest, DetokenizeRequest, FillRequest, InsideRequest, Message,
-        StreamOptions, TextPart, TokenizeRequest, WithoutRequest,
+        ChatRequest, ClientTool, CompletionRequest, CountRequest, DetokenizeRequest, FillRequest,
+        InsideRequest, Message, MessagesRequest, StreamOptions, TextBlock, TextPart,
+        TokenizeRequest, WithoutRequest,
     ],
 )  # fmt: skip
 def test_fields_documented_are_fields_accepted(document, model):
@@ -224,6 +243,8 @@ def test_fields_documented_are_fields_accepted(document, model):
     [
         ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a"}]}),
         ("/v1/inside", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/inside/without", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/fill", {"text": "a[MASK]"}),

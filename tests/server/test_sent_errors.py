@@ -48,4 +48,4 @@ def test_an_answer_to_a_client_arrives_whole(more):
     arrived = sent(error)
     assert type(arrived) is ApiError
     assert vars(arrived) == vars(error)
-    assert (str(arrived), arrived.body()) == (str(error), error.body())
+    assert (str(arrived), arrived.body("/")) == (str(error), error.body("/"))

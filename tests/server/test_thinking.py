@@ -6,6 +6,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
+from support.messages_client import Asker, built, lasting
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
 
@@ -81,3 +82,23 @@ def test_over_http(path):
         assert [item.type for item in answer.output] == ["reasoning", "message"]
         assert answer.output[0].content[0].text == thought
         assert json.loads(answer.output_text)
+
+
+def test_in_anthropics_form(path):
+    """A thought is a block of its own, also where no grammar holds the answer."""
+    llm = LLM(path, threads=1, progress=False)
+    forced, thought = thinking(llm), text_of(llm, thinking(llm)[1:-2])
+    config = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    for more in ({"max_tokens": 20}, {"max_tokens": 200, "output_config": config}):
+        fields = {"messages": ASK, "seed": 3, "forced": forced, "schema_in_prompt": False, **more}
+        with serve(llm, Settings(names=["t"])) as served, Asker(base_url=served.url) as ask:
+            whole = ask.whole(**fields, thinking={"type": "disabled"})
+            assert lasting(built(ask.streamed(**fields, thinking={"type": "disabled"}))) == lasting(
+                whole
+            )
+        first, *others = whole["content"]
+        assert first == {"type": "thinking", "thinking": thought, "signature": ""}
+        assert [block["type"] for block in others] in ([], ["text"])
+        assert whole["cutaway"]["notes"][-1].startswith("thinking: this model decides by itself")
+        if "output_config" in more:
+            assert json.loads(others[0]["text"])

@@ -27,12 +27,12 @@ from cutaway.server import (
     tokens,
     without,
 )  # fmt: skip
+from cutaway.server.document import Documented
 from cutaway.server.http import refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import Settings
-from cutaway.server.openai.document import Documented
 from cutaway.server.service import AccessRecord, Service
 
 ROUTERS = (

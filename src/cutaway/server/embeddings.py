@@ -16,11 +16,11 @@ from starlette.responses import Response
 
 from cutaway.api.embedding import Embedder, Embeddings, VectorReader, read_vectors
 from cutaway.errors import InputError
+from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.openai.document import TEXT, replies
 from cutaway.server.openai.plain_schemas import Embeddings as Answer
 from cutaway.server.openai.request_models import Body, Texts, examples
 from cutaway.server.service import AccessRecord, Service, unless_gone

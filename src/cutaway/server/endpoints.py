@@ -12,13 +12,17 @@ from starlette.responses import Response
 
 from cutaway.api.prompts import Prompt
 from cutaway.errors import InputError
+from cutaway.server.anthropic.answers import MessageAnswer
+from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
+from cutaway.server.anthropic.schemas import InputTokens, MessageAnswered, MessageEvent
 from cutaway.server.between import between
+from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
+from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.chat_schemas import ChatChunk, ChatCompletion
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
-from cutaway.server.openai.document import WRITTEN, replies
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseEvent
@@ -73,6 +77,32 @@ async def responses(body: ResponsesRequest, request: Request) -> Response:
         return [await service.llm.chat_prompt(body.messages(), use.tools)], options
 
     return await _answer(request, body, prompts, ResponsesAnswer)
+
+
+_MESSAGE = replies(MessageAnswered, *WRITTEN, events=MessageEvent, mark=False, error=MessagesError)
+
+
+@router.post("/v1/messages", responses=_MESSAGE)
+async def messages(body: MessagesRequest, request: Request) -> Response:
+    """Answer a conversation, in Anthropic's form."""
+
+    async def prompts(service: Service) -> Read:
+        said, use = body.conversation(), body.use(service)
+        options = await service.llm.compiling(use.options, body.options())
+        return [await service.llm.chat_prompt(said, use.tools)], options
+
+    return await _answer(request, body, prompts, MessageAnswer)
+
+
+@router.post("/v1/messages/count_tokens", responses=replies(InputTokens, *FIELDS))
+async def count_tokens(body: CountRequest, request: Request) -> Response:
+    """How many tokens a conversation has, in Anthropic's form."""
+    service: Service = request.app.state.service
+    service.named(body.model)
+    said, use = body.conversation(), body.use(service)
+    reading = service.llm.chat_prompt(said, use.tools)
+    counted: InputTokens = {"input_tokens": len(await unless_gone(request.receive, reading))}
+    return Response(dumps(counted), media_type="application/json")
 
 
 async def _answer(

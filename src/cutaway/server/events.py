@@ -51,6 +51,10 @@ class Events:
         """When all sequences have ended."""
         raise NotImplementedError
 
+    def alive(self) -> bytes:
+        """After a long silence: a comment, which clients pass over."""
+        return b": keep-alive\n\n"
+
     def failed(self, refusal: ApiError) -> Iterable[bytes]:
         """When generation failed."""
         yield event(refusal.document())
@@ -66,7 +70,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, job: Job, events: Events, keep_alive: float) -> None:
-        """keep_alive: seconds without an event after which a comment is sent."""
+        """keep_alive: seconds without an event after which one is sent that says nothing."""
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive
@@ -96,7 +100,7 @@ class EventStream(Response):
                     async with asyncio.timeout(self._keep_alive):
                         new = await self._job.read()
                 except TimeoutError:
-                    yield b": keep-alive\n\n"
+                    yield self._events.alive()
                     continue
                 yield b"".join([*self._begin(), *self._of(new)])
                 if not new:

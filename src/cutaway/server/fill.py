@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from cutaway.api.filling import split_at_masks
 from cutaway.api.llm import LLM
+from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.openai.document import FIELDS, replies
 from cutaway.server.openai.plain_schemas import FilledIn
 from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from cutaway.server.document import plain_replies, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.document import plain_replies, replies
 from cutaway.server.openai.plain_schemas import Health, Model, Models, Ready
 from cutaway.server.service import Service
 

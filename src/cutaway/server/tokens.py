@@ -7,11 +7,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.errors import TooLongError
+from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import Message
-from cutaway.server.openai.document import FIELDS, replies
 from cutaway.server.openai.plain_schemas import Detokenized, Tokenized
 from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone

@@ -1,6 +1,10 @@
-"""Errors that are answered to a client: an HTTP status and OpenAI's error object."""
+"""Errors that are answered to a client: an HTTP status, and an object in the form of who asks.
+
+Knows which paths are of which form. Refuses to know what may fail there.
+"""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -18,12 +22,34 @@ ErrorType = Literal[
     "rate_limit_error",
     "server_error",
 ]
+MessagesErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "request_too_large",
+    "rate_limit_error",
+    "api_error",
+    "overloaded_error",
+    "timeout_error",
+]
 _TYPES: Mapping[int, ErrorType] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
 }
+_MESSAGES_TYPES: Mapping[int, MessagesErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+_MESSAGES = re.compile(r"/v1/messages(/.*)?", re.DOTALL)
+TOO_LONG = "context_length_exceeded"
 
 
 class Fault(TypedDict):
@@ -39,6 +65,20 @@ class Error(TypedDict):
     """An error response; in a stream, the last event."""
 
     error: Fault
+
+
+class MessagesFault(TypedDict):
+    """Why a request of Anthropic's form failed."""
+
+    type: MessagesErrorType
+    message: Annotated[str, Field(description="one sentence that names the field and the fix")]
+
+
+class MessagesError(TypedDict):
+    """An error response in Anthropic's form; in a stream, the last event."""
+
+    type: Literal["error"]
+    error: MessagesFault
 
 
 class ApiError(CutawayError):
@@ -80,9 +120,25 @@ class ApiError(CutawayError):
         }
         return {"error": error}
 
-    def body(self) -> bytes:
-        """The document as JSON bytes."""
-        return json.dumps(self.document(), ensure_ascii=False).encode("utf-8", "replace")
+    def messages_document(self) -> MessagesError:
+        """Anthropic's: {"type": "error", "error": {"type", "message"}}.
+
+        Its clients know a prompt that is too long by these words alone, and shorten it.
+        """
+        usual: MessagesErrorType = "invalid_request_error" if self.status < 500 else "api_error"
+        prefix = "prompt is too long: " if self.code == TOO_LONG else ""
+        kind = _MESSAGES_TYPES.get(self.status, usual)
+        return {"type": "error", "error": {"type": kind, "message": prefix + self.message}}
+
+    def body(self, path: str) -> bytes:
+        """The document as JSON bytes, in the form that the path is of."""
+        document = self.messages_document() if is_messages(path) else self.document()
+        return json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def is_messages(path: str) -> bool:
+    """Whether a path is of Anthropic's form."""
+    return _MESSAGES.fullmatch(path) is not None
 
 
 def of_text(error: CutawayError) -> ApiError:

@@ -30,6 +30,7 @@ class HttpExchange:
         self.id, self.status, self.began, self.left = id, 0, False, False
         self.headers: dict[bytes, bytes] = dict(reversed([*scope["headers"]]))  # the first counts
         self._receive, self._send, self._write_timeout = receive, send, write_timeout
+        self._path: str = scope["path"]
         self._more = True  # of the body may arrive
         self._body: bytes | None = None
         self._stalled = False
@@ -116,7 +117,7 @@ class HttpExchange:
 
         A connection that is closed while data arrive is reset, and the response lost with it.
         """
-        body, closing = error.body(), self._more and self._has_body()
+        body, closing = error.body(self._path), self._more and self._has_body()
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),

@@ -6,7 +6,7 @@ Knows host names, the API key and limits. Refuses to know paths, except which of
 import hmac
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from urllib.parse import quote
 from uuid import uuid4
@@ -29,7 +29,8 @@ _log = logging.getLogger("cutaway.server")
 class Guard:
     """An ASGI app around another; scopes other than HTTP pass unchanged.
 
-    api_key        bearer key that all paths but the open ones need; None: no key is needed
+    api_key        bearer key, or x-api-key, that all paths but the open ones need; None: no key is
+                   needed
     allow_hosts    names accepted in the Host header beside the local ones; None: any
     open_paths     need no key; one that ends in "/" includes all below it, except "/" itself
     max_body       largest request body, in bytes
@@ -100,7 +101,7 @@ class Guard:
             message = f"host {host[:80]!r} is not allowed; start the server with --allow-host NAME"
             raise ApiError(403, message, code="host_not_allowed")
         if self._key is not None and not self._is_open(scope, exchange):
-            _check_key(exchange.headers.get(b"authorization", b""), self._key)
+            _check_key(exchange.headers, self._key)
 
     def _is_open(self, scope: Scope, exchange: HttpExchange) -> bool:
         path: str = scope["path"]
@@ -133,14 +134,16 @@ def _name(host: str) -> str:
     return re.sub(r":\d*$", "", host.strip().lower())
 
 
-def _check_key(authorization: bytes, key: bytes) -> None:
-    scheme, _, given = authorization.partition(b" ")
-    bearer = scheme.lower() == b"bearer"
-    if not (hmac.compare_digest(given.strip(), key) and bearer):
-        message = "the API key is wrong" if bearer else "an API key is needed"
+def _check_key(headers: Mapping[bytes, bytes], key: bytes) -> None:
+    """Of either header: Anthropic's clients send theirs, or both."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    bearer, other = scheme.lower() == b"bearer", headers.get(b"x-api-key", b"")
+    good = hmac.compare_digest(given.strip(), key) and bearer
+    if not (hmac.compare_digest(other.strip(), key) or good):
+        message = "the API key is wrong" if bearer or other else "an API key is needed"
         message += "; send the header 'Authorization: Bearer KEY' with the server's key"
-        headers = {"WWW-Authenticate": "Bearer"}
-        raise ApiError(401, message, code="invalid_api_key", headers=headers)
+        challenge = {"WWW-Authenticate": "Bearer"}
+        raise ApiError(401, message, code="invalid_api_key", headers=challenge)
 
 
 def internal_error(id: str) -> ApiError:

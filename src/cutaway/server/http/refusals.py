@@ -1,4 +1,4 @@
-"""Exception handlers: every failure as a response in OpenAI's form.
+"""Exception handlers: every failure as a response in the form of who asks.
 
 Knows which status belongs to which exception; ``problems`` explains what is wrong with a field.
 """
@@ -24,7 +24,7 @@ from cutaway.errors import (
     ReplicaLostError,
     TooLongError,
 )
-from cutaway.server.http.errors import ApiError, of_text
+from cutaway.server.http.errors import TOO_LONG, ApiError, of_text
 from cutaway.server.http.guard import internal_error
 from cutaway.server.http.problems import fields_of, problem
 
@@ -36,7 +36,7 @@ _log = logging.getLogger("cutaway.server")
 
 
 def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
-    """Make ``app`` answer every failure in OpenAI's form.
+    """Make ``app`` answer every failure.
 
     retry_after  estimated seconds until the queue has room
     """
@@ -59,10 +59,10 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     _answer_with(app, Exception, lambda request, _: internal_error(_id(request)))
 
 
-def answer(error: ApiError) -> Response:
+def answer(error: ApiError, path: str) -> Response:
     """The response for an error."""
     return Response(
-        error.body(),
+        error.body(path),
         error.status,
         headers=error.headers,
         media_type="application/json",
@@ -72,7 +72,7 @@ def answer(error: ApiError) -> Response:
 def _answer_with(app: FastAPI, kind: type[E], explain: Callable[[Request, E], ApiError]) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, kind)
-        return answer(explain(request, error))
+        return answer(explain(request, error), request.scope["path"])
 
     app.add_exception_handler(kind, handle)
 
@@ -91,7 +91,7 @@ def _of_input(request: Request, error: InputError) -> ApiError:
     message = str(error)
     name = re.match(r"\w*", message)
     param = name[0] if name and name[0] in fields_of(request.scope.get("route")) else None
-    code = "context_length_exceeded" if isinstance(error, TooLongError) else None
+    code = TOO_LONG if isinstance(error, TooLongError) else None
     return ApiError(400, message, param=param, code=code)
 
 

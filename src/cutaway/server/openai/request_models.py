@@ -45,16 +45,17 @@ _SAME_SAMPLED = (
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
-def _stops(value: Any) -> Any:
+def _stops(value: Any, info: ValidationInfo) -> Any:
     """One string or a list of them, as a list."""
+    name = info.field_name
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise ApiError(400, "stop must be a string or a list of strings", param="stop")
+        raise ApiError(400, f"{name} must be a string or a list of strings", param=name)
     if len(stops) > MOST_STOPS:
-        raise ApiError(400, f"stop has {len(stops)} strings; at most {MOST_STOPS}", param="stop")
+        raise ApiError(400, f"{name} has {len(stops)} strings; at most {MOST_STOPS}", param=name)
     if (length := sum(map(len, stops))) > MOST_OF_STOPS:
         raise ApiError(
-            400, f"stop has {length} characters; at most {MOST_OF_STOPS} in all", param="stop"
+            400, f"{name} has {length} characters; at most {MOST_OF_STOPS} in all", param=name
         )
     return stops
 

@@ -1,7 +1,7 @@
 """The document at ``/openapi.json``: all requests and responses.
 
-Knows what each status means. Refuses to know endpoints: each declares its own responses with
-``replies``, and those of the middleware, which all have, are added here.
+Knows what each status means, and the form of an error. Refuses to know endpoints: each declares its
+own responses with ``replies``, and those of the middleware, which all have, are added here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
+from cutaway.server.anthropic import schemas as anthropic_schemas
+from cutaway.server.http.errors import MessagesError, is_messages
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.settings import Settings
 from cutaway.server.openai import (
@@ -67,6 +69,10 @@ _REQUEST_ID = {
     "description": "the client's own, or a new one; it is in the log",
     "schema": {"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,128}$"},
 }
+_KEYS = {
+    "key": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
 _REF = "#/components/schemas/"
 
 
@@ -78,6 +84,7 @@ def replies(
     *refused: int,
     events: type | None = None,
     mark: bool = True,
+    error: type = plain_schemas.Error,
     binary: str | None = None,
 ) -> Answers:
     """The responses of an endpoint, for its ``responses``.
@@ -85,6 +92,7 @@ def replies(
     schema   of the response: a TypedDict of one of the schema modules
     refused  statuses of its own errors; the middleware's are added to all endpoints
     events   schema of a stream's events; mark: whether [DONE] is the last of them
+    error    what a stream ends with where it fails
     binary   another media type of the same, which has no schema
     """
     content = {"application/json": {"schema": _ref(schema)}}
@@ -92,7 +100,7 @@ def replies(
     if binary:
         content[binary] = {"schema": {"type": "string", "contentMediaType": binary}}
     if events:
-        content["text/event-stream"] = {"schema": _event(events, mark)}
+        content["text/event-stream"] = {"schema": _event(events, mark, error)}
         described += " A request with stream gets events"
         described += ", the last of them with the data [DONE]." if mark else "."
     return {200: {"description": described, "content": content}, **_refusals(refused)}
@@ -104,12 +112,12 @@ def plain_replies(description: str, *media_types: str) -> Answers:
     return {200: {"description": description, "content": content}}
 
 
-def _event(shape: type, mark: bool) -> dict[str, Any]:
+def _event(shape: type, mark: bool, error: type) -> dict[str, Any]:
     """The schema of one event: OpenAPI 3.1 cannot describe a stream."""
     said = {
         "type": "string",
         "contentMediaType": "application/json",
-        "contentSchema": {"anyOf": [_ref(shape), _ref(plain_schemas.Error)]},
+        "contentSchema": {"anyOf": [_ref(shape), _ref(error)]},
     }
     data = {"anyOf": [said, *[{"const": "[DONE]"}] * mark]}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
@@ -163,19 +171,25 @@ def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
         schemas.pop(name, None)
     schemas |= _schemas()
     if settings.api_key is not None:
-        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        components["securitySchemes"] = _KEYS
     for path, operation in _operations(document):
         locked = settings.api_key is not None and path not in OPEN_PATHS
         if locked:
-            operation["security"] = [{"key": []}]
+            operation["security"] = [{name: []} for name in _KEYS]
         common = (*_MIDDLEWARE, *[401] * locked, *[403] * (settings.allow_hosts is not None))
-        operation["responses"] = _responses(operation["responses"], common)
+        answers = operation["responses"] = _responses(operation["responses"], common)
+        if is_messages(path):
+            for status, answer in answers.items():
+                if int(status) >= 400:
+                    answer["content"] = {"application/json": {"schema": _ref(MessagesError)}}
     return document
 
 
 def _schemas() -> dict[str, Any]:
     shapes: dict[str, Any] = {}
-    for module in (schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas):
+    for module in (
+        schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
+    ):  # fmt: skip
         shapes |= vars(module)
     _, made = TypeAdapter.json_schemas(
         [

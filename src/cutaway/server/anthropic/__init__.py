@@ -1,0 +1,4 @@
+"""Anthropic's forms: what a request may say, and how an answer looks, whole and streamed.
+
+Knows its words for what every endpoint does in the same way. Refuses to know connections.
+"""

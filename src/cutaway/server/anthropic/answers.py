@@ -1,0 +1,140 @@
+"""The answers of ``/v1/messages``, whole and streamed.
+
+Knows what surrounds the content, the order of events, and Anthropic's words for ends. Refuses to
+know fields of requests.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from cutaway.engine import Ended, Step
+from cutaway.server.anthropic.content import Blocks, Event
+from cutaway.server.anthropic.requests import MessagesRequest
+from cutaway.server.anthropic.schemas import Content, MessageAnswered, MessageUsage, StopReason
+from cutaway.server.events import Events, event
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai import common
+from cutaway.server.openai.schemas import Ending
+from cutaway.server.service import Job, Service
+
+_REASONS: Mapping[str, StopReason] = {
+    "stop_string": "stop_sequence",
+    "max_tokens": "max_tokens",
+    "scored": "max_tokens",
+    "context_full": "model_context_window_exceeded",
+}
+"""Our word -> theirs; the others are ends of the model's own."""
+
+
+class MessageAnswer(Events):
+    """An answer: thoughts, text and calls, as far as they came."""
+
+    def __init__(self, service: Service, body: MessagesRequest, job: Job, id: str) -> None:
+        self._job, self._body, self._text = job, body, job.texts[0]
+        self._name, self._id, self._fingerprint = service.named(body.model), id, service.fingerprint
+        thinking = service.llm.model.thinking
+        self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
+        self._blocks, self._notes = Blocks(), [*body.notes(service)]
+
+    # -- whole ---------------------------------------------------------------------------------
+
+    def whole(self) -> MessageAnswered:
+        """The answer, once the text has ended."""
+        for step in self._text.steps:
+            deque(self._after(step), maxlen=0)
+        deque(self._closing(), maxlen=0)
+        delta, ending = self._end()
+        answer = self._message(self._blocks.each, ending, **delta, usage=self._usage())
+        if self._body.return_token_ids:
+            answer["prompt_token_ids"] = list(self._text.prompt_token_ids)
+            answer["token_ids"] = [step.token_id for step in self._text.steps]
+        return answer
+
+    # -- streamed ------------------------------------------------------------------------------
+
+    def begin(self) -> Iterator[bytes]:
+        """That there is an answer, what was read, and the settings in force."""
+        usage: MessageUsage = {**self._usage(), "output_tokens": 0}
+        message = self._message([], stop_reason=None, stop_sequence=None, usage=usage)
+        yield self._event("message_start", message=message)
+
+    def progress(
+        self,
+        index: int,  # noqa: ARG002 - others need it
+        step: Step | None,
+        ended: Ended | None,  # noqa: ARG002 - others need it
+    ) -> Iterator[bytes]:
+        """What a token brought, with the trace so far where it is wanted."""
+        fields: dict[str, Any] = {}
+        if self._body.return_token_ids and step:
+            fields["token_ids"] = [step.token_id]
+        if self._body.trace and (records := common.trace(self._job, 0)):
+            fields["cutaway"] = {"trace": records}
+        events: list[Event] = [*self._after(step)] if step else []
+        for kind, more in events or ([("ping", {})] if fields else []):
+            yield self._event(kind, **more, **fields)
+            fields = {}
+
+    def end(self) -> Iterator[bytes]:
+        """That the last block has ended, why, and how many tokens there were."""
+        for kind, fields in self._closing():
+            yield self._event(kind, **fields)
+        delta, ending = self._end()
+        more: dict[str, Any] = {"usage": self._usage(), "cutaway": ending}
+        if self._body.return_token_ids:
+            more["prompt_token_ids"] = list(self._text.prompt_token_ids)
+        yield self._event("message_delta", delta=delta, **more)
+        yield self._event("message_stop")
+
+    def alive(self) -> bytes:
+        """Anthropic's event for it."""
+        return self._event("ping")
+
+    def failed(self, refusal: ApiError) -> Iterable[bytes]:
+        """The error, for which Anthropic's clients raise."""
+        yield event(refusal.messages_document(), "error")
+
+    @staticmethod
+    def _event(kind: str, **fields: Any) -> bytes:
+        return event({"type": kind, **fields}, kind)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _after(self, step: Step) -> Iterator[Event]:
+        return self._blocks.take(self._reader.push(step))
+
+    def _closing(self) -> Iterator[Event]:
+        yield from self._blocks.take(self._reader.finish())
+        yield from self._blocks.close()
+
+    def _message(
+        self, content: list[Content], ours: Ending | None = None, **fields: Any
+    ) -> MessageAnswered:
+        said: dict[str, Any] = {
+            "id": f"msg_{self._id}", "type": "message", "role": "assistant", "model": self._name,
+            "content": content, **fields, "system_fingerprint": self._fingerprint,
+            "cutaway": {**common.settings(self._job, self._body), **(ours or {})},
+        }  # fmt: skip
+        return cast(MessageAnswered, said)
+
+    def _end(self) -> tuple[dict[str, Any], Ending]:
+        """Why it ended, in their words and in ours."""
+        ours = common.ending(self._job, 0)
+        ours["notes"] += self._notes
+        if self._body.trace:
+            ours["trace"] = common.trace(self._job, 0)
+        reason = _REASONS.get(ours["finish_reason"], "end_turn")
+        if reason == "end_turn" and self._reader.has_called:
+            reason = "tool_use"
+        matched = ours["matched"] if reason == "stop_sequence" else None
+        return {"stop_reason": reason, "stop_sequence": matched}, ours
+
+    def _usage(self) -> MessageUsage:
+        used = self._text.usage()
+        return {
+            "input_tokens": used.prompt_tokens - used.cached_tokens,
+            "cache_read_input_tokens": used.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": used.completion_tokens,
+        }

@@ -1,0 +1,91 @@
+"""The blocks of an answer in Anthropic's form, and the events by which they grow.
+
+Knows the blocks' forms. Refuses to know steps, and what surrounds the content.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from cutaway.api.tools import Delta, Thought
+from cutaway.server.anthropic.schemas import CallContent
+from cutaway.server.anthropic.schemas import Content as Block
+from cutaway.text.tools import Arguments, CallStart, Content
+
+Event = tuple[str, dict[str, Any]]
+"""Its kind, and its fields."""
+
+
+class Blocks:
+    """Blocks of one answer, the last of which may be open."""
+
+    def __init__(self) -> None:
+        self.each: list[Block] = []
+        self._is_open, self._arguments = False, ""
+
+    def take(self, deltas: Iterable[Delta]) -> Iterator[Event]:
+        """What these add."""
+        for delta in deltas:
+            if isinstance(delta, Thought):
+                yield from self._say("thinking", delta.text)
+            elif isinstance(delta, Content):
+                yield from self._say("text", delta.text)
+            elif isinstance(delta, CallStart):
+                who: CallContent = {
+                    "type": "tool_use", "id": delta.id, "name": delta.tool.name, "input": {},
+                }  # fmt: skip
+                yield from self._open(who)
+            elif isinstance(delta, Arguments):
+                self._arguments += delta.text
+                yield self._grown("input_json_delta", partial_json=delta.text)
+            else:
+                yield from self.close()
+
+    def close(self) -> Iterator[Event]:
+        """The end of what is open."""
+        if not self._is_open:
+            return
+        block, self._is_open = self.each[-1], False
+        if block["type"] == "tool_use":
+            block["input"] = _read(self._arguments)
+        yield "content_block_stop", {"index": len(self.each) - 1}
+
+    def _say(self, kind: str, text: str) -> Iterator[Event]:
+        if not (self._is_open and self.each[-1]["type"] == kind):
+            yield from self._open(_empty(kind))
+        block = cast(dict[str, str], self.each[-1])
+        block[kind] += text
+        yield self._grown(f"{kind}_delta", **{kind: text})
+
+    def _open(self, block: Block) -> Iterator[Event]:
+        yield from self.close()
+        self.each.append(block)
+        self._is_open, self._arguments = True, ""
+        yield "content_block_start", {"index": len(self.each) - 1, "content_block": {**block}}
+
+    def _grown(self, kind: str, **more: str) -> Event:
+        return "content_block_delta", {
+            "index": len(self.each) - 1,
+            "delta": {"type": kind, **more},
+        }
+
+
+def _empty(kind: str) -> Block:
+    if kind == "text":
+        return {"type": "text", "text": "", "citations": None}
+    return {"type": "thinking", "thinking": "", "signature": ""}
+
+
+def _read(arguments: str) -> dict[str, Any]:
+    """The object that they are; of a call that was cut, as far as they came.
+
+    Empty where Python has no value for what the schema lets pass, such as 1e999.
+    """
+    try:
+        value = from_json(arguments or "{}", allow_partial="trailing-strings")
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,175 @@
+"""The conversation of a request in Anthropic's form, and the same as chat templates take it.
+
+Knows where blocks belong: results before what a user says with them, calls in who made them.
+Refuses to know sampling.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from cutaway.server.anthropic.blocks import (
+    AssistantBlock,
+    CacheControl,
+    CallBlock,
+    ResultBlock,
+    TextBlock,
+    Texts,
+    ThoughtBlock,
+    UserBlock,
+)
+from cutaway.server.anthropic.tools import WithTools
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.request_models import Body, Unsupported
+
+_BILLING = "x-anthropic-billing-header:"
+"""How a block begins that Claude Code sends to Anthropic: another in each request, it would be a
+new beginning of the prompt every time."""
+
+Message = dict[str, Any]
+
+
+class UserTurn(Body):
+    """What a user says, and what calls gave."""
+
+    role: Literal["user"]
+    content: str | list[UserBlock]
+
+
+class AssistantTurn(Body):
+    """An earlier answer."""
+
+    role: Literal["assistant"]
+    content: str | list[AssistantBlock]
+
+
+class SystemTurn(Body):
+    """What the system says in between, for templates that have a place for it."""
+
+    role: Literal["system"]
+    content: Texts
+
+
+Turn = Annotated[UserTurn | AssistantTurn | SystemTurn, Field(discriminator="role")]
+Block = TextBlock | ResultBlock | CallBlock | ThoughtBlock
+
+
+class JsonFormat(Body):
+    """JSON that a schema describes."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema", description="of the text, which is JSON")
+
+
+class OutputConfig(Body):
+    """What the answer is to be."""
+
+    format: JsonFormat | None = Field(None, description="left out: text")
+    effort: str | None = Field(
+        None, description="cannot be asked of the models here: a note of the answer says so"
+    )
+    unsupported: ClassVar[Unsupported] = {
+        "task_budget": ((), "max_tokens is the only budget here; give that")
+    }
+
+
+class Thinking(Body):
+    """Whether the model may think before it answers, which it decides by itself."""
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: int | None = Field(
+        None, ge=1, description="is not kept to, and a note of the answer says so"
+    )
+    unsupported: ClassVar[Unsupported] = {
+        "display": (("summarized",), "a thought is told whole; leave it out")
+    }
+
+
+class Conversation(WithTools):
+    """What a model reads of a request."""
+
+    messages: list[Turn] = Field(
+        fail_fast=True, description="the conversation, oldest message first", min_length=1
+    )
+    system: Texts | None = Field(None, description="what the system says before them")
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    cache_control: CacheControl = None
+    unsupported: ClassVar[Unsupported] = {
+        "context_management": (
+            ({}, {"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+            "nothing is cut here; shorten the messages yourself",
+        ),
+        "mcp_servers": (([],), "calls are not run here; offer their tools as tools"),
+        "speed": (("standard",), "there is one speed; leave it out"),
+    }  # fmt: skip
+
+    @property
+    def schema(self) -> dict[str, Any] | None:  # type: ignore[override]  # pydantic's older name
+        """Of the text, where it is to be JSON."""
+        config = self.output_config
+        return config.format.schema_ if config and config.format else None
+
+    def said(self) -> list[Message]:
+        """The messages as templates know them; ApiError where none is to be answered."""
+        if self.messages[-1].role == "assistant":
+            raise ApiError(
+                400, "messages: the last is the assistant's, and an answer that is begun cannot be "
+                "gone on with here; end with a user's", param="messages",
+            )  # fmt: skip
+        told = [Message(role="system", content=text)] if (text := _system(self.system)) else []
+        for role, turns in groupby(self.messages, key=lambda turn: turn.role):
+            blocks = [block for turn in turns for block in _blocks(turn)]
+            told += [_assistant(blocks)] if role == "assistant" else _others(role, blocks)
+        return told
+
+
+def _blocks(turn: UserTurn | AssistantTurn | SystemTurn) -> Sequence[Block]:
+    if isinstance(turn.content, str):
+        return [TextBlock(type="text", text=turn.content)]
+    return turn.content
+
+
+def _text(content: Texts | None) -> str:
+    """Blocks are lines of their own."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(block.text for block in content)
+
+
+def _system(content: Texts | None) -> str:
+    if isinstance(content, list):
+        content = [block for block in content if not block.text.startswith(_BILLING)]
+    return _text(content)
+
+
+def _assistant(blocks: Sequence[Block]) -> Message:
+    """One message, as it was answered: its text was cut only by what stands between."""
+    texts = [block.text for block in blocks if isinstance(block, TextBlock)]
+    thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
+    calls = [_call(block) for block in blocks if isinstance(block, CallBlock)]
+    more = {"tool_calls": calls, "reasoning_content": "".join(thoughts)}
+    said = {name: value for name, value in more.items() if value}
+    return {"role": "assistant", "content": "".join(texts), **said}
+
+
+def _call(block: CallBlock) -> dict[str, Any]:
+    arguments = json.dumps(block.input, ensure_ascii=False)
+    function = {"name": block.name, "arguments": arguments}
+    return {"id": block.id, "type": "function", "function": function}
+
+
+def _others(role: str, blocks: Sequence[Block]) -> Iterator[Message]:
+    """Each result is a message, and so is the text between them."""
+    for is_text, group in groupby(blocks, key=lambda block: isinstance(block, TextBlock)):
+        if is_text:
+            texts = [block for block in group if isinstance(block, TextBlock)]
+            yield {"role": role, "content": _text(texts)}
+            continue
+        for block in group:
+            if isinstance(block, ResultBlock):
+                content = _text(block.content) or ("error" if block.is_error else "")
+                yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}

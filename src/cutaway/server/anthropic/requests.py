@@ -1,0 +1,93 @@
+"""The requests of ``/v1/messages`` and ``/v1/messages/count_tokens``.
+
+Knows their fields. Refuses to know how conversations are written down (``conversation``).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from cutaway.server.anthropic.conversation import Conversation, Message
+from cutaway.server.openai.formats import InPrompt, with_schema
+from cutaway.server.openai.request_models import Body, Stops, TextFields, Unsupported, examples
+from cutaway.server.service import Service
+
+_KEPT = "nothing is stored here; leave it out"
+
+
+class Metadata(Body):
+    """About the request."""
+
+    user_id: str | None = Field(None, description="is written into the log")
+
+
+class CountRequest(Conversation):
+    """A conversation whose tokens are counted."""
+
+    model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    schema_in_prompt: InPrompt = True
+
+    def conversation(self) -> list[Message]:
+        """The messages as templates know them."""
+        return with_schema(self.said(), self.schema) if self.schema_shown else self.said()
+
+    @property
+    def schema_shown(self) -> bool:
+        """Whether the prompt has the schema."""
+        return self.schema_in_prompt and self.schema is not None
+
+
+class MessagesRequest(CountRequest, TextFields):
+    """A conversation to answer."""
+
+    model_config = examples(
+        {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16},
+        {
+            "system": "Answer in one word.",
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "Which way is north?"}]}
+            ],
+            "max_tokens": 16,
+            "stream": True,
+        },
+    )
+    PROMPT = "messages"
+    ASKED = (*TextFields.ASKED, "stop")
+    CALLED: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences", "json_schema": "output_config"}
+    max_tokens: int = Field(ge=1, description="new tokens at most")
+    stop_sequences: Stops | None = None
+    metadata: Metadata | None = None
+    unsupported: ClassVar[Unsupported] = {
+        **Conversation.unsupported,
+        "service_tier": (("auto", "standard_only"), "there is one tier; leave it out"),
+        "container": ((), _KEPT),
+        "diagnostics": ((), _KEPT),
+        "inference_geo": ((), "there is one place; leave it out"),
+    }
+
+    @model_validator(mode="after")
+    def _one_user(self) -> "MessagesRequest":
+        if self.metadata and self.metadata.user_id is not None:
+            self.user = self.metadata.user_id
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        options = super().options() | {"n": 1, "max_tokens": self.max_tokens}
+        if self.stop_sequences is not None:
+            options["stop"] = self.stop_sequences
+        return options if self.schema is None else {**options, "json_schema": self.schema}
+
+    def notes(self, service: Service) -> Iterator[str]:
+        """What was asked for that a model here cannot be asked for."""
+        asked, thinks = self.thinking, service.llm.model.thinking is not None
+        if asked and asked.type == "disabled" and thinks:
+            yield "thinking: this model decides by itself whether it thinks"
+        if asked and asked.type != "disabled" and not thinks:
+            yield "thinking: this model has no words for where a thought begins and ends"
+        if asked and asked.budget_tokens and thinks:
+            yield "thinking.budget_tokens: max_tokens is the only budget that is kept to"
+        if self.output_config and self.output_config.effort:
+            yield "output_config.effort: this server cannot ask a model for that"

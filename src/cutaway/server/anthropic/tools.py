@@ -1,0 +1,97 @@
+"""Tools in requests of Anthropic's form.
+
+Knows its fields. Refuses to know how a model writes a call: ``text.tools`` does.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from cutaway.api.tools import ToolUse
+from cutaway.errors import InputError
+from cutaway.server.anthropic.blocks import CacheControl
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.request_models import Body, Unsupported
+from cutaway.server.service import Service
+
+
+class ClientTool(Body):
+    """A tool that the client runs."""
+
+    type: Literal["custom"] | None = None
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] = Field(description="of the arguments, which always keep to it")
+    strict: bool | None = Field(
+        None, description="ours where it is false: arguments may be any JSON object"
+    )
+    eager_input_streaming: bool | None = Field(
+        None, description="is not looked at: arguments are streamed as they are written"
+    )
+    cache_control: CacheControl = None
+    unsupported: ClassVar[Unsupported] = {
+        "defer_loading": ((False,), "no tool can be looked for here; offer those that are needed"),
+        "allowed_callers": (([], ["direct"]), "tools are called by the model alone; leave it out"),
+        "input_examples": (([],), "templates have no place for it; write it into description"),
+    }
+
+    def as_function(self) -> dict[str, Any]:
+        """As the room of tools takes it."""
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.input_schema,
+            "strict": self.strict,
+        }
+
+
+def _own(tool: Any) -> Any:
+    """Refuses tools that somebody else would have to run, or to know, by name."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if kind not in (None, "custom"):
+        raise ApiError(
+            400, f"tools: one of type {kind!r:.40} is not known here; give tools with input_schema",
+            param="tools", code="unsupported_tool",
+        )  # fmt: skip
+    return tool
+
+
+class Choice(Body):
+    """Which tools may or must be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = Field(None, description="of the tool that must be called")
+    disable_parallel_tool_use: bool | None = Field(None, description="at most one call an answer")
+
+    def said(self) -> Any:
+        """As the room of tools takes it."""
+        if self.type == "tool":
+            return {"type": "function", "name": self.name}
+        return "required" if self.type == "any" else self.type
+
+
+class WithTools(Body):
+    """A request whose answer may call tools."""
+
+    tools: list[Annotated[ClientTool, BeforeValidator(_own)]] | None = Field(
+        None, fail_fast=True, description="what the answer may call"
+    )
+    tool_choice: Choice | None = Field(None, description="default auto")
+
+    def use(self, service: Service) -> ToolUse:
+        """Its tools; InputError for those that cannot be."""
+        choice = self.tool_choice or Choice.model_validate({"type": "auto"})
+        if not self.tools and choice.type not in ("none", "auto"):
+            raise ApiError(400, "tool_choice needs tools", param="tool_choice")
+        if (choice.type == "tool") != (choice.name is not None):
+            raise ApiError(
+                400, 'tool_choice.name goes with type "tool": give both, or neither',
+                param="tool_choice",
+            )  # fmt: skip
+        tools = [tool.as_function() for tool in self.tools or ()]
+        try:
+            parallel = not choice.disable_parallel_tool_use
+            return ToolUse(service.llm.model, tools, choice.said(), parallel)
+        except InputError as error:
+            raise InputError(str(error).replace(".parameters", ".input_schema")) from None

@@ -1,0 +1,96 @@
+"""What tests make of the answers of /v1/messages, whole and streamed."""
+
+import json
+
+import httpx
+
+
+def events_of(stream):
+    """The events of a stream, each with its name; comments there are none."""
+    *blocks, end = stream.split("\n\n")
+    assert end == ""
+    told = []
+    for block in blocks:
+        name, data = block.split("\n")
+        told.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {told[-1]['type']}"
+    return told
+
+
+def built(events):
+    """The message that the events make, in the order in which they may come."""
+    first, *middle, last, stop = [e for e in events if set(e) - {"type"} or e["type"] != "ping"]
+    assert (first["type"], last["type"]) == ("message_start", "message_delta")
+    assert stop == {"type": "message_stop"}
+    message, is_open = first["message"], False
+    assert message["content"] == [] and message["stop_reason"] is None
+    for event in middle:
+        if event["type"] == "ping":
+            continue
+        if event["type"] == "content_block_start":
+            assert not is_open and event["index"] == len(message["content"])
+            message["content"].append({**event["content_block"]})
+            is_open, arguments = True, ""
+            continue
+        block = message["content"][-1]
+        assert is_open and event["index"] == len(message["content"]) - 1
+        if event["type"] == "content_block_stop":
+            is_open = False
+            if block["type"] == "tool_use":
+                block["input"] = arguments
+            continue
+        delta = event["delta"]
+        kind = delta["type"].removesuffix("_delta")
+        assert event["type"] == "content_block_delta" and len(delta) == 2
+        if kind == "input_json":
+            assert block["type"] == "tool_use"
+            arguments += delta["partial_json"]
+        else:
+            assert block["type"] == kind
+            block[kind] += delta[kind]
+    assert not is_open
+    ours = message["cutaway"] | last["cutaway"]
+    return {**message, **last["delta"], "usage": last["usage"], "cutaway": ours}
+
+
+def lasting(message):
+    """What does not depend on when it was asked."""
+    told = {k: v for k, v in message.items() if k not in ("id", "usage", "cutaway")}
+    told["output_tokens"] = message["usage"]["output_tokens"]
+    read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    told["read"] = sum(message["usage"][name] for name in read)
+    lasts = {
+        k: v for k, v in message["cutaway"].items() if k not in ("timing", "replica", "replicas")
+    }
+    return told | {"cutaway": lasts}
+
+
+class Asker(httpx.Client):
+    """Asks for messages."""
+
+    def whole(self, **fields):
+        """The answer."""
+        answer = self.post("/v1/messages", json=fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def streamed(self, **fields):
+        """The events of the same."""
+        answer = self.post("/v1/messages", json={**fields, "stream": True})
+        assert answer.status_code == 200, answer.text
+        return events_of(answer.text)
+
+    def counted(self, **fields):
+        """Tokens of the prompt."""
+        answer = self.post("/v1/messages/count_tokens", json=fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["input_tokens"]
+
+    def refused(self, status=400, path="/v1/messages", **fields):
+        """The sentence of a refusal, which has Anthropic's form."""
+        answer = self.post(path, json=fields)
+        assert answer.status_code == status, answer.text
+        told = answer.json()
+        assert set(told) == {"type", "error"} and told["type"] == "error"
+        assert set(told["error"]) == {"type", "message"}
+        return told["error"]["message"]
