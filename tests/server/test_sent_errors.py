@@ -1,6 +1,7 @@
 """Errors go from process to process, say the same there, and are caught by their kind."""
 
 import pickle
+import warnings
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -14,14 +15,23 @@ from cutaway.server.http.errors import ApiError
 
 def kinds():
     """Every error of cutaway's own, wherever it is defined."""
-    for module in walk_packages(cutaway.__path__, "cutaway."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
+    with warnings.catch_warnings(action="ignore"):  # those of Ray's own modules
+        for module in walk_packages(cutaway.__path__, "cutaway."):
+            if not module.name.endswith("__main__"):
+                _import(module.name)
     found, new = set(), {CutawayError}
     while new:
         found |= new
         new = {kind for one in new for kind in one.__subclasses__()} - found
     return {kind for kind in found if kind.__module__.startswith("cutaway")}
+
+
+def _import(name):
+    try:
+        import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != "ray":
+            raise
 
 
 def sent(error):

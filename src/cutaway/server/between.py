@@ -28,6 +28,10 @@ class _Written(Job):
     def __init__(self, texts: Sequence[Generation]) -> None:
         self.texts, self.traces = [*texts], []
 
+    @property
+    def route(self) -> None:
+        """Nobody asked which replicas wrote them."""
+
 
 async def between(request: Request, body: CompletionRequest) -> Response:
     """Answer it whole, one such request at a time. InputError or ApiError where it cannot be."""
