@@ -221,3 +221,18 @@ def test_samples_share_their_prompt(models):
             assert len({request.sampling.seed for request, _ in replicas.jobs[-1].asked}) == 3
 
     asyncio.run(main())
+
+
+# -- readers that are dropped ----------------------------------------------------------------------
+
+
+def test_garbage_may_be_collected_by_any_thread(models):
+    async def main():
+        asyncio.get_running_loop().set_debug(True)  # calls from other threads raise
+        async with cluster(models, 1) as (front, replicas):
+            held = [await front.submit([PROMPT], front.parse(LONG))]
+            await asyncio.to_thread(held.clear)
+            while front.exchange.owners or replicas.each[0].replica.jobs:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())

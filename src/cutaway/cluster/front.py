@@ -5,6 +5,7 @@ Refuses to know what carries jobs to replicas, and HTTP.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 from weakref import finalize
 
@@ -149,8 +150,8 @@ class FrontReader:
 
     def __init__(self, reader: ResumedReader) -> None:
         self._reader = reader
-        self._close = finalize(self, reader.close)
-        self._close.atexit = False
+        self._dropped = finalize(self, _close_soon, asyncio.get_running_loop(), reader)
+        self._dropped.atexit = False
 
     @property
     def route(self) -> Route:
@@ -163,4 +164,11 @@ class FrontReader:
 
     def close(self) -> None:
         """See ``Reader``."""
-        self._close()
+        self._dropped.detach()
+        self._reader.close()
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, reader: ResumedReader) -> None:
+    """For whichever thread collects garbage, amid whatever it does."""
+    with suppress(RuntimeError):  # the event loop is closed, and its connections with it
+        loop.call_soon_threadsafe(reader.close)
