@@ -25,8 +25,13 @@ def written(page, prompt="ab", **settings):
     return page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1400, "light"), (390, "dark"),
+        *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1400, "dark"), (390, "light"))),
+    ],
+)  # fmt: skip
 def test_no_serious_barrier(open_page, server, scheme, width):
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is missing"
