@@ -12,6 +12,7 @@ from cutaway.engine.going_back import HELD
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
 from support.engine_mock import Request, end_of, make_engine, narrow, noise, run_to_end, steps_of
+from support.examples import few_or_many
 from support.schemas import schemas
 
 SHAPES = [
@@ -66,8 +67,7 @@ def write(schema, seed, run=None, company=0, stops=None, prompt=(1, 2, 3), **pol
     )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
-@given(schema=checked(), seed=st.integers(0, 1000))
+@few_or_many(60, 150, checked(), st.integers(0, 1000))
 def test_what_ends_well_is_valid(schema, seed):
     try:
         _, _, text, reason, error = write(schema, seed)

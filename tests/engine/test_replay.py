@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.canvas import Rule
@@ -24,6 +23,7 @@ from cutaway.errors import InputError, ReplayError
 from cutaway.sampling import SamplingParams, derive_seed
 from support.engine_mock import END, LETTERS, VOCAB, Request, make_engine, narrow, run_to_end
 from support.engine_requests import OBSERVES, RUNS, STOPS, often_wrong
+from support.examples import few_or_many
 
 CONTEXT = 40
 PROMPT = tuple(b"ab aab ")
@@ -128,8 +128,7 @@ def engines(draw):
 SPECULATE = ["off", "ngram", "jacobi", "draft"]
 
 
-@settings(max_examples=300, deadline=None)
-@given(texts(), engines(), st.lists(texts(DECODERS[:1]), max_size=3), st.data())
+@few_or_many(100, 300, texts(), engines(), st.lists(texts(DECODERS[:1]), max_size=3), st.data())
 def test_a_text_that_is_cut_anywhere_goes_on_as_if_it_was_not(request_, way, company, data):
     whole = run(request_)
     told = [step.token_id for step in whole[0]]
@@ -164,8 +163,7 @@ def test_a_text_that_took_tokens_back_is_among_them():
     assert sequence.back.count > 0
 
 
-@settings(max_examples=200, deadline=None)
-@given(texts(), st.data())
+@few_or_many(80, 200, texts(), st.data())
 def test_every_wrong_token_is_found_where_it_stands(request_, data):
     steps, _, end = run(request_)
     if end.reason is FinishReason.ERROR or len(steps) <= len(request_.run.forced):

@@ -9,6 +9,7 @@ from cutaway.errors import CutawayError
 from cutaway.sampling import CompiledChain, History, Observe, RowDraw, SamplingParams, build_chain
 from cutaway.sampling import sample as sample_rows
 from cutaway.sampling.native import TWIN
+from support.examples import few_or_many
 from support.native_rows import ROWS, SETTINGS, TIERS, by_twin, extreme_rows, made, same
 
 pytestmark = extreme_rows
@@ -34,8 +35,7 @@ def masked(vocab, allowed, *, spare=0, order=None, seed=5, position=9, forced=No
     return RowDraw(compiled, History((), [0, 0, 1]), seed, position, observe, forced, mask)
 
 
-@settings(max_examples=600)
-@given(ROWS, SETTINGS, st.data())
+@few_or_many(200, 600, ROWS, SETTINGS, st.data())
 def test_every_figure_equals_the_twins(row, given, data):
     ids = st.integers(0, len(row) - 1)
     few = st.sets(ids, min_size=1, max_size=20)

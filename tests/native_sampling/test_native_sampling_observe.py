@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway.errors import InputError
 from cutaway.sampling import PRESETS, Observe, RowDraw, sample
+from support.examples import few_or_many
 from support.native_rows import (
     ROWS,
     TIERS,
@@ -44,8 +45,7 @@ def observed(draw: st.DrawFn) -> tuple[np.ndarray, RowDraw]:
     return row, draw(draws())._replace(observe=draw(observes(ids, 8)), forced=forced)
 
 
-@settings(max_examples=1200)
-@given(observed())
+@few_or_many(300, 1200, observed())
 def test_every_figure_equals_the_twins(case):
     row, asked = case
     kept = row.copy()

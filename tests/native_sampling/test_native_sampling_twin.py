@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.sampling import PRESETS, sample
+from support.examples import few_or_many
 from support.native_rows import (
     ROWS,
     TIERS,
@@ -21,8 +22,7 @@ from support.native_rows import (
 pytestmark = extreme_rows
 
 
-@settings(max_examples=1200)
-@given(ROWS, draws())
+@few_or_many(300, 1200, ROWS, draws())
 def test_every_figure_equals_the_twins(logits, asked):
     kept = logits.copy()
     expected = by_twin(logits[None], [asked])

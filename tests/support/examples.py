@@ -1,0 +1,28 @@
+"""Tests by hypothesis that draw few examples here, and many where slow tests run."""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import SearchStrategy
+
+
+def few_or_many(
+    few: int, many: int, *strategies: SearchStrategy[Any]
+) -> Callable[[Callable[..., None]], Any]:
+    """As ``given``: a test of so few examples, and a slow one of so many."""
+
+    def decorate(test: Callable[..., None]) -> Any:
+        def run(examples: int, **fixtures: object) -> None:
+            settings(max_examples=examples)(given(*strategies)(test))(**fixtures)
+
+        others = signature(given(*strategies)(test)).parameters.values()
+        count = Parameter("examples", Parameter.KEYWORD_ONLY)
+        run.__signature__ = signature(run).replace(parameters=[*others, count])  # type: ignore[attr-defined]
+        run.__doc__ = test.__doc__
+        counts = [few, pytest.param(many, marks=pytest.mark.slow)]
+        return pytest.mark.parametrize("examples", counts)(run)
+
+    return decorate
