@@ -3,6 +3,7 @@
 Knows what Ray tells a router, and when. Refuses to know how a choice is made.
 """
 
+from asyncio import Future
 from collections import Counter
 from dataclasses import dataclass
 from logging import ERROR, WARNING
@@ -116,7 +117,13 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             self._router.sent(job.id, prompts, best)
             self._calls[_id(pending)] = _Call(job, best.replica)
             job.replica, job.why = best.replica, str(best)
+            pending.future.add_done_callback(lambda future: self._unsent(pending, future))
         return ranked
+
+    def _unsent(self, pending: PendingRequest, future: Future[Any]) -> None:
+        """Its caller gave up before it was sent, of which Ray tells nothing."""
+        if future.cancelled() and (call := self._calls.pop(_id(pending), None)):
+            self._router.ended(call.job.id)
 
 
 def name_of(replica_id: ReplicaID) -> str:
