@@ -214,6 +214,7 @@ def test_help_imports_no_command():
         "cutaway.cli.terminal.streams",
         "cutaway.errors",
         "cutaway.progress",
+        "cutaway.system",
     }
 
 
