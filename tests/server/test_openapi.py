@@ -93,7 +93,8 @@ def _shapes(operation):
     for media, told in content.items():
         schema = told["schema"]
         if media == "text/event-stream":
-            schema = schema["properties"]["data"]["anyOf"][0]["contentSchema"]["anyOf"][0]
+            schema = schema["properties"]["data"]["anyOf"][0]["contentSchema"]
+        schema = schema.get("anyOf", [schema])[0]
         shapes[media] = schema.get("$ref", "").removeprefix(REFS) or None
     return shapes
 
@@ -103,6 +104,9 @@ def _check(strict, shapes, answer):
     shape = shapes[media]
     if media == "text/event-stream":
         _check_events(strict, shape, answer.content.decode())
+    elif media == "application/x-ndjson":
+        for line in answer.content.decode().removesuffix("\n").split("\n"):
+            strict(shape, json.loads(line))
     elif shape:
         strict(shape, json.loads(answer.content))
 

@@ -3,9 +3,11 @@
 Knows which parts a model has and that they must fit each other. Refuses to know requests.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -51,12 +53,19 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
 
 @dataclass(frozen=True)
 class Parts:
-    """What a file says of its model. nbytes: of all weights, as they are stored."""
+    """What a file says of its model.
+
+    nbytes      of all weights, as they are stored
+    parameters  numbers in all tensors
+    format      of most of its bytes
+    """
 
     config: ModelConfig
     graph: Graph
     tokenizer: Tokenizer
     nbytes: int
+    parameters: int
+    format: str
 
     @classmethod
     def read(
@@ -78,7 +87,12 @@ class Parts:
             raise FormatError(
                 f"the model has {rows} tokens and its tokenizer has {tokenizer.vocab_size}"
             )
-        return cls(config, graph, tokenizer, sum(info.nbytes for info in file.tensors.values()))
+        stored = Counter[str]()
+        for info in file.tensors.values():
+            stored[info.format] += info.nbytes
+        [(most, _)] = stored.most_common(1)
+        parameters = sum(prod(shape) for shape in shapes.values())
+        return cls(config, graph, tokenizer, stored.total(), parameters, most)
 
 
 class LoadedModel:

@@ -24,6 +24,7 @@ from cutaway.server import (
     page,
     practice,
     status,
+    tags,
     tokens,
     without,
 )  # fmt: skip
@@ -37,7 +38,7 @@ from cutaway.server.service import AccessRecord, Service
 
 ROUTERS = (
     endpoints.router, embeddings.router, fill.router, inside.router, without.router, tokens.router,
-    status.router, page.router, practice.router,
+    status.router, tags.router, page.router, practice.router,
 )  # fmt: skip
 
 

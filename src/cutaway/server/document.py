@@ -13,9 +13,10 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from cutaway.server.anthropic import schemas as anthropic_schemas
-from cutaway.server.http.errors import MessagesError, is_messages
+from cutaway.server.http.errors import MessagesError, OllamaError, is_messages, is_ollama
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.settings import Settings
+from cutaway.server.ollama import schemas as ollama_schemas
 from cutaway.server.openai import (
     chat_schemas,
     inside_schemas,
@@ -85,6 +86,7 @@ def replies(
     events: type | None = None,
     mark: bool = True,
     error: type = plain_schemas.Error,
+    lines: bool = False,
     binary: str | None = None,
 ) -> Answers:
     """The responses of an endpoint, for its ``responses``.
@@ -93,13 +95,18 @@ def replies(
     refused  statuses of its own errors; the middleware's are added to all endpoints
     events   schema of a stream's events; mark: whether [DONE] is the last of them
     error    what a stream ends with where it fails
+    lines    whether the stream is lines of JSON, as Ollama has it, instead
     binary   another media type of the same, which has no schema
     """
     content = {"application/json": {"schema": _ref(schema)}}
     described = f"{schema.__doc__}"
     if binary:
         content[binary] = {"schema": {"type": "string", "contentMediaType": binary}}
-    if events:
+    if events and lines:
+        schema_ = {"anyOf": [_ref(events), _ref(OllamaError)]}
+        content["application/x-ndjson"] = {"schema": schema_}
+        described += " Without stream: false, lines of this, each with what is new."
+    elif events:
         content["text/event-stream"] = {"schema": _event(events, mark, error)}
         described += " A request with stream gets events"
         described += ", the last of them with the data [DONE]." if mark else "."
@@ -182,6 +189,10 @@ def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
             for status, answer in answers.items():
                 if int(status) >= 400:
                     answer["content"] = {"application/json": {"schema": _ref(MessagesError)}}
+        for status in answers if is_ollama(path) else ():
+            if int(status) >= 400:
+                error = {"schema": _ref(OllamaError)}
+                answers[status] |= {"content": {"application/json": error}}
     return document
 
 
@@ -189,6 +200,7 @@ def _schemas() -> dict[str, Any]:
     shapes: dict[str, Any] = {}
     for module in (
         schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
+        ollama_schemas,
     ):  # fmt: skip
         shapes |= vars(module)
     _, made = TypeAdapter.json_schemas(

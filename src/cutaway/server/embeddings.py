@@ -1,7 +1,7 @@
-"""``/v1/embeddings``: vectors of texts, in OpenAI's form.
+"""``/v1/embeddings``, and Ollama's ``/api/embed``: vectors of texts.
 
-Knows the request, two encodings of a vector, and how many texts one may ask for. Refuses to know
-how a vector is made: ``Embedder`` does.
+Knows the requests, and two encodings of a vector. Refuses to know how one is made: ``vectors``
+does.
 """
 
 import asyncio
@@ -14,21 +14,18 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.api.embedding import Embedder, Embeddings, VectorReader, read_vectors
-from cutaway.errors import InputError
+from cutaway.api.embedding import Embeddings
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
-from cutaway.server.http.errors import ApiError
-from cutaway.server.http.metrics import RequestStats
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.ollama.answers import nanoseconds
+from cutaway.server.ollama.fields import KeepAlive, OllamaMachine
+from cutaway.server.ollama.schemas import OllamaEmbedded, OllamaVector
 from cutaway.server.openai.plain_schemas import Embeddings as Answer
 from cutaway.server.openai.request_models import Body, Texts, examples
-from cutaway.server.service import AccessRecord, Service, unless_gone
+from cutaway.server.vectors import vectors
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
-
-_MOST_TEXTS = 2048  # as OpenAI has it
-_LONG = 1 << 16  # characters, which take up to a second
 
 
 class EmbeddingsRequest(Body):
@@ -55,46 +52,67 @@ class EmbeddingsRequest(Body):
 @router.post("/v1/embeddings", responses=replies(Answer, *TEXT))
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     """A vector of each text, computed together with whatever else runs."""
-    service: Service = request.app.state.service
-    access = request.state.access = AccessRecord(service.named(body.model), body.user)
-    access.prompt = body.input if service.log_prompts else None
-    if service.draining:
-        raise ApiError(503, "the server is stopping: ask another", code="stopping")
-    data = await unless_gone(request.receive, _answer(service, body, access))
+    found = await vectors(
+        request, body.model, body.input, "input", body.user, pooling=body.pooling,
+        normalize=body.normalize, dimensions=body.dimensions, truncate=body.truncate,
+    )  # fmt: skip
+    name = request.app.state.service.named(body.model)
+    data = await asyncio.to_thread(_document, found, name, body.encoding_format)
     return Response(data, media_type="application/json")
 
 
-async def _answer(service: Service, body: EmbeddingsRequest, access: AccessRecord) -> bytes:
+class EmbedRequest(Body):
+    """Texts, in Ollama's form."""
+
+    model_config = examples({"input": "Paris is in France."}, {"input": ["Paris", "Nizza"]})
+    model: str | None = Field(None, description="one of /api/tags; left out: the first")
+    input: Texts = Field(description="a text, or a list of texts")
+    truncate: bool = Field(True, description="cut texts that are longer than is read")
+    dimensions: int | None = Field(None, description="only the first so many numbers")
+    options: OllamaMachine | None = Field(None, description="how a machine computes")
+    keep_alive: KeepAlive = Field(None, description="is not looked at: the model stays")
+
+
+class EmbeddingRequest(Body):
+    """A text, in Ollama's older form."""
+
+    model_config = examples({"prompt": "Paris is in France."})
+    model: str | None = Field(None, description="one of /api/tags; left out: the first")
+    prompt: str = Field(description="a text, which is cut where it is longer than is read")
+    options: OllamaMachine | None = Field(None, description="how a machine computes")
+    keep_alive: KeepAlive = Field(None, description="is not looked at: the model stays")
+
+
+@router.post("/api/embed", responses=replies(OllamaEmbedded, *TEXT))
+async def embed(body: EmbedRequest, request: Request) -> Response:
+    """A vector of each text, in Ollama's form."""
     started = perf_counter()
-    thread = service.slow if sum(map(len, body.input)) > _LONG else None
-    asked = await asyncio.get_running_loop().run_in_executor(thread, _read, service, body)
-    readers = await read_vectors(service.llm.queue, asked)
-    figures = [_figures(reader, perf_counter() - started) for reader in readers]
-    for one in figures:
-        service.metrics.finished(one)
-    access.texts = figures
-    found = asked.found([reader.vector() for reader in readers])
-    return await asyncio.to_thread(_document, found, access.model, body.encoding_format)
+    found = await vectors(
+        request, body.model, body.input, "input", dimensions=body.dimensions,
+        truncate=body.truncate,
+    )  # fmt: skip
+    each = await asyncio.to_thread(_numbers, found)
+    answer: OllamaEmbedded = {
+        "model": body.model or request.app.state.service.names[0],
+        "embeddings": each,
+        "total_duration": nanoseconds(perf_counter() - started),
+        "load_duration": 0,
+        "prompt_eval_count": sum(found.tokens),
+    }
+    return Response(await asyncio.to_thread(dumps, answer), media_type="application/json")
 
 
-def _read(service: Service, body: EmbeddingsRequest) -> Embedder:
-    """The texts' tokens; others are served meanwhile."""
-    texts = body.input
-    if len(texts) > _MOST_TEXTS:
-        raise ApiError(
-            400, f"input has {len(texts)} texts; at most {_MOST_TEXTS}: ask several times",
-            param="input",
-        )  # fmt: skip
-    for text in texts:
-        if isinstance(text, str) and not body.truncate:
-            service.check_length(text)
-    try:
-        return Embedder(
-            service.llm, texts, pooling=body.pooling, normalize=body.normalize,
-            dimensions=body.dimensions, truncate=body.truncate,
-        )  # fmt: skip
-    except InputError as error:
-        raise InputError(str(error).replace("texts", "input", 1)) from error
+@router.post("/api/embeddings", responses=replies(OllamaVector, *TEXT))
+async def embedding(body: EmbeddingRequest, request: Request) -> Response:
+    """The vector of a text, in Ollama's older form."""
+    found = await vectors(request, body.model, [body.prompt], "prompt", truncate=True)
+    answer: OllamaVector = {"embedding": _numbers(found)[0]}
+    return Response(dumps(answer), media_type="application/json")
+
+
+def _numbers(found: Embeddings) -> list[list[float]]:
+    numbers: list[list[float]] = found.vectors.astype(np.float64).tolist()
+    return numbers
 
 
 def _document(found: Embeddings, model: str, form: str | None) -> bytes:
@@ -102,7 +120,7 @@ def _document(found: Embeddings, model: str, form: str | None) -> bytes:
     each: list[Any] = (
         [b64encode(vector.tobytes()).decode() for vector in little]
         if form == "base64"
-        else np.asarray(little, np.float64).tolist()
+        else _numbers(found)
     )
     tokens = sum(found.tokens)
     return dumps(
@@ -116,14 +134,3 @@ def _document(found: Embeddings, model: str, form: str | None) -> bytes:
             **found.how(),
         }
     )
-
-
-def _figures(reader: VectorReader, seconds: float) -> RequestStats:
-    started, ended = reader.started, reader.ended
-    assert started is not None
-    assert ended is not None
-    return RequestStats(
-        prompt_tokens=ended.usage.prompt_tokens, cached_tokens=ended.usage.cached_tokens,
-        completion_tokens=0, finish_reason=ended.reason, queue_s=started.queued_s, ttft_s=None,
-        decode_s=None, duration_s=seconds,
-    )  # fmt: skip

@@ -20,6 +20,10 @@ from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.ollama import requests as ollama
+from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, loaded
+from cutaway.server.ollama.fields import TextAsked
+from cutaway.server.ollama.schemas import OllamaChat, OllamaGenerated
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.chat_schemas import ChatChunk, ChatCompletion
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
@@ -105,9 +109,42 @@ async def count_tokens(body: CountRequest, request: Request) -> Response:
     return Response(dumps(counted), media_type="application/json")
 
 
+_CHAT = replies(OllamaChat, *WRITTEN, events=OllamaChat, lines=True)
+_GENERATED = replies(OllamaGenerated, *WRITTEN, events=OllamaGenerated, lines=True)
+
+
+@router.post("/api/chat", responses=_CHAT)
+async def ollama_chat(body: ollama.OllamaChatRequest, request: Request) -> Response:
+    """Answer a conversation, in Ollama's form."""
+    return await _ollama(body, request, ChatAnswer)
+
+
+@router.post("/api/generate", responses=_GENERATED)
+async def ollama_generate(body: ollama.OllamaGenerateRequest, request: Request) -> Response:
+    """Answer a prompt, or go on with a text, in Ollama's form."""
+    return await _ollama(body, request, GeneratedAnswer)
+
+
+async def _ollama(
+    body: ollama.OllamaChatRequest | ollama.OllamaGenerateRequest,
+    request: Request,
+    make: Callable[[Service, Any, Job, str], Events],
+) -> Response:
+    async def prompts(service: Service) -> Read:
+        given = await service.llm.compiling(body.use(service).options, body.keywords())
+        prompt, options = await body.read(service, given)
+        return [prompt], options
+
+    if not body.asks_nothing:
+        return await _answer(request, body, prompts, make)
+    service: Service = request.app.state.service
+    service.named(body.model)
+    return Response(dumps(loaded(body, service)), media_type="application/json")
+
+
 async def _answer(
     request: Request,
-    body: TextFields,
+    body: TextFields | TextAsked,
     prompts: Callable[[Service], Awaitable[Read]],
     make: Callable[[Service, Any, Job, str], Events],
 ) -> Response:
@@ -131,7 +168,7 @@ async def _answer(
     return Response(whole, media_type="application/json")
 
 
-async def _named(body: TextFields, work: Awaitable[T]) -> T:
+async def _named(body: TextFields | TextAsked, work: Awaitable[T]) -> T:
     """The result; an InputError has the name that the field has in this request."""
     try:
         return await work

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -34,6 +34,8 @@ def event(document: Any, name: str | None = None) -> bytes:
 
 class Events:
     """A response, whole or as a stream of events; each endpoint has its own."""
+
+    MEDIA_TYPE: ClassVar[str] = "text/event-stream"
 
     def whole(self) -> Any:
         """The whole response as JSON, once all sequences have ended."""
@@ -67,10 +69,9 @@ class EventStream(Response):
     Until then a failure is a response of its own, unless a comment has kept the connection alive.
     """
 
-    media_type = "text/event-stream"
-
     def __init__(self, job: Job, events: Events, keep_alive: float) -> None:
         """keep_alive: seconds without an event after which one is sent that says nothing."""
+        self.media_type = events.MEDIA_TYPE
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._job, self._events, self._keep_alive = job, events, keep_alive

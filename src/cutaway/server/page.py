@@ -29,8 +29,10 @@ _POLICY = {
 
 
 @router.get("/")
-async def page() -> Response:
-    """The page."""
+async def page(request: Request) -> Response:
+    """The page; and for clients that are no browser the word by which Ollama's know a server."""
+    if "text/html" not in request.headers.get("accept", "text/html"):
+        return Response("Ollama is running", media_type="text/plain")
     return Response(index(catalogue()), media_type="text/html", headers=_POLICY)
 
 

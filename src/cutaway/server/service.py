@@ -118,6 +118,8 @@ class Service:
         """The model that a request asks for; ApiError where it is not here."""
         if name is None or name in self.names:
             return name or self.names[0]
+        if (bare := name.removesuffix(":latest")) in self.names:  # as Ollama's clients write it
+            return bare
         known = ", ".join(self.names)
         raise ApiError(
             404, f"model {name!r:.100} is not here; this server has {known}",

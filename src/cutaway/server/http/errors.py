@@ -81,6 +81,12 @@ class MessagesError(TypedDict):
     error: MessagesFault
 
 
+class OllamaError(TypedDict):
+    """An error response in Ollama's form; in a stream, the last line."""
+
+    error: Annotated[str, Field(description="one sentence that names the field and the fix")]
+
+
 class ApiError(CutawayError):
     """An error response.
 
@@ -130,15 +136,26 @@ class ApiError(CutawayError):
         kind = _MESSAGES_TYPES.get(self.status, usual)
         return {"type": "error", "error": {"type": kind, "message": prefix + self.message}}
 
+    def ollama_document(self) -> OllamaError:
+        """Ollama's: {"error": message}."""
+        return {"error": self.message}
+
     def body(self, path: str) -> bytes:
         """The document as JSON bytes, in the form that the path is of."""
-        document = self.messages_document() if is_messages(path) else self.document()
+        document: Any = self.ollama_document() if is_ollama(path) else self.document()
+        if is_messages(path):
+            document = self.messages_document()
         return json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def is_messages(path: str) -> bool:
     """Whether a path is of Anthropic's form."""
     return _MESSAGES.fullmatch(path) is not None
+
+
+def is_ollama(path: str) -> bool:
+    """Whether a path is of Ollama's form."""
+    return path.startswith("/api/")
 
 
 def of_text(error: CutawayError) -> ApiError:

@@ -70,19 +70,26 @@ def usage(texts: Sequence[Generation], samples: int) -> Usage:
 
 def settings(job: Job, body: TextFields) -> InForce:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
+    return in_force(job, body.ASKED, body.options(), schema_shown=body.schema_shown)
+
+
+def in_force(
+    job: Job, asked: Sequence[str], given: Mapping[str, Any], *, schema_shown: bool
+) -> InForce:
+    """The settings that can be asked for, and who said so of those that were not ``given``."""
     texts, first = job.texts, job.texts[0]
     params = first.options.in_force(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])
-    names, given = [name for name in params if name in body.ASKED], body.options()
+    names = [name for name in params if name in asked]
     sources = first.options.sources
     found: InForce = {
         "params": {name: params[name] for name in names},
         "params_source": {name: _source(sources[name], name in given) for name in names},
         "chain": list(first.chain),
         "seeds": [text.seed for text in texts],
-        "schema_in_prompt": body.schema_shown,
+        "schema_in_prompt": schema_shown,
     }
     if job.route:
         found["replica"] = job.route.why[-1]

@@ -1,0 +1,209 @@
+"""The answers of ``/api/chat`` and ``/api/generate``, whole and line by line.
+
+Knows Ollama's names for what is written and measured. Refuses to know fields of requests.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from cutaway.api.tools import Delta, Thought
+from cutaway.engine import Ended, Step
+from cutaway.server.events import Events, dumps
+from cutaway.server.http.errors import ApiError
+from cutaway.server.ollama.requests import OllamaChatRequest, OllamaGenerateRequest
+from cutaway.server.openai import common
+from cutaway.server.openai.logprobs import Entries, Entry, chat_form
+from cutaway.server.openai.request_models import SampledFields
+from cutaway.server.openai.schemas import InForce
+from cutaway.server.service import Job, Service
+from cutaway.text.tools import CallEnd, Content
+
+
+def when(seconds: float | None = None) -> str:
+    """A time as RFC 3339; now."""
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def nanoseconds(seconds: float) -> int:
+    """At least one: clients divide by it."""
+    return max(1, round(seconds * 1e9))
+
+
+def loaded(body: OllamaChatRequest | OllamaGenerateRequest, service: Service) -> dict[str, Any]:
+    """The answer where nothing was asked: the model is there."""
+    kind = GeneratedAnswer if isinstance(body, OllamaGenerateRequest) else ChatAnswer
+    ending = {"done": True, "done_reason": "load"}
+    return {"model": body.model or service.names[0], "created_at": when(), **kind.piece(), **ending}
+
+
+class OllamaAnswer(Events):
+    """An answer: thoughts, text and calls, as far as they came."""
+
+    MEDIA_TYPE = "application/x-ndjson"
+
+    def __init__(
+        self, service: Service, body: OllamaChatRequest | OllamaGenerateRequest, job: Job, id: str
+    ) -> None:
+        self._job, self._body, self._text = job, body, job.texts[0]
+        self._name, self._notes = body.model or service.names[0], [*body.notes(service)]
+        thinking = service.llm.model.thinking
+        self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
+        self._tokenizer = service.llm.tokenizer
+        self._entries = Entries(self._tokenizer, body.top_logprobs or 0, "before")
+
+    @staticmethod
+    def piece(
+        content: str = "", thinking: str = "", calls: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        """What is new, in the fields of this form."""
+        raise NotImplementedError
+
+    # -- whole ---------------------------------------------------------------------------------
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once the text has ended."""
+        steps, ended, entries = self._text.steps, self._text.ended, list[Entry]()
+        deltas: list[Delta] = []
+        for i, step in enumerate(steps):
+            deltas += self._reader.push(step)
+            entries += self._logged(step, ended if i == len(steps) - 1 else None)
+        deltas += self._reader.finish()
+        return {**self._line(deltas, entries), **self._end()}
+
+    # -- line by line --------------------------------------------------------------------------
+
+    def begin(self) -> Iterable[bytes]:
+        """Nothing: the first line has the first token."""
+        return ()
+
+    def progress(
+        self,
+        index: int,  # noqa: ARG002 - others need it
+        step: Step | None,
+        ended: Ended | None,
+    ) -> Iterator[bytes]:
+        """What a token brought."""
+        if step is None:
+            return
+        deltas, entries = self._reader.push(step), self._logged(step, ended)
+        if entries or any(_is_told(delta) for delta in deltas):
+            yield _line(self._line(deltas, entries))
+
+    def end(self) -> Iterator[bytes]:
+        """What is left, and the figures."""
+        deltas = self._reader.finish()
+        if any(_is_told(delta) for delta in deltas):
+            yield _line(self._line(deltas, []))
+        yield _line({**self._line([], []), **self._end()})
+
+    def alive(self) -> bytes:
+        """A line that adds nothing."""
+        return _line(self._line([], []))
+
+    def failed(self, refusal: ApiError) -> Iterable[bytes]:
+        """The error, for which Ollama's clients raise."""
+        yield _line(refusal.ollama_document())
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _logged(self, step: Step, ended: Ended | None) -> list[Entry]:
+        return self._entries.after(step, ended) if self._body.logprobs else []
+
+    def _line(self, deltas: Sequence[Delta], entries: Sequence[Entry]) -> dict[str, Any]:
+        content = "".join(d.text for d in deltas if isinstance(d, Content))
+        thinking = "".join(d.text for d in deltas if isinstance(d, Thought))
+        calls = [self._call(d.index) for d in deltas if isinstance(d, CallEnd)]
+        line = {"model": self._name, "created_at": when(), **self.piece(content, thinking, calls)}
+        logprobs = {"logprobs": chat_form(self._tokenizer, entries)} if entries else {}
+        return {**line, **logprobs, "done": False}
+
+    def _call(self, index: int) -> dict[str, Any]:
+        """A call that is whole."""
+        call = self._reader.message["tool_calls"][index]
+        arguments = _object(call["function"]["arguments"])
+        function = {"index": index, "name": call["function"]["name"], "arguments": arguments}
+        return {"id": call["id"], "function": function}
+
+    def _end(self) -> dict[str, Any]:
+        """Why it ended, and what it took."""
+        ended, watch, used = self._text.ended, self._text.watch, self._text.usage()
+        assert ended is not None
+        ours = {**self._settings(), **common.ending(self._job, 0)}
+        ours["notes"] = [*ours["notes"], *self._notes, *self._cut()]  # type: ignore[misc]
+        first, queued = watch.first or watch.last, self._job.waited(0) or 0.0
+        return {
+            "done": True,
+            "done_reason": common.finish_reason(ended),
+            "total_duration": nanoseconds(perf_counter() - self._job.asked),
+            "load_duration": 0,
+            "prompt_eval_count": used.prompt_tokens,
+            "prompt_eval_duration": nanoseconds(first - watch.start - queued),
+            "eval_count": used.completion_tokens,
+            "eval_duration": nanoseconds(watch.last - first),
+            "cutaway": ours,
+        }
+
+    def _settings(self) -> InForce:
+        body = self._body
+        asked, given = SampledFields.ASKED, body.keywords()
+        return common.in_force(self._job, asked, given, schema_shown=body.schema_shown)
+
+    def _cut(self) -> Iterator[str]:
+        if self._reader.message.get("tool_calls") and not self._reader.has_called:
+            yield "tool_calls: the text ended within a call, which is left out"
+
+
+class ChatAnswer(OllamaAnswer):
+    """An answer to a conversation."""
+
+    @staticmethod
+    def piece(
+        content: str = "", thinking: str = "", calls: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        """A message."""
+        more = {"thinking": thinking, "tool_calls": calls}
+        told = {name: value for name, value in more.items() if value}
+        return {"message": {"role": "assistant", "content": content, **told}}
+
+
+class GeneratedAnswer(OllamaAnswer):
+    """An answer to a prompt."""
+
+    @staticmethod
+    def piece(
+        content: str = "",
+        thinking: str = "",
+        calls: Sequence[dict[str, Any]] = (),  # noqa: ARG004 - a prompt offers no tools
+    ) -> dict[str, Any]:
+        """A text."""
+        return {"response": content, **({"thinking": thinking} if thinking else {})}
+
+    def _end(self) -> dict[str, Any]:
+        assert isinstance(self._body, OllamaGenerateRequest)
+        if self._body.raw or self._body.suffix:
+            return super()._end()
+        written = [step.token_id for step in self._text.steps]
+        return {**super()._end(), "context": [*self._text.prompt_token_ids, *written]}
+
+
+def _is_told(delta: Delta) -> bool:
+    return isinstance(delta, Content | Thought | CallEnd)
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    """One line, since JSON escapes line feeds."""
+    return dumps(document) + b"\n"
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    """Empty where Python has no value for what the schema lets pass, such as 1e999."""
+    try:
+        value = json.loads(arguments)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

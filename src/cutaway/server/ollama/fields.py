@@ -1,0 +1,169 @@
+"""The fields that Ollama's requests for text share, and its options.
+
+Knows its names for settings, and which of them ask for nothing here. Refuses to know which values
+are in range: the rooms they belong to check that.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from cutaway.api.tools import ToolUse
+from cutaway.sampling import PARAMS
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.formats import InPrompt
+from cutaway.server.openai.request_models import (
+    Body,
+    NumberFields,
+    Stops,
+    Unsupported,
+)
+from cutaway.server.service import Service
+
+KeepAlive = float | str | None
+INERT = "is not looked at: the server was told how to compute when it was started"
+_RENAMED = {"num_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
+
+
+class OllamaMachine(Body):
+    """How a machine computes."""
+
+    num_ctx: int | None = Field(
+        None, description="the server has room for as many tokens as it was told when it was "
+        "started; where that is less, a note of the answer says so"
+    )  # fmt: skip
+    numa: bool | None = Field(None, description=INERT)
+    num_batch: int | None = Field(None, description=INERT)
+    num_gpu: int | None = Field(None, description=INERT)
+    main_gpu: int | None = Field(None, description=INERT)
+    low_vram: bool | None = Field(None, description=INERT)
+    f16_kv: bool | None = Field(None, description=INERT)
+    logits_all: bool | None = Field(None, description=INERT)
+    vocab_only: bool | None = Field(None, description=INERT)
+    use_mmap: bool | None = Field(None, description=INERT)
+    use_mlock: bool | None = Field(None, description=INERT)
+    embedding_only: bool | None = Field(None, description=INERT)
+    num_thread: int | None = Field(None, description=INERT)
+    num_keep: int | None = Field(None, description="is not looked at: no text is cut here")
+
+
+class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as TextFields
+    """Ollama's options, and those of the sampler that it does not have."""
+
+    num_predict: int | None = Field(
+        None, description="new tokens at most; -1 or left out: as many as fit the context"
+    )
+    seed: int | None = Field(None, description="below 0 or left out: one is drawn")
+    stop: Stops | None = None
+    repeat_penalty: float | None = Field(None, description="Ollama's name of repetition_penalty")
+    mirostat_tau: float | None = Field(None, description="is not looked at without mirostat")
+    mirostat_eta: float | None = Field(None, description="is not looked at without mirostat")
+    unsupported: ClassVar[Unsupported] = {
+        "mirostat": ((0,), "is not supported; leave it out"),
+        "tfs_z": ((1, 1.0), "is not supported; leave it out"),
+        "penalize_newline": ((True,), "a line feed is a token as any other here; leave it out"),
+        "repeat_last_n": ((-1,), "the penalties look at all of a text here; leave it out"),
+    }
+
+    def given(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        if self.repeat_penalty is not None and self.repetition_penalty is not None:
+            raise ApiError(
+                400, "repeat_penalty is repetition_penalty: give one", param="repeat_penalty"
+            )
+        names = {**{name: name for name in PARAMS}, "seed": "seed", "stop": "stop", **_RENAMED}
+        given = {ours: getattr(self, name) for name, ours in names.items()}
+        if given["repetition_penalty"] is None:
+            given["repetition_penalty"] = self.repetition_penalty
+        if self.seed is not None and self.seed < 0:
+            given["seed"] = None
+        if self.num_predict in (-1, -2):
+            given["max_tokens"] = None
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class TextAsked(Body):
+    """What every request for text may say."""
+
+    PROMPT: ClassVar[str] = "prompt"
+    FILL: ClassVar[bool] = True
+    user: ClassVar[None] = None
+    trace: ClassVar[bool] = False
+
+    model: str | None = Field(
+        None, description="one of /api/tags, with :latest or without; left out: the first"
+    )
+    stream: bool = Field(True, description="lines of JSON, a token at a time")
+    format: Literal["", "json"] | dict[str, Any] | None = Field(
+        None, description="json: any object; or the JSON schema of the text, which keeps to it"
+    )
+    schema_in_prompt: InPrompt = True
+    options: OllamaOptions | None = Field(None, description="what is left out is as for /v1")
+    think: bool | Literal["low", "medium", "high", "max"] | None = Field(
+        None, description="the model decides by itself whether it thinks, and what it thinks is "
+        "told apart from what it says"
+    )  # fmt: skip
+    logprobs: bool | None = Field(None, description="include each token's log-probability")
+    top_logprobs: int | None = Field(
+        None, description="and those of the likeliest tokens in its place, 0 to 1000"
+    )
+    keep_alive: KeepAlive = Field(None, description="is not looked at: the model stays")
+    unsupported: ClassVar[Unsupported] = {
+        "truncate": ((False,), "nothing is cut here; shorten it yourself"),
+        "shift": ((False,), "nothing is cut here; a text ends where the context is full"),
+    }
+
+    def said(self) -> Any:
+        """The prompt as it was sent, for the log."""
+        return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
+
+    def called(self) -> Mapping[str, str]:
+        """The engine's word for a field -> the name that it has in this request."""
+        renamed = {ours: name for name, ours in _RENAMED.items()}
+        return {"prompt": self.PROMPT, "json_schema": "format", "logprobs": "top_logprobs",
+                **renamed}  # fmt: skip
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that were given."""
+        given = self.options.given() if self.options else {}
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+        if self.logprobs:
+            given["logprobs"] = self.top_logprobs or 0
+        return given if self.schema is None else {**given, "json_schema": self.schema}
+
+    @property
+    def schema(self) -> dict[str, Any] | None:  # type: ignore[override]  # pydantic's older name
+        """Of the text, where it is to be JSON."""
+        if self.format == "json":
+            return {"type": "object"}
+        return self.format if isinstance(self.format, dict) else None
+
+    @property
+    def schema_shown(self) -> bool:
+        """Whether the prompt has the schema."""
+        return self.schema_in_prompt and isinstance(self.format, dict)
+
+    def use(self, service: Service) -> ToolUse:
+        """Its tools; ApiError where the model is to think and cannot."""
+        if self.think and service.llm.model.thinking is None:
+            raise ApiError(
+                400, f"think: {self.model or service.names[0]} does not support thinking: it has "
+                "no words for where a thought begins and ends; leave it out", param="think",
+            )  # fmt: skip
+        return ToolUse(service.llm.model, self.offered())
+
+    def offered(self) -> Sequence[Any]:
+        """What the answer may call."""
+        return ()
+
+    def notes(self, service: Service) -> Iterator[str]:
+        """What was asked for that cannot be done here."""
+        if self.think is False and service.llm.model.thinking is not None:
+            yield "think: this model decides by itself whether it thinks"
+        if isinstance(self.think, str):
+            yield "think: how much this model thinks cannot be asked for"
+        room = self.options and self.options.num_ctx
+        if room and room > service.room:
+            yield f"num_ctx: the server has room for {service.room} tokens; --context says so"

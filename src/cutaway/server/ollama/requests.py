@@ -1,0 +1,183 @@
+"""The requests of ``/api/generate`` and ``/api/chat``.
+
+Knows their fields, and what a model reads of them. Refuses to know settings (``fields``).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from cutaway.server.http.errors import ApiError
+from cutaway.server.ollama.fields import TextAsked
+from cutaway.server.openai.formats import with_schema
+from cutaway.server.openai.messages import ONLY_TEXT
+from cutaway.server.openai.request_models import Body, Unsupported, examples
+from cutaway.server.service import Service
+
+_TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"
+
+
+class OllamaGenerateRequest(TextAsked):
+    """A prompt to answer, or a text to go on with."""
+
+    model_config = examples(
+        {"prompt": "Which way is north?", "options": {"num_predict": 16}},
+        {"prompt": "Once upon a time", "raw": True, "stream": False},
+    )
+    prompt: str = Field("", description="what a user says; where it is empty nothing is written")
+    system: str | None = Field(None, description="what the system says before it")
+    suffix: str | None = Field(
+        None, description="what stands behind the text, for models with tokens for that"
+    )
+    raw: bool = Field(False, description="the prompt is the whole text, with its special tokens")
+    context: list[int] | None = Field(
+        None, fail_fast=True, description="of an earlier answer, which this one goes on from"
+    )
+    unsupported: ClassVar[Unsupported] = {
+        **TextAsked.unsupported,
+        "template": (("",), _TEMPLATE),
+        "images": (([],), ONLY_TEXT),
+        "width": ((0,), ONLY_TEXT),
+        "height": ((0,), ONLY_TEXT),
+        "steps": ((0,), ONLY_TEXT),
+    }
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether the model is only to be there."""
+        return not self.prompt and not self.suffix
+
+    async def read(self, service: Service, given: dict[str, Any]) -> Any:
+        """What the model reads, with the keywords that this takes."""
+        if self.raw:
+            for name in ("system", "context", "suffix"):
+                if getattr(self, name):
+                    raise ApiError(
+                        400, f"{name}: raw is the whole prompt: leave out {name} or raw", param=name
+                    )
+            return self.prompt, {**given, "special": True}
+        llm = service.llm
+        if self.suffix:
+            return self._before(service), {**given, "suffix": self.suffix}
+        if llm.model.template is None and not (self.system or self.context):
+            return self.prompt, given
+        ids = await llm.chat_prompt(self._conversation())
+        if not self.context:
+            return ids, given
+        begun = ids[:1] == [llm.tokenizer.bos_id]
+        return [*self.context, *ids[begun:]], given
+
+    def _before(self, service: Service) -> str:
+        """What stands before a suffix."""
+        if service.llm.tokenizer.middle is None:
+            raise ApiError(
+                400, "suffix: this model has no tokens for what is between two texts and does not "
+                "support insert; ask /v1/completions, which chooses a text (docs/fill.md)",
+                param="suffix",
+            )  # fmt: skip
+        for name in ("system", "context"):
+            if getattr(self, name):
+                raise ApiError(400, f"{name}: leave it out, or leave out suffix", param=name)
+        return self.prompt
+
+    def _conversation(self) -> list[dict[str, Any]]:
+        told = [{"role": "system", "content": self.system}] if self.system else []
+        said = [*told, {"role": "user", "content": self.prompt}]
+        return with_schema(said, self.schema) if self.schema_shown else said
+
+
+class OllamaGivenFunction(Body):
+    """A function, and its arguments."""
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    index: int | None = Field(None, description="is not looked at")
+    description: str | None = Field(None, description="is not looked at")
+
+
+class OllamaGivenCall(Body):
+    """A call in an earlier answer."""
+
+    function: OllamaGivenFunction
+    id: str | None = Field(None, description="left out: a tool's message answers the oldest call")
+    type: Literal["function"] | None = None
+
+
+class OllamaTurn(Body):
+    """A message."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = Field(
+        None, description="of an assistant: what it thought, for templates that have a place for it"
+    )
+    tool_calls: list[OllamaGivenCall] | None = Field(None, description="of an assistant")
+    tool_name: str | None = Field(None, description="of a tool: which one it is")
+    tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
+    unsupported: ClassVar[Unsupported] = {"images": (([],), ONLY_TEXT)}
+
+
+class OllamaChatRequest(TextAsked):
+    """A conversation to answer."""
+
+    PROMPT: ClassVar[str] = "messages"
+    model_config = examples(
+        {"messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 16}},
+        {"messages": [{"role": "user", "content": "Hello"}], "stream": False, "format": "json"},
+    )
+    messages: list[OllamaTurn] = Field(
+        default_factory=list, fail_fast=True,
+        description="the conversation, oldest message first; where there is none nothing is said",
+    )  # fmt: skip
+    tools: list[dict[str, Any]] | None = Field(None, description="what the answer may call")
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether the model is only to be there."""
+        return not self.messages
+
+    def offered(self) -> Sequence[Any]:
+        """What the answer may call."""
+        return self.tools or ()
+
+    async def read(self, service: Service, given: dict[str, Any]) -> Any:
+        """What the model reads, with the keywords that this takes."""
+        said = [*_plain(self.messages)]
+        shown = with_schema(said, self.schema) if self.schema_shown else said
+        return await service.llm.chat_prompt(shown, self.use(service).tools), given
+
+
+def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:
+    """The messages as templates know them: calls have ids, and results those of their calls."""
+    open_calls: list[tuple[str, str]] = []  # (id, name), oldest first
+    for i, message in enumerate(messages):
+        said: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.thinking is not None:
+            said["reasoning_content"] = message.thinking
+        if message.tool_calls and message.role == "assistant":
+            calls = [_call(call, f"call_{i}_{n}") for n, call in enumerate(message.tool_calls)]
+            open_calls += [(call["id"], call["function"]["name"]) for call in calls]
+            said["tool_calls"] = calls
+        elif message.role == "tool":
+            said["tool_call_id"] = id = message.tool_call_id or _answered(message, i, open_calls)
+            open_calls = [call for call in open_calls if call[0] != id]
+        yield said
+
+
+def _call(call: OllamaGivenCall, otherwise: str) -> dict[str, Any]:
+    arguments = json.dumps(call.function.arguments, ensure_ascii=False)
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id or otherwise, "type": "function", "function": function}
+
+
+def _answered(message: OllamaTurn, i: int, calls: Sequence[tuple[str, str]]) -> str:
+    """The oldest call, of the tool where that is named, that nothing has answered."""
+    for id, name in calls:
+        if message.tool_name in (None, name):
+            return id
+    raise ApiError(
+        400, f"messages[{i}] is of a tool, and no call before it is without an answer; give the "
+        "assistant's message with its tool_calls", param="messages",
+    )  # fmt: skip

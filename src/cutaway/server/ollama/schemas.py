@@ -1,0 +1,175 @@
+"""The JSON of Ollama's endpoints; see ``openai.schemas``."""
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from cutaway.server.http.errors import OllamaError
+from cutaway.server.openai.chat_schemas import ChatToken
+from cutaway.server.openai.schemas import Ending, InForce
+
+__all__ = [
+    "OllamaCall",
+    "OllamaChat",
+    "OllamaDetails",
+    "OllamaEmbedded",
+    "OllamaEnding",
+    "OllamaError",
+    "OllamaFunction",
+    "OllamaGenerated",
+    "OllamaMessage",
+    "OllamaModel",
+    "OllamaProcesses",
+    "OllamaRunning",
+    "OllamaShown",
+    "OllamaTags",
+    "OllamaVector",
+    "OllamaVersion",
+]
+
+Reason = Literal["stop", "length", "load"]
+Time = Annotated[str, Field(description="RFC 3339")]
+Nanoseconds = Annotated[int, Field(description="nanoseconds")]
+
+
+class OllamaFunction(TypedDict):
+    """A function and its arguments."""
+
+    index: Annotated[int, Field(description="of the call among the answer's")]
+    name: str
+    arguments: dict[str, Any]
+
+
+class OllamaCall(TypedDict):
+    """A call, which is told whole."""
+
+    id: str
+    function: OllamaFunction
+
+
+class OllamaMessage(TypedDict):
+    """The answer, or what is new of it."""
+
+    role: Literal["assistant"]
+    content: str
+    thinking: NotRequired[str]
+    tool_calls: NotRequired[list[OllamaCall]]
+
+
+class OllamaEnding(InForce, Ending):
+    """Ours: all settings in force, and how the text ended."""
+
+
+class _Line(TypedDict):
+    model: str
+    created_at: Time
+    done: Annotated[bool, Field(description="whether it is the last, which has the figures")]
+    done_reason: NotRequired[Annotated[Reason, Field(description="load: nothing was asked")]]
+    logprobs: NotRequired[list[ChatToken]]
+    total_duration: NotRequired[Nanoseconds]
+    load_duration: NotRequired[Annotated[Literal[0], Field(description="the model was there")]]
+    prompt_eval_count: NotRequired[Annotated[int, Field(description="tokens of the prompt")]]
+    prompt_eval_duration: NotRequired[Nanoseconds]
+    eval_count: NotRequired[Annotated[int, Field(description="new tokens")]]
+    eval_duration: NotRequired[Nanoseconds]
+    cutaway: NotRequired[OllamaEnding]
+
+
+class OllamaChat(_Line):
+    """An answer to a conversation; as a line, what is new of it."""
+
+    message: OllamaMessage
+
+
+class OllamaGenerated(_Line):
+    """An answer to a prompt; as a line, what is new of it."""
+
+    response: str
+    thinking: NotRequired[str]
+    context: NotRequired[
+        Annotated[list[int], Field(description="prompt and answer, to go on from; but for raw")]
+    ]
+
+
+class OllamaEmbedded(TypedDict):
+    """A vector of each text."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: Nanoseconds
+    load_duration: Literal[0]
+    prompt_eval_count: int
+
+
+class OllamaVector(TypedDict):
+    """The vector of a text."""
+
+    embedding: list[float]
+
+
+class OllamaDetails(TypedDict):
+    """What a model is."""
+
+    parent_model: str
+    format: Literal["gguf"]
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: Annotated[str, Field(description="of most of its bytes")]
+
+
+class OllamaModel(TypedDict):
+    """A name of the model."""
+
+    name: str
+    model: str
+    modified_at: Annotated[Time, Field(description="when it was loaded")]
+    size: Annotated[int, Field(description="bytes of all weights")]
+    digest: Annotated[str, Field(description="SHA-256 of the weights")]
+    details: OllamaDetails
+
+
+class OllamaTags(TypedDict):
+    """All names of the model."""
+
+    models: list[OllamaModel]
+
+
+class OllamaRunning(TypedDict):
+    """A model in memory."""
+
+    name: str
+    model: str
+    size: int
+    digest: str
+    details: OllamaDetails
+    expires_at: Annotated[Time, Field(description="far away: it stays")]
+    size_vram: Literal[0]
+    context_length: Annotated[int, Field(description="tokens of a text, prompt included")]
+
+
+class OllamaProcesses(TypedDict):
+    """What is in memory."""
+
+    models: list[OllamaRunning]
+
+
+class OllamaShown(TypedDict):
+    """What is known of the model."""
+
+    modelfile: str
+    parameters: str
+    template: Annotated[str, Field(description="in Jinja, as its file has it")]
+    license: str
+    details: OllamaDetails
+    model_info: dict[str, Any]
+    capabilities: list[Literal["completion", "tools", "insert", "thinking", "embedding"]]
+    modified_at: Time
+
+
+class OllamaVersion(TypedDict):
+    """Which release of Ollama has this API."""
+
+    version: str
+    cutaway: Annotated[str, Field(description="ours: our own release")]

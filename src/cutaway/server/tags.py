@@ -1,0 +1,144 @@
+"""Which model there is, as Ollama's clients ask: ``/api/tags``, ``show``, ``ps``, ``version``."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway._version import __version__
+from cutaway.api.async_model import AsyncModel
+from cutaway.server.document import FIELDS, replies
+from cutaway.server.events import dumps
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.ollama.answers import when
+from cutaway.server.ollama.schemas import (
+    OllamaDetails,
+    OllamaModel,
+    OllamaProcesses,
+    OllamaShown,
+    OllamaTags,
+    OllamaVersion,
+)
+from cutaway.server.openai.request_models import Body, examples
+from cutaway.server.service import Service
+
+router = APIRouter(route_class=StrictRoute, tags=["status"])
+
+_OLLAMA = "0.12.11"
+"""The release whose API this is; clients ask for one that is not too old."""
+_NEVER = "2318-01-01T00:00:00Z"
+_UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
+
+
+class ShowRequest(Body):
+    """A model by name."""
+
+    model_config = examples({})
+    model: str | None = Field(None, description="one of /api/tags; left out: the first")
+    name: str | None = Field(None, description="the older name of model")
+    verbose: bool | None = Field(None, description="is not looked at")
+    system: str | None = Field(None, description="is not looked at")
+    template: str | None = Field(None, description="is not looked at")
+    options: dict[str, Any] | None = Field(None, description="is not looked at")
+
+
+@router.get("/api/tags", responses=replies(OllamaTags))
+async def tags(request: Request) -> Response:
+    """The names that requests may use for the model, in Ollama's form."""
+    service: Service = request.app.state.service
+    answer: OllamaTags = {"models": [_model(service, name) for name in service.names]}
+    return Response(dumps(answer), media_type="application/json")
+
+
+@router.get("/api/ps", responses=replies(OllamaProcesses))
+async def processes(request: Request) -> Response:
+    """The model, which is in memory."""
+    service: Service = request.app.state.service
+    model = _model(service, service.names[0])
+    answer: OllamaProcesses = {
+        "models": [
+            {
+                "name": model["name"], "model": model["model"], "size": model["size"],
+                "digest": model["digest"], "details": model["details"], "expires_at": _NEVER,
+                "size_vram": 0, "context_length": service.room,
+            }
+        ]
+    }  # fmt: skip
+    return Response(dumps(answer), media_type="application/json")
+
+
+@router.get("/api/version", responses=replies(OllamaVersion))
+async def version() -> Response:
+    """Which release of Ollama has this API."""
+    answer: OllamaVersion = {"version": _OLLAMA, "cutaway": __version__}
+    return Response(dumps(answer), media_type="application/json")
+
+
+@router.post("/api/show", responses=replies(OllamaShown, *FIELDS))
+async def show(body: ShowRequest, request: Request) -> Response:
+    """What is known of the model, in Ollama's form."""
+    service: Service = request.app.state.service
+    name, llm = service.named(body.model or body.name), service.llm
+    template = llm.model.template
+    answer: OllamaShown = {
+        "modelfile": f"FROM {name}\n",
+        "parameters": "",
+        "template": template.source if template else "",
+        "license": "",
+        "details": _details(llm),
+        "model_info": _info(service),
+        "capabilities": _capabilities(llm),
+        "modified_at": when(service.created),
+    }
+    return Response(dumps(answer), media_type="application/json")
+
+
+def _model(service: Service, name: str) -> OllamaModel:
+    tagged = name if ":" in name else f"{name}:latest"
+    return {
+        "name": tagged, "model": tagged, "modified_at": when(service.created),
+        "size": service.llm.model.parts.nbytes, "digest": service.llm.model.identity.weights,
+        "details": _details(service.llm),
+    }  # fmt: skip
+
+
+def _details(llm: AsyncModel) -> OllamaDetails:
+    parts = llm.model.parts
+    size, unit = next(((s, u) for s, u in _UNITS if parts.parameters >= s), (1.0, ""))
+    family = parts.config.architecture
+    return {
+        "parent_model": "", "format": "gguf", "family": family, "families": [family],
+        "parameter_size": f"{parts.parameters / size:.4g}{unit}",
+        "quantization_level": parts.format,
+    }  # fmt: skip
+
+
+def _info(service: Service) -> dict[str, Any]:
+    """By GGUF's names."""
+    config, parts = service.llm.config, service.llm.model.parts
+    name = config.architecture
+    return {
+        "general.architecture": name,
+        "general.parameter_count": parts.parameters,
+        f"{name}.context_length": service.room,
+        f"{name}.embedding_length": config.hidden,
+        f"{name}.block_count": config.layers,
+        f"{name}.attention.head_count": config.heads,
+        f"{name}.attention.head_count_kv": config.kv_heads,
+    }
+
+
+def _capabilities(llm: AsyncModel) -> list[Any]:
+    writes = llm.graph.has_head and llm.config.sight == "past"
+    found = {
+        "completion": llm.graph.has_head, "tools": writes and _knows_tools(llm),
+        "insert": writes and llm.tokenizer.middle is not None,
+        "thinking": writes and llm.model.thinking is not None, "embedding": True,
+    }  # fmt: skip
+    return [name for name, has in found.items() if has]
+
+
+def _knows_tools(llm: AsyncModel) -> bool:
+    """Any template can offer them: where it has no place for them, the first message does."""
+    return llm.model.template is not None
