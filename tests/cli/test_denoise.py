@@ -97,7 +97,7 @@ def test_samples_come_under_rules_and_in_a_list(denoise, llm):
         (["--remask", "sigma"], "say how many passes there are"),
         (["--forced-cells", "1:2"], "write PASS:CELL:ID"),
         (["--max-tokens", "0"], "max_tokens"),
-        (["--max-tokens", "600"], "the context has 512"),
+        (["--max-tokens", "600"], "maximum context length is 512"),
         (["--logprobs", "2"], "add --json"),
         (["--candidates", "3"], "add --trace FILE"),
         (["--entropy", "3"], "did you mean '--entropy-bound'"),

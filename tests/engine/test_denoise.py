@@ -208,7 +208,7 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
         (8, {"decoder": Denoise(Rule(), MASK, (3,))}, "behind: "),
         (8, {"decoder": Denoise(Rule(cache="dual"), MASK)}, "is kept exactly"),
         ("all", {"stops": StopParams(max_tokens=0)}, "how many cells"),
-        ("all", {"prompt": tuple(range(1, 60))}, "the context has 64"),
+        ("all", {"prompt": tuple(range(1, 60))}, "maximum context length is 64"),
         ("all", {"run": RunParams(forced=(1,))}, "forced needs a text"),
         ("all", {"run": RunParams(speculate="ngram")}, "speculate needs a text"),
         ("all", {"observe": Observe(prompt_top=1)}, "prompt_logprobs needs a text"),

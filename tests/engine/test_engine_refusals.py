@@ -60,7 +60,10 @@ def bias(token_id):
     [
         ({"prompt": ()}, "prompt is empty"),
         ({"stops": StopParams(max_tokens=0)}, "max_tokens must be 1 or more to write"),
-        ({"prompt": [1] * 16}, "prompt has 16 tokens, and at most 15 leave room"),
+        (
+            {"prompt": [1] * 16},
+            "prompt has 16 tokens, and this model's maximum",
+        ),
         ({"prompt": [1, VOCAB]}, f"prompt: token id {VOCAB} is not between 0 and {VOCAB - 1}"),
         ({"prompt": [-1]}, "prompt: token id -1 is not between"),
         ({"prompt": [2**40]}, f"prompt: token id {2**40} is not between"),

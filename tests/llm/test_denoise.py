@@ -105,5 +105,5 @@ def test_a_canvas_of_which_no_length_is_said_fits_into_the_context():
     prompt = "It was the best of times, it was the worst of times."
     made = toy.denoise(prompt, rule="threshold", temperature=0)
     assert len(made.token_ids) == made.params["max_tokens"] == 256 - len(made.prompt_token_ids)
-    with pytest.raises(InputError, match="the context has 256"):
+    with pytest.raises(InputError, match="maximum context length is 256"):
         toy.denoise(prompt, max_tokens=256)

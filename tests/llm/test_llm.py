@@ -152,7 +152,7 @@ def test_document_is_json_and_complete(llm):
         ("ab", {"logit_bias": {264: 1.0}}, "logit_bias: token id 264 is not between 0 and 263"),
         ([1, 264], {}, "prompt: token id 264 is not between 0 and 263"),
         ([], {}, "prompt is empty"),
-        ([1] * 128, {}, "prompt has 128 tokens, and at most 127"),
+        ([1] * 128, {}, "prompt has 128 tokens, and this model's maximum context length is 128"),
         ([1, "a"], {}, "prompt"),
         (7, {}, "prompt"),
         (None, {}, "prompt"),

@@ -153,7 +153,7 @@ BOTH = [
     ("stop", {"stop": [""]}, openai.BadRequestError),
     ("stop", {"stop": [1]}, openai.BadRequestError),
     ("stop", {"stop": ["a"] * 65}, openai.BadRequestError),
-    ("seed", {"seed": -1}, openai.BadRequestError),
+    ("seed", {"seed": -2}, openai.BadRequestError),
     ("logit_bias", {"logit_bias": {"a": 1}}, openai.BadRequestError),
     ("logit_bias", {"logit_bias": {"99999": 1}}, openai.BadRequestError),
     ("presence_penalty", {"presence_penalty": 3}, openai.BadRequestError),

@@ -158,7 +158,7 @@ def test_a_response_tells_of_passes_too(post):
         ({"min_tokens": 2}, "min_tokens", "leave out min_tokens or denoise"),
         ({"heal": True}, "heal", "leave out heal or denoise"),
         ({"echo": True, "logprobs": 1}, "echo", "needs a text that is written from left to right"),
-        ({"max_tokens": 600}, "prompt", "the context has 512"),
+        ({"max_tokens": 600}, "prompt", "maximum context length is 512"),
         ({"n": 128, "max_tokens": 400}, "max_tokens", "ask for fewer cells, samples or steps"),
         (
             {"denoise": {"remask": "sigma", "steps": 1_000_000}},

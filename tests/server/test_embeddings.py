@@ -67,7 +67,7 @@ def test_dimensions_pooling_and_length_as_asked(asked, tiny_alone):
         ({"input": []}, "input must be a string, a list of token ids", "input"),
         ({"input": {"a": 1}}, "input must be a string, a list of token ids", "input"),
         ({"input": ["a", []]}, "input[1] has no tokens", "input"),
-        ({"input": "a" * 9000}, "in a context of 512", None),
+        ({"input": "a" * 9000}, "maximum context length is 512", None),
         ({"input": [[1] * 513]}, "has 513 tokens, and the model reads 512: shorten", "input"),
         ({"input": ["a"] * 2049}, "at most 2048", "input"),
         ({"input": "a", "dimensions": 33}, "dimensions must be between 1 and 32", "dimensions"),

@@ -49,7 +49,7 @@ def test_the_mark_need_not_be_of_the_model_s_characters():
         ({"text": "a[MASK]", "targets": ["a"] * 257}, "targets"),
         ({"text": "a[MASK]", "model": "another"}, "another"),
         ({"text": "a" * 200 + "[MASK]", "candidates": 1000}, "ask for fewer candidates"),
-        ({"text": "a" * 9000 + "[MASK]"}, "in a context of 512"),
+        ({"text": "a" * 9000 + "[MASK]"}, "maximum context length is 512"),
         ({}, "text"),
     ],
 )

@@ -315,7 +315,7 @@ def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
         return await read(job)
 
     monkeypatch.setattr(Job, "read", fail)
-    *before, last = ask.streamed(**ASK)
+    *before, last = ask.streamed(**{**ASK, "max_tokens": 400})  # many reads
     assert before[0]["type"] == "message_start" and before[-1]["type"] == "content_block_delta"
     error = {"type": "api_error", "message": "the text has failed"}
     assert last == {"type": "error", "error": error}

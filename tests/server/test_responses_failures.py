@@ -49,7 +49,7 @@ REFUSED = [
     ("max_output_tokens", {"max_output_tokens": 0}, "or equal to 1"),
     ("max_output_tokens", {"max_output_tokens": 1.5}, "a whole number"),
     ("temperature", {"temperature": -1}, "0 (greedy)"),
-    ("seed", {"seed": -1}, "between 0"),
+    ("seed", {"seed": -2}, "between 0"),
     ("instructions", {"instructions": ["a"]}, "a string"),
     ("metadata", {"metadata": {str(i): "" for i in range(17)}}, "at most 16"),
     ("metadata", {"metadata": {"k" * 65: ""}}, "at most 64"),

@@ -44,10 +44,15 @@ class Limits:
         return self.context_length - 1
 
     def too_long(self, tokens: object, what: str = "prompt has") -> TooLongError:
-        """What is said of a prompt that has too many, or at least some number of them."""
+        """What is said of a prompt that has too many, or at least some number of them.
+
+        LangChain and LiteLLM recognise "prompt is too long" and "this model's maximum context
+        length is", and can then shorten a conversation or ask another model.
+        """
         return TooLongError(
-            f"{what} {tokens} tokens, and at most {self.longest_prompt} leave room to answer "
-            f"in a context of {self.context_length}: shorten it"
+            f"{what} {tokens} tokens, and this model's maximum context length is "
+            f"{self.context_length}, of which one is for the answer: the prompt is too "
+            "long, shorten it"
         )
 
     def check_head(self) -> None:
@@ -102,8 +107,9 @@ class Limits:
             raise InputError(f"block: this model's blocks have {self.sight} tokens: leave it out")
         if total > self.context_length:
             raise TooLongError(
-                f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and the "
-                f"context has {self.context_length}: shorten the prompt or lower max_tokens"
+                f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and this "
+                f"model's maximum context length is {self.context_length}: shorten the prompt or "
+                "lower max_tokens"
             )
         if not prompt and (self.shift or self.sight == "past"):
             raise InputError("prompt is empty and this model has no begin token: write something")

@@ -62,9 +62,9 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
 
     async def prompts(service: Service) -> Read:
-        messages, use = body.conversation(), body.use(service)
+        use = body.use(service)
         options = await service.llm.compiling(use.options, body.options())
-        return [await service.llm.chat_prompt(messages, use.tools)], options
+        return [await body.read(service, use.tools)], options
 
     return await _answer(request, body, prompts, ChatChoices)
 

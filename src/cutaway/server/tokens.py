@@ -12,7 +12,7 @@ from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.openai.chat import Message
-from cutaway.server.openai.plain_schemas import Detokenized, Tokenized
+from cutaway.server.openai.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone
 
@@ -71,6 +71,21 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
         return llm.chat_ids([message.plain() for message in body.messages])
     add_bos = None if body.add_special_tokens else False
     return llm.tokenize(body.prompt or "", special=body.special, add_bos=add_bos)
+
+
+@router.get("/tokenizer_info", responses=replies(TokenizerInfo))
+async def tokenizer_info(request: Request) -> Response:
+    """The begin and end tokens and the chat template, as vLLM tells them."""
+    service: Service = request.app.state.service
+    tokenizer, template = service.llm.tokenizer, service.llm.template
+    eos = next(iter(tokenizer.end_ids), None)
+    answer: TokenizerInfo = {
+        "bos_token": None if tokenizer.bos_id is None else tokenizer.token_name(tokenizer.bos_id),
+        "eos_token": None if eos is None else tokenizer.token_name(eos),
+        "pad_token": None,
+        "chat_template": template.source if template else None,
+    }
+    return Response(dumps(answer), media_type="application/json")
 
 
 @router.post("/detokenize", responses=replies(Detokenized, *FIELDS))

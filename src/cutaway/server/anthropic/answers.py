@@ -120,7 +120,7 @@ class MessageAnswer(Events):
 
     def _end(self) -> tuple[dict[str, Any], Ending]:
         """Why it ended, in their words and in ours."""
-        ours = common.ending(self._job, 0)
+        ours = common.ending(self._job, 0, self._body.readings)
         ours["notes"] += self._notes
         if self._body.trace:
             ours["trace"] = common.trace(self._job, 0)

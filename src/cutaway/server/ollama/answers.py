@@ -132,8 +132,8 @@ class OllamaAnswer(Events):
         """Why it ended, and what it took."""
         ended, watch, used = self._text.ended, self._text.watch, self._text.usage()
         assert ended is not None
-        ours = {**self._settings(), **common.ending(self._job, 0)}
-        ours["notes"] = [*ours["notes"], *self._notes, *self._cut()]  # type: ignore[misc]
+        ours = {**self._settings(), **common.ending(self._job, 0, self._notes)}
+        ours["notes"] = [*ours["notes"], *self._cut()]  # type: ignore[misc]
         first, queued = watch.first or watch.last, self._job.waited(0) or 0.0
         return {
             "done": True,

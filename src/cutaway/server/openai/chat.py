@@ -20,11 +20,18 @@ from cutaway.server.openai.formats import (
 )
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
-from cutaway.server.openai.request_models import Body, SampledFields, Unsupported, examples
+from cutaway.server.openai.request_models import (
+    ONE_CACHE,
+    Body,
+    SampledFields,
+    Unsupported,
+    examples,
+)
 from cutaway.server.openai.tools import Tools, WithTools, finish_reason, piece
 from cutaway.server.service import Job, Service
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
+_NAMELESS = "name: this model's template has no place for names, so the model did not see them"
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
 
@@ -49,12 +56,14 @@ class Message(BaseMessage):
         None, description="of an assistant: what it thought, for templates that have a place for it"
     )
     tool_call_id: str | None = Field(None, description="of a tool: the call that it answers")
+    name: str | None = Field(
+        None, description="who speaks, for templates that have a place for it; a note says if not"
+    )
     unsupported: ClassVar[Unsupported] = {
         "refusal": ((), ONLY_TEXT),
         "audio": ((), ONLY_TEXT),
         "annotations": (([],), ONLY_TEXT),
         "function_call": ((), "the older form of tool_calls; give those"),
-        "name": ((), "templates have no place for it; write it into the content"),
     }
 
     @model_validator(mode="before")
@@ -72,6 +81,7 @@ class Message(BaseMessage):
             "tool_calls": self.tool_calls,
             "tool_call_id": self.tool_call_id,
             "reasoning_content": self.reasoning_content,
+            "name": self.name,
         }
         return said | {name: value for name, value in more.items() if value is not None}
 
@@ -112,15 +122,17 @@ class ChatRequest(SampledFields, WithTools):
         None, description="text, any JSON object, or JSON that a schema describes"
     )
     schema_in_prompt: InPrompt = True
+    _nameless: bool = False
     unsupported: ClassVar[Unsupported] = {
+        **SampledFields.unsupported,
         "functions": (([],), "the older form of tools; give those"),
         "function_call": (("none", "auto"), "the older form of tool_choice; give that"),
         "modalities": ((["text"],), ONLY_TEXT),
         "audio": ((), ONLY_TEXT),
         "prediction": ((), 'draft tokens come from "speculate"; leave it out'),
-        "store": ((False,), "nothing is stored here; leave it out"),
-        "metadata": (({},), "nothing is stored here; leave it out"),
-        "service_tier": (("auto", "default"), "there is one tier; leave it out"),
+        "verbosity": (("medium",), "this server cannot ask a model for it; leave it out"),
+        "echo": ((False,), "a conversation is not echoed; leave it out"),
+        "prompt_cache_retention": (("in_memory", "in-memory"), ONE_CACHE),
         "reasoning_effort": (("none",), "this server cannot ask a model to think; leave it out"),
     }
 
@@ -148,10 +160,25 @@ class ChatRequest(SampledFields, WithTools):
         """Whether the prompt has the schema."""
         return self.schema_in_prompt and isinstance(self.response_format, ChatSchema)
 
+    @property
+    def readings(self) -> list[str]:
+        """Of names, too."""
+        return [*super().readings, *([_NAMELESS] if self._nameless else [])]
+
     def conversation(self) -> list[dict[str, Any]]:
         """The messages as templates know them."""
         said = [message.plain() for message in self.messages]
         return with_schema(said, schema_of(self.response_format)) if self.schema_shown else said
+
+    async def read(self, service: Service, tools: Any) -> list[int]:
+        """The prompt, in the model's template."""
+        said = self.conversation()
+        prompt = await service.llm.chat_prompt(said, tools)
+        if any("name" in one for one in said if one["role"] != "tool"):
+            for one in said:
+                one.pop("name", None)
+            self._nameless = await service.llm.chat_prompt(said, tools) == prompt
+        return prompt
 
 
 class ChatChoices(Choices):

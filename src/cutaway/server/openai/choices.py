@@ -192,7 +192,7 @@ class Choices(Events):
         return answers.settings(self.job, self._body)
 
     def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
-        ours = cast(CompletionEnding, answers.ending(self.job, index))
+        ours = cast(CompletionEnding, answers.ending(self.job, index, self._body.readings))
         if between := self.job.texts[index].between:
             ours["between"] = cast(Between, between._asdict())
         if self._body.trace:

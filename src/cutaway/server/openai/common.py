@@ -110,8 +110,8 @@ def estimates(texts: Sequence[Generation], samples: int) -> list[Estimate | None
     return [cast(Estimate, one.to_dict()) if one else None for one in each]
 
 
-def ending(job: Job, index: int) -> Ending:
-    """How a text ended, in our own words."""
+def ending(job: Job, index: int, readings: Sequence[str]) -> Ending:
+    """How a text ended, in our own words. readings: notes on how the request was read."""
     text = job.texts[index]
     ended, timing = text.ended, text.timing()
     assert ended is not None
@@ -119,7 +119,7 @@ def ending(job: Job, index: int) -> Ending:
         "finish_reason": _own_reason(ended),
         "matched": ended.matched,
         "fingerprint": f"{ended.fingerprint:016x}",
-        "notes": list(job.texts[index].notes),
+        "notes": [*readings, *text.notes],
         "timing": {
             "queue_s": job.waited(index),
             "ttft_s": timing.ttft_s,

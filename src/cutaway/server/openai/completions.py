@@ -4,15 +4,20 @@ Knows this endpoint's fields and its two forms of answer, whole and streamed.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
 from cutaway.server.openai.request_models import SampledFields, Texts, Unsupported, examples
 from cutaway.server.service import Job, Service
+
+
+def _number(value: Any) -> Any:
+    """As chats say that there are to be none."""
+    return None if value is False else value
 
 
 class CompletionRequest(SampledFields):
@@ -30,7 +35,11 @@ class CompletionRequest(SampledFields):
         "behind the canvas with denoise, or the text is chosen by how likely it makes the suffix "
         "(docs/fill.md)",
     )
-    logprobs: int | None = Field(None, description="the likeliest tokens beside each, 0 to 1000")
+    logprobs: Annotated[
+        int | None,
+        BeforeValidator(_number, json_schema_input_type=int | Literal[False] | None),
+        Field(description="the likeliest tokens beside each, 0 to 1000; false: none of it"),
+    ] = None
     echo: bool = Field(False, description="answer with the prompt in front")
     special: bool | None = Field(
         None, description="ours: read special tokens such as <|im_start|> in the prompt as tokens"
@@ -38,6 +47,7 @@ class CompletionRequest(SampledFields):
     ASKED = (*SampledFields.ASKED, "suffix")
     CALLED: ClassVar[Mapping[str, str]] = {"prompt_logprobs": "echo"}
     unsupported: ClassVar[Unsupported] = {
+        **SampledFields.unsupported,
         "best_of": ((1,), "every sample is answered; ask for n of them"),
     }
 

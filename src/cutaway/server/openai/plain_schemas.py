@@ -9,7 +9,7 @@ from cutaway.server.http.errors import Error, Fault
 
 __all__ = [
     "Detokenized", "Embeddings", "Error", "Fault", "FilledIn", "Health", "Model", "Models", "Ready",
-    "Tokenized",
+    "Tokenized", "TokenizerInfo",
 ]  # fmt: skip
 
 # -- tokens ------------------------------------------------------------------------------------
@@ -28,6 +28,15 @@ class Detokenized(TypedDict):
     """The text of token ids."""
 
     prompt: str
+
+
+class TokenizerInfo(TypedDict):
+    """What clients need beside ``/tokenize``; null: there is none."""
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: Annotated[str | None, Field(description="texts are not padded: always null")]
+    chat_template: Annotated[str | None, Field(description="in Jinja, as the model's file has it")]
 
 
 # -- vectors -----------------------------------------------------------------------------------

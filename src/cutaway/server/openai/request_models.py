@@ -30,6 +30,7 @@ When = Literal["before", "after"]
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
 """A field that others have -> the values that ask for nothing, and what is said to other values."""
 
+ONE_CACHE = "what was read is kept while there is room; leave it out"
 MOST_STOPS = 64
 MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from them
 _NULL = {"type": "null"}
@@ -42,6 +43,37 @@ _SAME_SAMPLED = (
     "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
     "min_tokens", "json_schema", "json_compact", "regex", "grammar", "choice", "check", "heal",
 )  # fmt: skip
+_MINUS_ONE: Mapping[str, tuple[Any, str]] = {
+    "top_k": (0, "top_k: -1 is 0 here, as other engines say that all tokens may come"),
+    "seed": (None, "seed: -1 is no seed, as other engines say that one is to be chosen"),
+}
+"""Fields that others switch off with -1 -> what that is here, and the note that tells it."""
+_INERT: Unsupported = {
+    name: ((value,), why)
+    for value, why, names in (
+        (False, "is not known here; leave it out", ("use_beam_search", "early_stopping")),
+        (False, "hidden states are told by /v1/inside; leave it out", ("return_hidden_states",)),
+        (False, "a stop string is never shown; leave it out",
+         ("include_stop_str_in_output", "no_stop_trim")),
+        (False, "the model's turn is always opened; leave it out", ("continue_final_message",)),
+        (True, "the model's turn is always opened; leave it out", ("add_generation_prompt",)),
+        (True, "special tokens are never shown as text; leave it out",
+         ("skip_special_tokens", "spaces_between_special_tokens")),
+        (True, "thoughts are where the model writes them; leave it out",
+         ("separate_reasoning", "stream_reasoning", "include_reasoning")),
+    )
+    for name in names
+} | {
+    "cache_prompt": (
+        (True,), "the server decides, for all requests: start it with --no-prefix-cache",
+    ),
+    "length_penalty": ((1, 1.0), "is of beam search, which is not known here; leave it out"),
+    "chat_template_kwargs": (({},), "templates are given no variables; leave it out"),
+    "store": ((False,), "nothing is stored here; leave it out"),
+    "metadata": (({},), "nothing is stored here; leave it out"),
+    "service_tier": (("auto", "default"), "there is one tier; leave it out"),
+}  # fmt: skip
+"""What routers and clients of other engines add, at the values that ask for nothing."""
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -83,6 +115,10 @@ def _one_or_many(value: Any, info: ValidationInfo) -> Any:
     return texts
 
 
+MinTokens = Annotated[
+    int | None,
+    Field(description="ours: no end token, stop token or stop string before so many tokens"),
+]
 Texts = Annotated[
     list[str | list[int]],
     BeforeValidator(_one_or_many, json_schema_input_type=str | list[int] | list[str | list[int]]),
@@ -193,12 +229,19 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
     chain: list[str] | None = Field(
         None, description=f"ours: the order itself, of {', '.join(STAGES)}"
     )
-    seed: int | None = Field(None, description="0 to 2^64-1; the i-th sample derives from it")
+    seed: int | None = Field(
+        None,
+        description="0 to 2^64-1; the i-th sample derives from it; left out, or -1: one is chosen",
+    )
     speculate: Literal["off", "ngram", "jacobi", "draft"] | None = Field(
         None, description="ours: speculative decoding; draft: by the server's draft model"
     )
     stream: bool | None = Field(None, description="server-sent events, a token at a time")
     user: str | None = Field(None, description="is written into the log")
+    safety_identifier: str | None = Field(None, description="the newer name of user")
+    prompt_cache_key: str | None = Field(
+        None, description="is needless: texts themselves are compared"
+    )
     trace: bool = Field(False, description="ours: include every step's record (docs/trace.md)")
     candidates: int | None = Field(None, description="ours: likeliest tokens that a trace keeps")
     track: list[int] | None = Field(
@@ -226,6 +269,22 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
     denoise: Denoised = None
     return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")
 
+    @model_validator(mode="after")
+    def _one_user(self) -> "TextFields":
+        if self.safety_identifier is not None:
+            if self.user is not None:
+                raise ApiError(
+                    400, "safety_identifier is the newer name of user: give one",
+                    param="safety_identifier",
+                )  # fmt: skip
+            self.user = self.safety_identifier
+        return self
+
+    @property
+    def readings(self) -> list[str]:
+        """What a reader should know of how its fields were read."""
+        return [note for name, (_, note) in _MINUS_ONE.items() if getattr(self, name) == -1]
+
     def said(self) -> Any:
         """The prompt as it was sent, for the log."""
         return self.model_dump(include={self.PROMPT}, exclude_none=True).get(self.PROMPT)
@@ -246,13 +305,15 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
                 400, "candidates and track say what a trace keeps: add trace", param="trace"
             )
         given = {name: getattr(self, name) for name in self.SAME}
-        return {name: value for name, value in given.items() if value is not None}
+        off = {name: here for name, (here, _) in _MINUS_ONE.items() if given[name] == -1}
+        return {name: value for name, value in given.items() if value is not None} | off
 
 
 class SampledFields(TextFields):
     """What both kinds of completion may say."""
 
     SAME = (*_SAME, *_SAME_SAMPLED)
+    unsupported: ClassVar[Unsupported] = _INERT
     ASKED = (*SAME, "max_tokens", "logit_bias")
 
     n: int | None = Field(None, description="samples of each prompt, 1 to 128")
@@ -272,9 +333,7 @@ class SampledFields(TextFields):
         fail_fast=True,
         description="ours: never write these, however they are cut into tokens",
     )
-    min_tokens: int | None = Field(
-        None, description="ours: no end token, stop token or stop string before so many tokens"
-    )
+    min_tokens: MinTokens = None
     json_schema: dict[str, Any] | bool | None = Field(
         None, description="ours: JSON that this schema describes; true: any JSON"
     )

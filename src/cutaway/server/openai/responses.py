@@ -64,7 +64,10 @@ class ResponsesAnswer(Events):
         assert ended is not None  # the whole answer is written when the text has ended
         stopped = answers.finish_reason(ended) == "stop"
         status: MessageStatus = "completed" if stopped else "incomplete"
-        ours: ResponseSettings = {**self._settings, **answers.ending(self._job, 0)}
+        ours: ResponseSettings = {
+            **self._settings,
+            **answers.ending(self._job, 0, self._body.readings),
+        }
         fields: dict[str, Any] = {"output": self._items(status), "usage": self._usage()}
         if stopped:
             fields["completed_at"] = int(time())

@@ -7,7 +7,7 @@ Knows this endpoint's fields. Refuses to know how conversations are written down
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.http.errors import ApiError
@@ -20,12 +20,11 @@ from cutaway.server.openai.formats import (
     schema_of,
     with_schema,
 )
-from cutaway.server.openai.request_models import TextFields, Unsupported
+from cutaway.server.openai.request_models import ONE_CACHE, MinTokens, TextFields, Unsupported
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.openai.tools import WithTools
 
 _NOT_STORED = "nothing is stored here; send the whole conversation as input"
-_ONE_CACHE = "what was read is kept while there is room; leave it out"
 
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
@@ -37,6 +36,8 @@ class ResponsesRequest(TextFields, WithTools):
     """A text or a conversation to answer."""
 
     PROMPT, FILL = "input", True
+    SAME = (*TextFields.SAME, "min_tokens")
+    ASKED = (*TextFields.ASKED, "min_tokens")
     CALLED = {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}  # noqa: RUF012
     input: Items = Field(description="a text, or messages from the first said to the last")
     instructions: str | None = Field(None, description="what the system says before them")
@@ -54,11 +55,9 @@ class ResponsesRequest(TextFields, WithTools):
         None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
     )
     metadata: Metadata | None = Field(None, description="is answered as it is")
-    safety_identifier: str | None = Field(None, description="the newer name of user")
-    prompt_cache_key: str | None = Field(
-        None, description="is answered as it is, and needless: texts themselves are compared"
-    )
+    min_tokens: MinTokens = None
     unsupported: ClassVar[Unsupported] = {
+        "max_tokens": ((), "did you mean 'max_output_tokens'?"),
         "max_tool_calls": ((), "calls are not run here; leave it out"),
         "store": ((False,), "nothing is stored here; leave it out"),
         "previous_response_id": ((), _NOT_STORED),
@@ -74,22 +73,11 @@ class ResponsesRequest(TextFields, WithTools):
         "stream_options": (
             ({}, {"include_obfuscation": False}), "nothing is padded here; leave it out",
         ),
-        "prompt_cache_retention": ((), _ONE_CACHE),
-        "prompt_cache_options": ((), _ONE_CACHE),
+        "prompt_cache_retention": (("in_memory", "in-memory"), ONE_CACHE),
+        "prompt_cache_options": ((), ONE_CACHE),
         "moderation": ((), "nothing is moderated here; leave it out"),
         "stop": (([],), "this endpoint has none; /v1/chat/completions has"),
     }  # fmt: skip
-
-    @model_validator(mode="after")
-    def _one_user(self) -> "ResponsesRequest":
-        if self.safety_identifier is not None:
-            if self.user is not None:
-                raise ApiError(
-                    400, "safety_identifier is the newer name of user: give one",
-                    param="safety_identifier",
-                )  # fmt: skip
-            self.user = self.safety_identifier
-        return self
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""
