@@ -65,7 +65,9 @@ def test_at_last_nobody_is_left_aside_either(models):
 
 
 @pytest.mark.parametrize(("lives", "stream"), [(0, False), (5, False), (5, True)])
-def test_where_all_are_lost_the_client_is_asked_to_come_again(models, lives, stream):
+def test_where_all_are_lost_the_client_is_asked_to_come_again(models, lives, stream, monkeypatch):
+    monkeypatch.setattr("cutaway.cluster.reader._PATIENCE_S", 0.2)
+
     async def main():
         async with cluster(models, 0, kills=[lives]) as (front, _):
             app = create_app(front, Settings(names=["tiny"]))

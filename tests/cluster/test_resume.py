@@ -173,7 +173,25 @@ def test_another_model_is_refused(models, tiny_diffusion_path, expected):
     asyncio.run(main())
 
 
-def test_at_last_nobody_is_left(models):
+def test_a_text_that_has_begun_waits_for_replicas_that_are_on_their_way(models, expected):
+    """All have died at once, and the next one takes seconds to start."""
+
+    async def main():
+        async with cluster(models, 1, kills=[5]) as (front, replicas):
+            last = replicas.each.pop()
+            texts = await front.submit([PROMPT], front.parse(LONG))
+            await replicas.each[0].dead.wait()
+            asyncio.get_running_loop().call_later(0.6, replicas.each.append, last)
+            await texts.finish()
+            assert [told(text) for text in texts.each] == expected
+            assert texts.route.resumed == 1
+
+    asyncio.run(main())
+
+
+def test_at_last_nobody_is_left(models, monkeypatch):
+    monkeypatch.setattr("cutaway.cluster.reader._PATIENCE_S", 0.2)
+
     async def main():
         async with cluster(models, 0, kills=[5]) as (front, _):
             with pytest.raises(CutawayError, match="no replica is left; 3 others were lost"):

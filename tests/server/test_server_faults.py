@@ -132,7 +132,8 @@ def test_an_absolute_request_target_was_404(tiny, target, status):
     answer = raw(tiny, "\r\n".join([*lines, "", ""]))
     assert answer.startswith(f"HTTP/1.1 {status} ")
     if status == 404:
-        assert "there is no path '/no such'; the paths are /, /detokenize, " in answer
+        assert "there is no path '/no such'; the paths are /, /" in answer
+        assert ", /detokenize, " in answer
         assert ", /openapi.json, " in answer, "both were missing in the list"
 
 

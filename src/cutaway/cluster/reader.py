@@ -109,23 +109,17 @@ class ResumedReader:
     def refused(self, attempt: Attempt, error: Exception) -> None:
         """Another may take it, where it is a matter of room or of what a replica computes."""
         if isinstance(error, OtherBitsError):
-            self.lost(attempt, str(error))
-        elif self._begun and isinstance(error, QueueFullError) and self._waited_s < _PATIENCE_S:
-            self._waited_s += _AGAIN_S
-            loop = asyncio.get_running_loop()
-            self._again = loop.call_later(_AGAIN_S, self._go_on)
-        else:
+            self._avoid |= {attempt.job.replica}
+            self._try_elsewhere(str(error))
+        elif not (isinstance(error, QueueFullError) and self._wait()):
             self.fail(error)
 
     def lost(self, attempt: Attempt, why: str) -> None:
-        """Go on elsewhere."""
-        self._tries += 1
+        """Go on elsewhere; where nobody had taken it, when others may be there."""
         if attempt.job.replica:
             self._avoid |= {attempt.job.replica}
-        if self._tries > MOST_TRIES:
-            self.fail(all_lost(why))
-            return
-        self._go_on()
+        if attempt.remote or not self._wait():
+            self._try_elsewhere(why)
 
     def fail(self, error: Exception) -> None:
         """End with this error."""
@@ -137,6 +131,21 @@ class ResumedReader:
             self._queued.set_exception(error)
 
     # -- attempts --------------------------------------------------------------------------------
+
+    def _try_elsewhere(self, why: str) -> None:
+        self._tries += 1
+        if self._tries > MOST_TRIES:
+            self.fail(all_lost(why))
+        else:
+            self._go_on()
+
+    def _wait(self) -> bool:
+        """Try again in a moment, if this is a text that has begun and there still is patience."""
+        if not self._begun or self._waited_s >= _PATIENCE_S:
+            return False
+        self._waited_s += _AGAIN_S
+        self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._go_on)
+        return True
 
     def _go_on(self) -> None:
         if self._closed:
