@@ -3,15 +3,13 @@
 Knows the blocks' forms. Refuses to know steps, and what surrounds the content.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
-
-from pydantic_core import from_json
 
 from cutaway.api.tools import Delta, Thought
 from cutaway.server.anthropic.schemas import CallContent
 from cutaway.server.anthropic.schemas import Content as Block
+from cutaway.server.openai.tools import arguments_of
 from cutaway.text.tools import Arguments, CallStart, Content
 
 Event = tuple[str, dict[str, Any]]
@@ -49,7 +47,7 @@ class Blocks:
             return
         block, self._is_open = self.each[-1], False
         if block["type"] == "tool_use":
-            block["input"] = _read(self._arguments)
+            block["input"] = arguments_of(self._arguments)
         yield "content_block_stop", {"index": len(self.each) - 1}
 
     def _say(self, kind: str, text: str) -> Iterator[Event]:
@@ -76,16 +74,3 @@ def _empty(kind: str) -> Block:
     if kind == "text":
         return {"type": "text", "text": "", "citations": None}
     return {"type": "thinking", "thinking": "", "signature": ""}
-
-
-def _read(arguments: str) -> dict[str, Any]:
-    """The object that they are; of a call that was cut, as far as they came.
-
-    Empty where Python has no value for what the schema lets pass, such as 1e999.
-    """
-    try:
-        value = from_json(arguments or "{}", allow_partial="trailing-strings")
-        json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -3,7 +3,6 @@
 Knows Ollama's names for what is written and measured. Refuses to know fields of requests.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter
@@ -18,6 +17,7 @@ from cutaway.server.openai import common
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.openai.schemas import InForce
+from cutaway.server.openai.tools import arguments_of
 from cutaway.server.service import Job, Service
 from cutaway.text.tools import CallEnd, Content
 
@@ -124,7 +124,7 @@ class OllamaAnswer(Events):
     def _call(self, index: int) -> dict[str, Any]:
         """A call that is whole."""
         call = self._reader.message["tool_calls"][index]
-        arguments = _object(call["function"]["arguments"])
+        arguments = arguments_of(call["function"]["arguments"])
         function = {"index": index, "name": call["function"]["name"], "arguments": arguments}
         return {"id": call["id"], "function": function}
 
@@ -197,13 +197,3 @@ def _is_told(delta: Delta) -> bool:
 def _line(document: Mapping[str, Any]) -> bytes:
     """One line, since JSON escapes line feeds."""
     return dumps(document) + b"\n"
-
-
-def _object(arguments: str) -> dict[str, Any]:
-    """Empty where Python has no value for what the schema lets pass, such as 1e999."""
-    try:
-        value = json.loads(arguments)
-        json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

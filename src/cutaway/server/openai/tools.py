@@ -3,9 +3,11 @@
 Knows OpenAI's fields and reasons. Refuses to know how a model writes a call: ``text.tools`` does.
 """
 
+import json
 from typing import Any
 
 from pydantic import Field
+from pydantic_core import from_json
 
 from cutaway.api.tools import AnswerReader, ToolUse
 from cutaway.engine import Ended
@@ -18,6 +20,19 @@ from cutaway.text.tools import Arguments, CallStart
 
 Tools = list[dict[str, Any]]
 Choice = str | dict[str, Any]
+
+
+def arguments_of(call: str) -> dict[str, Any]:
+    """A call's arguments as an object; of a call that was cut, as far as they came.
+
+    Empty where Python has no value for what the schema lets pass, such as 1e999.
+    """
+    try:
+        value = from_json(call or "{}", allow_partial="trailing-strings")
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class WithTools(Body):
