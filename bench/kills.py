@@ -114,7 +114,7 @@ class Killer:
         if self._done or tokens < self._after:
             return
         self._done = True
-        for remote in self._front.remotes:
+        for remote in self._front.exchange.remotes:
             if remote.name in why:
                 os.kill(remote.pid, SIGKILL)
                 self._tally.kills += 1

@@ -12,7 +12,7 @@ from weakref import finalize
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.llm import LLM
 from cutaway.backends import Computer
-from cutaway.cluster.exchange import Exchange, Remote
+from cutaway.cluster.exchange import Exchange
 from cutaway.cluster.job import Replicas
 from cutaway.cluster.reader import MOST_TRIES, ResumedReader, all_lost
 from cutaway.engine import Arrival, EngineState, Request, Route
@@ -79,14 +79,9 @@ class ClusterLLM(AsyncModel):
 
     # -- the replicas ------------------------------------------------------------------------
 
-    @property
-    def remotes(self) -> list[Remote]:
-        """Replicas that have told something of themselves."""
-        return [remote for remote in self.exchange.remotes if remote.state]
-
     def state(self) -> EngineState:
         """All replicas together."""
-        each = [remote.state for remote in self.remotes if remote.state]
+        each = self.replicas.values()
         windows = [one.window_blocks for one in each if one.window_blocks is not None]
         return EngineState(
             running=sum(one.running for one in each),
@@ -100,7 +95,7 @@ class ClusterLLM(AsyncModel):
     @property
     def replicas(self) -> Mapping[str, EngineState]:
         """See ``AsyncModel``."""
-        return {remote.name: remote.state for remote in self.remotes if remote.state}
+        return {remote.name: remote.state for remote in self.exchange.remotes if remote.state}
 
     @property
     def alive(self) -> bool:

@@ -15,8 +15,9 @@ from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
 from cutaway.sampling import derive_seed
 
 MOST_TRIES = 3
-"""How many replicas may be lost, one after the other, with no token told in between."""
+"""How many replicas that had the texts may be lost in a row, with no token told in between."""
 _PATIENCE_S, _AGAIN_S = 60.0, 0.1
+"""How long texts that have begun wait for a replica that takes them, and how often they ask."""
 
 
 class ResumedReader:

@@ -58,13 +58,7 @@ class Replica:
         with self._unless_leaving():
             self._check(job)
             front = await self._front(job.reply_to)
-            compiled = [
-                await self.llm.compiling(self.llm.model.grammars.compile, grammar)
-                for request, _ in job.asked
-                if (grammar := request.constraint.source)
-            ]
             reader = await self.llm.queue(job.asked)
-            del compiled  # each of the texts has its own now
         if self._leaving or front.connection.is_cut:  # since then: nobody would end what runs
             reader.close()
             raise ReplicaLostError(f"replica {self.name} is leaving, or lost its Front")
