@@ -1,4 +1,4 @@
-.PHONY: test lint types bench sanitize release-check
+.PHONY: test lint types bench sanitize release-check docs
 
 test:
 	python -m pytest
@@ -40,3 +40,7 @@ sanitize:
 	build/sanitize/memory
 	native/tests/build.sh build/sanitize/races -g1 -fsanitize=thread
 	TSAN_OPTIONS=halt_on_error=1 build/sanitize/races
+
+# The site, in build/site: pip install '.[docs]' has what it needs. Notebooks are run, a warning is an error.
+docs:
+	python -m sphinx -W --keep-going -c docs/site -d build/doctrees docs build/site

@@ -22,7 +22,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module.add_arguments = lambda parser: parser.add_argument("--times", type=int)
     module.run = lambda args: 0
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(cli._COMMANDS, "play", cli._Command("play a game", module.__name__))
+    monkeypatch.setitem(cli.COMMANDS, "play", cli._Command("play a game", module.__name__))
     return module
 
 
@@ -225,7 +225,7 @@ def test_a_reader_that_goes_away_is_no_failure():
         "module.add_arguments = lambda parser: None\n"
         "module.run = lambda args: [print('x' * 1000) for _ in range(10**5)] and 0\n"
         "sys.modules['flood'] = module\n"
-        "cli._COMMANDS['flood'] = cli._Command('flood', 'flood')\n"
+        "cli.COMMANDS['flood'] = cli._Command('flood', 'flood')\n"
         "sys.exit(cli.main(['flood']))"
     )
     with subprocess.Popen(
@@ -246,11 +246,11 @@ def test_python_m_cutaway():
     assert json.loads(done.stdout)[0]["name"] == "smollm2"
 
 
-@pytest.mark.parametrize("name", list(cli._COMMANDS))
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
 def test_every_command_explains_itself_with_examples(name, capsys):
     assert main([name, "--help"]) == 0
     assert "\nexamples:\n" in capsys.readouterr().out
-    entry = cli._COMMANDS[name]
+    entry = cli.COMMANDS[name]
     assert callable(getattr(sys.modules[entry.module], entry.run))
 
 

@@ -25,7 +25,7 @@ class _Command(NamedTuple):
     run: str = "run"
 
 
-_COMMANDS = {
+COMMANDS = {
     "generate": _Command("continue a text", "cutaway.cli.generate"),
     "resume": _Command("finish a recorded text that was cut", "cutaway.cli.resume"),
     "chat": _Command("hold a conversation", "cutaway.cli.chat"),
@@ -50,6 +50,7 @@ _COMMANDS = {
         "fetch a model and check it", "cutaway.cli.models", "add_pull_arguments", "run_pull"
     ),
 }
+"""Name -> what it does; each has a help page."""
 
 _EXAMPLES = """
 examples:
@@ -110,9 +111,9 @@ def _tune_startup(argv: list[str]) -> None:
 
 
 def _run(name: str, argv: list[str]) -> int:
-    command = _COMMANDS.get(name)
+    command = COMMANDS.get(name)
     if command is None:
-        raise InputError(unknown("command", name, _COMMANDS))
+        raise InputError(unknown("command", name, COMMANDS))
     module = import_module(command.module)
     run = getattr(module, command.run)
     if command.add_arguments is None:
@@ -132,7 +133,7 @@ def _no_command(argv: list[str]) -> int:
 def _top_level() -> Parser:
     from cutaway._version import __version__
 
-    listing = "\n".join(f"  {name:<10} {command.help}" for name, command in _COMMANDS.items())
+    listing = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
     about = "Generate text, one token at a time, and see the whole machine while it runs."
     parser = Parser("cutaway", about)
     parser.usage = "cutaway COMMAND ..."

@@ -1,0 +1,57 @@
+"""How Sphinx builds the site: ``make docs``.
+
+Knows the theme, and what is made while it builds. Refuses to know what a page says; the order of
+the pages is in ``index.md``, and one that is in no section there ends the build.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import docstrings  # beside this file, which is no package
+import written
+from cutaway import __version__
+
+project = "cutaway"
+author = "the authors of cutaway"
+copyright = "the authors of cutaway, Apache-2.0"
+release = version = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+exclude_patterns = ["site"]
+myst_heading_anchors = 4  # as GitHub names them
+
+nb_execution_mode = "force"  # a notebook's figures are those of the build
+nb_execution_raise_on_error = True
+nb_execution_timeout = 240
+nb_execution_in_temp = True  # where a run on record may be written
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 78
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"cutaway {release}"
+html_copy_source = False
+html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+pygments_style, pygments_dark_style = "tango", "monokai"
+
+
+def setup(app: Any) -> None:
+    """Connect what writes parts of pages, and what reads docstrings."""
+    app.connect("source-read", _fill_in)
+    app.connect("autodoc-process-docstring", _read)
+
+
+def _fill_in(_app: Any, _name: str, source: list[str]) -> None:
+    source[0] = written.filled_in(source[0])
+
+
+def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: list[str]) -> None:
+    docstrings.read(object, lines)

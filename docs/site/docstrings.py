@@ -1,0 +1,61 @@
+"""The docstrings of cutaway, as Sphinx reads them.
+
+Knows the two forms in which a docstring names things: columns, ``name   what it is`` with
+continuation lines indented, and sentences, ``name: what it is``. Refuses to know what they say.
+"""
+
+import inspect
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_COLUMNS = re.compile(r"(\w+(?:, \w+)*)\s{2,}(\S.*)")
+_NAMES = r"(?:{0})(?:, (?:{0}))*"
+
+
+def read(object: Any, lines: list[str]) -> None:
+    """Make lists of both forms in the lines of an object's docstring, in place."""
+    lines[:] = listed(lines, _parameters(object))
+
+
+def listed(lines: Iterable[str], parameters: Iterable[str] = ()) -> list[str]:
+    """The lines in reStructuredText; ``parameters`` may begin a sentence of the second form."""
+    known = "|".join(map(re.escape, parameters)) or r"(?!)"
+    begins = re.compile(rf"({_NAMES.format(known)}): (.*)")
+    inside = re.compile(rf"(?<=\.) (?={_NAMES.format(known)}: )")
+    made: list[str] = []
+    open_item = False  # whether the lines that follow belong to an item of a list
+    for whole in lines:
+        for line in inside.split(whole):
+            if found := _COLUMNS.fullmatch(line) or begins.fullmatch(line):
+                made += [] if open_item else [""]
+                made.append(f"* **{found[1]}**: {found[2]}")
+                open_item = True
+            elif not line.strip():
+                made.append("")
+                open_item = False
+            else:
+                made.append(f"  {line.strip()}" if open_item else line)
+    return made
+
+
+def columns(docstring: str) -> dict[str, str]:
+    """Name -> what it is, of a docstring of the first form."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(docstring).splitlines():
+        if begins := _COLUMNS.fullmatch(line):
+            names = begins[1].split(", ")
+            found |= dict.fromkeys(names, begins[2])
+        elif names and line.startswith(" "):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
+
+
+def _parameters(object: Any) -> list[str]:
+    try:
+        return [*inspect.signature(object).parameters]
+    except (TypeError, ValueError):
+        return []

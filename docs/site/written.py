@@ -1,0 +1,192 @@
+"""What is written into pages while the site is built: the README, help pages, keywords, endpoints.
+
+Knows the marks in the pages, ``<!-- written: NAME -->``. Refuses to keep anything that it writes:
+all of it follows from the package that is installed.
+"""
+
+import asyncio
+import inspect
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import fields
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+_MARK = re.compile(r"^<!-- written: (\w+) -->$", re.MULTILINE)
+_NAMED = re.compile(r"\[(?:docs/)?[\w/]+\.md\]\(([^)]+)\)")
+
+
+def filled_in(page: str) -> str:
+    """A page with what is written in the place of each mark, and links by titles, not by names."""
+    return _NAMED.sub(r"[](\1)", _MARK.sub(lambda mark: _PARTS[mark[1]](), page))
+
+
+def readme() -> str:
+    """The README, as a page of this folder."""
+    text = (ROOT / "README.md").read_text("utf-8").replace("](docs/", "](")
+    return re.sub(
+        r"<picture>.*?srcset=\"docs/(\S+)\".*?alt=\"(.*?)\" src=\"docs/(\S+)\".*?</picture>",
+        "```{image} \\3\n:alt: \\2\n:class: only-light\n```\n"
+        "```{image} \\1\n:alt: \\2\n:class: only-dark\n```",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def changelog() -> str:
+    """The changes by release, below the page's own title."""
+    return (ROOT / "CHANGELOG.md").read_text("utf-8").partition("\n")[2]
+
+
+def commands() -> str:
+    """The help page of each command and verb."""
+    os.environ["COLUMNS"] = "80"
+    return "\n".join(
+        f"{'#' * (len(words) + 1)} cutaway {' '.join(words)}\n\n```text\n{_help(words)}```\n"
+        for words in command_words()
+    )
+
+
+def command_words() -> Iterator[list[str]]:
+    """The words of each command: ["generate"], ["trace"], ["trace", "play"], …"""
+    from cutaway.cli.main import COMMANDS
+
+    for name, command in COMMANDS.items():
+        yield [name]
+        if command.add_arguments is None:
+            yield from ([name, verb] for verb in import_module(command.module).VERBS)
+
+
+def _help(words: list[str]) -> str:
+    from cutaway.cli.main import main
+
+    with redirect_stdout(StringIO()) as out:
+        assert main([*words, "--help"]) == 0
+    return out.getvalue()
+
+
+def keywords() -> str:
+    """Tables of the keywords of a request, by what they are about."""
+    from cutaway.api.keywords import GrammarOptions, RequestOptions, SamplingOptions
+
+    drawn, held = SamplingOptions.__annotations__, GrammarOptions.__annotations__
+    tables = {
+        "How a token is chosen": drawn,
+        "What the text must be": held,
+        "When it ends, how it is computed, what is told": {
+            name: kind
+            for name, kind in RequestOptions.__annotations__.items()
+            if name not in drawn | held
+        },
+    }
+    said = _meanings()
+    return "\n".join(
+        f"### {title}\n\n"
+        + _table(
+            ["keyword", "default", "what it does"],
+            ([f"`{n}` {_type(kind)}", *said[n]] for n, kind in kinds.items()),
+        )
+        for title, kinds in tables.items()
+    )
+
+
+def _meanings() -> dict[str, tuple[str, str]]:
+    """Keyword -> its default and what it does, as the classes say that check it."""
+    from cutaway.api.request import OPTIONS, parse_options
+    from cutaway.sampling.params import PARAMS
+    from docstrings import columns
+
+    options = parse_options({})
+    parts: list[Any] = [
+        options,
+        options.sampling,
+        options.stopping,
+        options.constraint,
+        options.run,
+    ]
+    said: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
+    for part in parts:
+        said |= columns(type(part).__doc__ or "")
+        defaults |= {f.name: getattr(part, f.name) for f in fields(part)}
+    said |= {name: f"{param.help} ({param.range})" for name, param in PARAMS.items()}
+    return {name: (f"`{defaults[name]!r}`", said[name]) for name in OPTIONS}
+
+
+def _type(kind: Any) -> str:
+    from cutaway.sampling import Processor
+
+    shown = inspect.formatannotation(kind)
+    shown = shown.replace(inspect.formatannotation(Processor), "Processor")
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", shown)
+
+
+# -- HTTP ----------------------------------------------------------------------------------------
+
+
+def endpoints() -> str:
+    """All that ``/openapi.json`` offers, by what it is about."""
+    document = asyncio.run(_openapi())
+    shapes = document["components"]["schemas"]
+    made = []
+    for tag in document["tags"]:
+        made.append(f"## {tag['description']}\n")
+        for path, operations in document["paths"].items():
+            made += [
+                _endpoint(method, path, operation, shapes)
+                for method, operation in operations.items()
+                if operation["tags"] == [tag["name"]]
+            ]
+    return "\n".join(made)
+
+
+async def _openapi() -> dict[str, Any]:
+    from cutaway import AsyncLLM
+    from cutaway.server.app import create_app
+
+    async with AsyncLLM("toy-canvas") as llm:  # it is part of the package
+        return create_app(llm).openapi()
+
+
+def _endpoint(method: str, path: str, operation: Mapping[str, Any], shapes: Any) -> str:
+    said = f"### {method.upper()} {path}\n\n{operation['description']}\n"
+    body = operation.get("requestBody")
+    if body is None:
+        return said
+    shape = shapes[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+    needed = shape.get("required", ())
+    rows = (
+        [
+            f"`{name}` {_kind(field)}",
+            "*required* " * (name in needed) + field.get("description", ""),
+        ]
+        for name, field in shape["properties"].items()
+    )
+    return f"{said}\n{_table(['field', 'what it says'], rows)}"
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    """The type of a field, in words."""
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(map(_kind, field["anyOf"])))
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    if "enum" in field or "const" in field:
+        return " or ".join(f"`{value!r}`" for value in field.get("enum") or [field["const"]])
+    if field.get("type") == "array" and "items" in field:
+        return f"list of {_kind(field['items'])}"
+    return str(field.get("type", "anything"))
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+_PARTS = {part.__name__: part for part in (readme, changelog, commands, keywords, endpoints)}
