@@ -256,30 +256,46 @@ def test_a_full_queue_is_told_at_first_and_waited_for_later(models, expected, mo
     asyncio.run(main())
 
 
-def test_whoever_leaves_or_forgets_ends_what_runs(models):
+class Paced:
+    """An engine that makes no more steps than it is allowed."""
+
+    def __init__(self, engine, steps: int, monkeypatch) -> None:
+        self.engine, self.steps = engine, 0
+        self.allowed, self._step = threading.Semaphore(steps), engine.step
+        monkeypatch.setattr(engine, "step", self._paced)
+
+    def _paced(self):
+        if not self.engine.is_idle:
+            self.allowed.acquire()
+            self.steps += 1
+        return self._step()
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_whoever_leaves_or_forgets_ends_what_runs(models, forgets, monkeypatch):
     async def main():
         async with cluster(models, 1) as (front, replicas):
-            [replica] = replicas.each
-            for _ in range(2):
-                texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
-                await texts.read()
-                assert replica.replica.jobs == 1
+            replica = replicas.each[0].replica
+            paced = Paced(replica.llm.engine.engine, 6, monkeypatch)
+            texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
+            await texts.read()
+            assert replica.jobs == 1
+            if not forgets:
                 texts.close()
-                texts = await front.submit([PROMPT], front.parse(LONG))
-                del texts
-                while replica.replica.jobs:
-                    await asyncio.sleep(0)
-                assert not front.exchange.owners
-            engine = replica.replica.llm.engine.engine
-            while not engine.is_idle:
+            del texts
+            while replica.jobs or front.exchange.owners:
                 await asyncio.sleep(0)
+            paced.allowed.release(1000)
+            while not paced.engine.is_idle:
+                await asyncio.sleep(0)
+            assert paced.steps < LONG["max_tokens"]
 
     asyncio.run(main())
 
 
 def test_what_a_front_asked_for_ends_with_it(models):
     async def main():
-        async with cluster(models, 1) as (front, replicas):
+        async with cluster(models, 0, kills=[5], ends="is silent") as (front, replicas):
             [replica] = replicas.each
             texts = await front.submit([PROMPT], front.parse(LONG))
             await texts.read()
