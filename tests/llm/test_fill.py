@@ -340,7 +340,7 @@ def test_pseudo_likelihood_is_refused_where_it_is_none(both, tiny):
     for ask, sentence in (
         (lambda: ours.pseudo_likelihood(""), "the text has no tokens"),
         (lambda: ours.pseudo_likelihood("a", "holistic"), "metric must be one of original, word_l"),
-        (lambda: tiny.pseudo_likelihood("a"), "generate with prompt_logprobs"),
+        (lambda: tiny.pseudo_likelihood("a"), "likelihood says"),
     ):
         with pytest.raises(InputError, match=sentence):
             ask()

@@ -1,4 +1,4 @@
-"""The examples of docs/tools.md and docs/structured.md, run in order; the forms of calls."""
+"""The examples of tools.md, structured.md and score.md, run in order; the forms of calls."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 EXAMPLES = {
     name: blocks
-    for name in ("tools.md", "structured.md")
+    for name in ("tools.md", "structured.md", "score.md")
     if (blocks := BLOCK.findall((DOCS / name).read_text()))
 }
 

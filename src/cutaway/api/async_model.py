@@ -16,6 +16,7 @@ from cutaway.api.generation import Generation
 from cutaway.api.generations import Generations
 from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
+from cutaway.api.reading import read_all
 from cutaway.api.request import Options
 from cutaway.api.samples import answers
 from cutaway.engine import EngineState, Reader, Request, Step
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from cutaway.api.embedding import Embeddings
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
+    from cutaway.api.scoring import Likelihood, Scorer
     from cutaway.api.tools import Tools
     from cutaway.grammar import Compiled
 
@@ -166,14 +168,45 @@ class AsyncModel(ModelUser, ABC):
         truncate: bool = False,
     ) -> "Embeddings":
         """As ``LLM.embed``; others are served meanwhile."""
-        from cutaway.api.embedding import Embedder, read_vectors
+        from cutaway.api.embedding import Embedder, VectorReader
 
         asked = await asyncio.to_thread(
             Embedder, self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
             truncate=truncate,
         )  # fmt: skip
-        readers = await read_vectors(self.queue, asked)
+        readers = await read_all(self.queue, asked.requests, VectorReader)
         return asked.found([reader.vector() for reader in readers])
+
+    async def score(
+        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False
+    ) -> "list[Likelihood]":
+        """As ``LLM.score``; others are served meanwhile."""
+        from cutaway.api.scoring import answers_of
+
+        return await self._scored(
+            await asyncio.to_thread(answers_of, self, prompt, answers, special=special)
+        )
+
+    async def likelihood(
+        self,
+        text: Prompt,
+        *,
+        window: int | None = None,
+        before: int = 1,
+        special: bool = False,
+    ) -> "Likelihood":
+        """As ``LLM.likelihood``; others are served meanwhile."""
+        from cutaway.api.scoring import joined, windows_of
+
+        asked = await asyncio.to_thread(
+            windows_of, self, text, window=window, before=before, special=special
+        )
+        return joined(await self._scored(asked))
+
+    async def _scored(self, asked: "Scorer") -> "list[Likelihood]":
+        from cutaway.api.scoring import LookUpReader
+
+        return asked.found(await read_all(self.queue, asked.requests, LookUpReader))
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """The options of a request with those of all. InputError for one that cannot be.

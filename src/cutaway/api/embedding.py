@@ -4,9 +4,7 @@ Knows what the model's file says of it, what is taken where it says nothing, and
 shortened and made one of length 1. Refuses to know how rows are computed and become one.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import fsum, sqrt
@@ -27,13 +25,9 @@ from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
-    from cutaway.engine import Reader
-
-    Queue = Callable[[Sequence[tuple[Request, int]]], Awaitable[Reader]]
 
 Array = NDArray[np.float32]
 _AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
-_TOGETHER, _PARTS = 32, 4  # of one request among others: texts that are queued together, and parts
 
 
 @dataclass(frozen=True)
@@ -210,26 +204,3 @@ def embed(runner: Runner, asked: Embedder) -> Embeddings:
     jobs = ((request, VectorReader()) for request in asked.requests)
     found = {i: one.vector() for i, one in each_ended(runner, jobs, most=_AT_ONCE)}
     return asked.found([found[i] for i in range(len(asked.texts))])
-
-
-async def read_vectors(queue: "Queue", asked: Embedder) -> list[VectorReader]:
-    """Have them computed, a part after the other, so that others come between."""
-    room = asyncio.Semaphore(_PARTS)
-    requests = [*asked.requests]
-
-    async def read(some: Sequence[Request]) -> list[VectorReader]:
-        readers = [VectorReader() for _ in some]
-        async with room:
-            with closing(await queue([(request, 1) for request in some])) as reader:
-                while events := await reader.read():
-                    for one in events:
-                        readers[one.which].receive(one.event)
-        return readers
-
-    parts = [requests[i : i + _TOGETHER] for i in range(0, len(requests), _TOGETHER)]
-    tasks = [asyncio.ensure_future(read(part)) for part in parts]
-    try:
-        return [reader for part in await asyncio.gather(*tasks) for reader in part]
-    finally:
-        for task in tasks:
-            task.cancel()

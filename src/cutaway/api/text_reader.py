@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cutaway.api.filling.likelihood import PseudoLikelihood
     from cutaway.api.filling.whole import Asked
     from cutaway.api.prefix import Prefix
+    from cutaway.api.scoring import Likelihood, Pair
     from cutaway.changes import Bound
 
 T = TypeVar("T")
@@ -108,6 +109,54 @@ class TextReader(ModelUser):
         from cutaway.api.filling.whole import Whole
 
         return Whole(self, self._runner).logits(asked)
+
+    def score(
+        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False
+    ) -> "list[Likelihood]":
+        """How likely each answer is after the prompt: nothing is drawn.
+
+        prompt, answers: texts, or token ids, which are taken as they are. White space at the end of
+        a prompt belongs to the answers, and both are encoded as one text, as lm-eval does it. An
+        empty prompt is BOS.
+        special: parse special tokens such as <|im_start|> in texts
+        The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
+        InputError for an empty answer, TooLongError where prompt and answer do not fit.
+        """
+        from cutaway.api.scoring import answers_of, score
+
+        return score(self._runner, answers_of(self, prompt, answers, special=special))
+
+    def score_each(
+        self, pairs: "Iterable[Pair]", *, special: bool = False
+    ) -> "Iterator[Likelihood]":
+        """As ``score``, for any number of prompts with an answer each, in their order.
+
+        Some hundred are read ahead. Those that begin alike are computed once where they follow each
+        other.
+        """
+        from cutaway.api.scoring import score_each
+
+        return score_each(self, self._runner, pairs, special=special)
+
+    def likelihood(
+        self,
+        text: Prompt,
+        *,
+        window: int | None = None,
+        before: int = 1,
+        special: bool = False,
+    ) -> "Likelihood":
+        """How likely a text of any length is: each token after BOS, given those before it.
+
+        Of a model without BOS, and of token ids, the first token is not scored. What is longer than
+        a window is cut, as lm-eval does it: each token is scored once.
+        window: tokens that are read at once; None takes the context
+        before: tokens in front of the first that a window scores, from the second window on
+        """
+        from cutaway.api.scoring import joined, score, windows_of
+
+        asked = windows_of(self, text, window=window, before=before, special=special)
+        return joined(score(self._runner, asked))
 
     def fill(
         self,

@@ -62,7 +62,7 @@ class ToldText:
         return event
 
     def _score(self, event: Scored) -> Scored | None:
-        skip = self._scored - event.position
+        skip = max(self._scored - event.position, 0)
         count = len(event.rows) if event.logits is None else len(event.logits)
         if count <= skip:
             return None

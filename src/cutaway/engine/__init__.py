@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
     from cutaway.engine.state import EngineState
     from cutaway.engine.stops import StopMatcher, StopParams
-    from cutaway.engine.undrawn import Hold, ReadWhole, Score
+    from cutaway.engine.undrawn import Hold, LookUp, ReadWhole, Score
 
 __all__ = [
     "Arrival",
@@ -57,6 +57,7 @@ __all__ = [
     "Hold",
     "Inboxes",
     "Limits",
+    "LookUp",
     "Pass",
     "PassCell",
     "Phases",
@@ -108,7 +109,7 @@ _MODULES = {
     "sequence": ("Sequence",),
     "state": ("EngineState",),
     "stops": ("StopMatcher", "StopParams"),
-    "undrawn": ("Hold", "ReadWhole", "Score"),
+    "undrawn": ("Hold", "LookUp", "ReadWhole", "Score"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

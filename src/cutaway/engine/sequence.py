@@ -58,7 +58,8 @@ class Sequence:
                        kept where layers have windows
     num_cached_tokens  tokens of the prompt that were not computed for this sequence; None while
                        it has not left the queue
-    prompt_scores      of prompt_token_ids[1:], as far as computed, where they were asked for
+    prompt_scores      of the tokens that are scored, as far as computed, where it was asked for:
+                       prompt_token_ids[1:], or those of an answer (``LookUp``)
     logits_emitted     positions up to which ``Scored`` events have had the logits: a sequence
                        that is preempted and computed again emits each row once
     pooled             what its rows add up to, as far as they were added

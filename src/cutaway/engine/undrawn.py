@@ -10,7 +10,8 @@ from cutaway.engine.decoders import Computed, score_prompt
 from cutaway.engine.events import Event, FinishReason, Scored
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled
-from cutaway.sampling import RowDraw
+from cutaway.errors import InputError
+from cutaway.sampling import ReadRow, RowDraw
 
 if TYPE_CHECKING:
     from cutaway.engine.limits import Limits
@@ -87,6 +88,65 @@ class Score(Undrawn):
         if sequence.num_pending == 0 and not sequence.error:
             sequence.finish_reason = FinishReason.SCORED
         return events
+
+
+@dataclass(frozen=True)
+class LookUp(Undrawn):
+    """Nothing is drawn: how likely the model finds the tokens of an answer, by its own logits.
+
+    The text is a prompt and all tokens of an answer but the last, which no row has to read.
+    ``Scored`` events tell the answer's tokens in their order; of those in ``ends`` each stands in
+    the same place. What the prefix cache has is not read again.
+
+    first  position of the answer's first token, be it one of the ends; 1 or more
+    ends   the tokens that may follow the text, one or more
+    """
+
+    first: int
+    ends: tuple[int, ...]
+
+    def longest(self, request: "Request", limits: "Limits") -> int:
+        """The text, which may fill the context."""
+        if not (0 < self.first <= len(request.prompt_token_ids) and self.ends):
+            raise InputError("an answer must stand after one token or more, and have one or more")
+        limits.check_ids("token_ids", self.ends)
+        return super().longest(request, limits)
+
+    def reusable(self, sequence: "Sequence") -> int:
+        """Those before the first row that is still wanted."""
+        return min(self._next_row(sequence), len(sequence) - 1)
+
+    def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
+        """Tokens that are not computed; the logits of those that an answer's token follows."""
+        start = sequence.num_computed_tokens
+        before = max(self._next_row(sequence) - start, 0)
+        tokens = sequence.tokens(start, start + min(room, before + logit_room))
+        return Scheduled(sequence, start, tokens, first_logit_row=min(before, len(tokens)))
+
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
+        """What was found; the end comes with the last token."""
+        sequence, rows = scheduled.sequence, computed.logits
+        sequence.num_computed_tokens += len(scheduled.token_ids)
+        is_last = sequence.num_pending == 0
+        first = scheduled.start + scheduled.first_logit_row + 1
+        following = sequence.tokens(first, first + len(rows))
+        found = computed.read(rows[: len(following)], following, 0) if following else []
+        for end in self.ends if is_last else ():
+            found += computed.read(rows[-1:], [end], 0)
+        position, looked_up = self.first + len(sequence.prompt_scores), list[ReadRow]()
+        for row in found:
+            if isinstance(row, Exception):
+                sequence.error = row
+                return []
+            looked_up.append(row)
+        sequence.prompt_scores += looked_up
+        if is_last:
+            sequence.finish_reason = FinishReason.SCORED
+        return [Scored(sequence.id, position, tuple(looked_up))] if looked_up else []
+
+    def _next_row(self, sequence: "Sequence") -> int:
+        """The position of the first row that is still wanted."""
+        return self.first - 1 + len(sequence.prompt_scores)
 
 
 @dataclass(frozen=True)

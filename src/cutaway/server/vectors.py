@@ -10,7 +10,8 @@ from typing import Any
 
 from fastapi import Request
 
-from cutaway.api.embedding import Embedder, Embeddings, VectorReader, read_vectors
+from cutaway.api.embedding import Embedder, Embeddings, VectorReader
+from cutaway.api.reading import read_all
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
@@ -48,7 +49,7 @@ async def _found(
     thread = service.slow if sum(map(len, texts)) > _LONG else None
     reading = asyncio.get_running_loop().run_in_executor(thread, _read, service, texts, field, how)
     asked = await reading
-    readers = await read_vectors(service.llm.queue, asked)
+    readers = await read_all(service.llm.queue, asked.requests, VectorReader)
     figures = [_figures(reader, perf_counter() - started) for reader in readers]
     for one in figures:
         service.metrics.finished(one)

@@ -49,8 +49,7 @@ def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) 
     tokenizer = llm.tokenizer
     if llm.config.sight == "past":
         raise InputError(
-            "this model sees only what is before a token: generate with prompt_logprobs says how "
-            "likely it finds a text"
+            "this model sees only what is before a token: likelihood says how likely a text is"
         )
     words = tokenizer.words(text)
     if not any(words):

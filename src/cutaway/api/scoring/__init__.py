@@ -1,0 +1,84 @@
+"""Texts that are given, scored: answers after a prompt, and a long text whole.
+
+Refuses to know who steps the engine, and what scores are for.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from cutaway.api.prompts import Prompt
+from cutaway.api.reading import each_ended
+from cutaway.api.runner import Runner
+from cutaway.api.scoring.cutting import Cut, Cutter, windows
+from cutaway.api.scoring.likelihood import Likelihood, LookUpReader, Scorer, joined
+from cutaway.checks import check_int, shown
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.base import ModelUser
+
+__all__ = [
+    "Cut",
+    "Cutter",
+    "Likelihood",
+    "LookUpReader",
+    "Pair",
+    "Scorer",
+    "answers_of",
+    "joined",
+    "score",
+    "score_each",
+    "windows",
+    "windows_of",
+]
+
+Pair = tuple[Prompt, Prompt]
+_AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
+_CHUNK = 512  # pairs of many that are read ahead
+
+
+def answers_of(llm: "ModelUser", prompt: Any, answers: Any, *, special: bool) -> Scorer:
+    """The answers of one prompt. InputError where one cannot be scored."""
+    listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
+    if not listed or not answers:
+        raise InputError(
+            f"answers must be a list of texts or of lists of ids, not {shown(answers)}"
+        )
+    cutter = Cutter(llm, special=special)
+    return Scorer(cutter.pair(prompt, one, f"answers[{i}]") for i, one in enumerate(answers))
+
+
+def windows_of(
+    llm: "ModelUser", text: Any, *, window: int | None, before: int, special: bool
+) -> Scorer:
+    """The windows of a long text. InputError where it cannot be scored."""
+    cutter = Cutter(llm, special=special)
+    size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
+    return Scorer(windows(cutter.whole(text), size, check_int("before", before, 1, size)))
+
+
+def score(runner: Runner, asked: Scorer) -> list[Likelihood]:
+    """Compute them beside whatever else runs."""
+    jobs = ((request, LookUpReader()) for request in asked.requests)
+    found = dict(each_ended(runner, jobs, most=_AT_ONCE))
+    return asked.found([found[i] for i in range(len(found))])
+
+
+def score_each(
+    llm: "ModelUser", runner: Runner, pairs: Iterable[Pair], *, special: bool
+) -> Iterator[Likelihood]:
+    """See ``LLM.score_each``."""
+    cutter = Cutter(llm, special=special)
+    numbered = enumerate(pairs)
+    while some := [*islice(numbered, _CHUNK)]:
+        asked = Scorer(cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
+        yield from score(runner, asked)
+
+
+def _two(index: int, pair: Any) -> Pair:
+    try:
+        prompt, answer = pair
+    except (TypeError, ValueError):
+        raise InputError(f"pairs[{index}] must be a prompt and an answer") from None
+    return prompt, answer
