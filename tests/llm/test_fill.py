@@ -329,7 +329,7 @@ def test_the_command_scores_a_text(both, tiny_path, capsys):
     for args, sentence in (
         ([*base, "--score", "best"], "metric must be one of original, word_l2r"),
         ([*base, "--score", "original", "--targets", "a"], "without --targets: leave one out"),
-        (["fill", "-m", str(tiny_path), "ab", "--score", "original"], "prompt_logprobs"),
+        (["fill", "-m", str(tiny_path), "ab", "--score", "original"], "likelihood says"),
     ):
         assert main(args) == 2
         assert sentence in capsys.readouterr().err
