@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway import hub
-from cutaway.loading.model import open_as
+from cutaway.loading.parts import open_as
 from cutaway.weights.gguf_writer import write_gguf
 from peers.client import PeerError, Worker
 from peers.table import replace_between_markers

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from cutaway import _native
-from cutaway.loading.model import Parts
+from cutaway.loading.parts import Parts
 from cutaway.measure.limits import costs_of
 from cutaway.measure.machine import STREAMS
 from cutaway.weights import GGUFFile

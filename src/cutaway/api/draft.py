@@ -5,8 +5,9 @@ from pathlib import Path
 from cutaway import backends
 from cutaway.engine import DraftModel
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel, Parts
+from cutaway.loading.model import LoadedModel
 from cutaway.loading.open import model_name, open_model
+from cutaway.loading.parts import Parts
 
 
 def draft_model(path: Path, target: LoadedModel) -> DraftModel:

@@ -1,7 +1,8 @@
 """How the ops of a graph are computed. Refuses to know sequences and requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from math import prod
 from typing import TYPE_CHECKING
 
 from cutaway.backends.base import (
@@ -21,7 +22,7 @@ from cutaway.backends.kv_formats import KV_FORMATS
 from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.model import Graph
-from cutaway.weights import ModelFile
+from cutaway.weights import ModelFile, TensorInfo
 
 if TYPE_CHECKING:
     from cutaway.offload import Offload
@@ -46,6 +47,7 @@ __all__ = [
     "default",
     "kv_layout",
     "load",
+    "weight_bytes",
 ]
 
 
@@ -66,6 +68,15 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
     from cutaway.backends import reference
 
     return reference.kv_layout(graph)
+
+
+def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
+    """Memory that a graph's weights take in a backend; name: of BACKENDS, None takes the default"""
+    if (name or default()) == "cpu":
+        from cutaway.backends import cpu
+
+        return cpu.weight_bytes(graph, tensors)
+    return sum(4 * prod(info.shape) for info in tensors.values())
 
 
 def load(

@@ -19,7 +19,7 @@ import numpy as np
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.hub import cache_dir
-from cutaway.loading.open import files_of, open_model, stat_model
+from cutaway.loading.open import files_of, open_model, stamp, stat_model
 from cutaway.progress import Bar
 from cutaway.whole_files import whole_file
 
@@ -58,27 +58,22 @@ def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False
     show: on the terminal how far it is where that takes over a second
     Raises InputError where the file has changed since, or is gone.
     """
-    whole, stamp = path.resolve(), _stamp(loaded)  # a link's name may say of which part it is
-    if (known := _remembered(whole, stamp)) is not None:
+    whole, then = path.resolve(), stamp(loaded)  # a link's name may say of which part it is
+    if (known := _remembered(whole, then)) is not None:
         return known
     try:
         size = sum(one.st_size for one in loaded)
         with Bar("hashing the model, once", size, show=show, after=1) as bar:
             identity = Identity(_weights_hash(path, bar), _tokenizer_hash(path))
-        now = _stamp(stat_model(path))
+        now = stamp(stat_model(path))
     except OSError as error:
         raise InputError(
             f"{path} cannot be read to tell which model it is: {error.strerror}"
         ) from error
-    if now != stamp:
+    if now != then:
         raise InputError(f"{path} has changed since it was loaded: load the model again")
-    _remember(whole, stamp, identity)
+    _remember(whole, then, identity)
     return identity
-
-
-def _stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
-    """What changes when a file does, for each; the clocks come last."""
-    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
 
 
 def _weights_hash(path: Path, bar: Bar) -> str:

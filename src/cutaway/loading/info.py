@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import backends
-from cutaway.loading.model import Parts, open_as
 from cutaway.loading.open import model_name, size_of
+from cutaway.loading.parts import Parts, open_as
 from cutaway.loading.setup import check_kv
 from cutaway.model import ModelConfig
 from cutaway.text import Tokenizer

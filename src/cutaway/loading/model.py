@@ -3,11 +3,9 @@
 Knows which parts a model has and that they must fit each other. Refuses to know requests.
 """
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from math import prod
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -17,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Self
 from cutaway import backends, hub, model
 from cutaway._version import ARITHMETIC
 from cutaway.backends import Backend, Computer, KVLayout
-from cutaway.errors import FormatError, InputError
-from cutaway.loading.meanwhile import meanwhile
-from cutaway.loading.open import model_name, open_model, stat_model
-from cutaway.loading.setup import Setup, check_quantize
+from cutaway.errors import InputError
+from cutaway.loading.open import model_name, stamp, stat_model
+from cutaway.loading.parts import Parts, open_as
+from cutaway.loading.setup import Setup
 from cutaway.model import Graph, ModelConfig
 from cutaway.progress import Bar, megabytes, say
 from cutaway.resources import free_memory
-from cutaway.text import ChatTemplate, Tokenizer
+from cutaway.text import ChatTemplate
 from cutaway.weights import ModelFile
 
 if TYPE_CHECKING:
@@ -34,65 +32,6 @@ if TYPE_CHECKING:
     from cutaway.text.thinking import Thinking
 
 _SOON_S = 1.0  # nobody needs to be told how far what is over by then has come
-
-
-def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
-    """A model's file; quantize: with its matrices in that format, one of QUANTIZE.
-
-    InputError for another format, or where they are quantised already.
-    """
-    check_quantize(quantize)
-    file = open_model(path)
-    if quantize is None:
-        return file
-    from cutaway.weights.quantised import QuantisedFile, refuse_quantised
-
-    refuse_quantised(file, "leave quantize out")
-    return QuantisedFile(file, quantize.upper(), threads=threads)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a file says of its model.
-
-    nbytes      of all weights, as they are stored
-    parameters  numbers in all tensors
-    format      of most of its bytes
-    """
-
-    config: ModelConfig
-    graph: Graph
-    tokenizer: Tokenizer
-    nbytes: int
-    parameters: int
-    format: str
-
-    @classmethod
-    def read(
-        cls, file: ModelFile, context: int | None = None,
-        load: Callable[[ModelConfig, Graph], None] = lambda _config, _graph: None,
-    ) -> Self:  # fmt: skip
-        """FormatError where the model and its tokenizer are not of one vocabulary.
-
-        context: the tokens that texts may have; None is as many as the model can.
-        load: what to do with these two while the tokenizer is read, which keeps one processor busy
-        """
-        shapes = {name: info.shape for name, info in file.tensors.items()}
-        config, graph = model.build(file.metadata, shapes, context)
-        read = meanwhile(lambda: Tokenizer.from_gguf(file.metadata))
-        load(config, graph)
-        tokenizer = read()
-        rows = shapes[graph.ops[0].weights["weight"]][0]
-        if rows != tokenizer.vocab_size:
-            raise FormatError(
-                f"the model has {rows} tokens and its tokenizer has {tokenizer.vocab_size}"
-            )
-        stored = Counter[str]()
-        for info in file.tensors.values():
-            stored[info.format] += info.nbytes
-        [(most, _)] = stored.most_common(1)
-        parameters = sum(prod(shape) for shape in shapes.values())
-        return cls(config, graph, tokenizer, stored.total(), parameters, most)
 
 
 class LoadedModel:
@@ -121,13 +60,10 @@ class LoadedModel:
         self._path, self._stat, self._setup = path, stat_model(path), setup
         self._owner, self._lock, self._progress = "", Lock(), progress
         self._weights = weights
-        with open_as(path, setup.quantize, setup.threads) as file:
-            try:
-                self._load(file, setup, progress)
-            except MemoryError as error:
-                raise InputError(
-                    f"{path.name} does not fit into memory with this context: lower context"
-                ) from error
+        self._backend: Backend | None = None
+        self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
+        with self._opened() as file:
+            self._read(file)
         self.load_s = perf_counter() - started
 
     @classmethod
@@ -144,31 +80,81 @@ class LoadedModel:
         path = hub.resolve(None if model is None else str(model), progress=progress)
         return cls(path, setup or Setup(), progress=progress, weights=weights)
 
-    def _load(self, file: ModelFile, setup: Setup, progress: bool) -> None:
-        self._backend: Backend | None = None
-        self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
+    @contextmanager
+    def _opened(self) -> Iterator[ModelFile]:
+        """Its file, to be loaded from; InputError where memory is full."""
+        with open_as(self._path, self._setup.quantize, self._setup.threads) as file:
+            try:
+                yield file
+            except MemoryError as error:
+                raise InputError(
+                    f"{self._path.name} does not fit into memory with this context: lower context"
+                ) from error
 
+    def _read(self, file: ModelFile) -> None:
         def load(config: ModelConfig, graph: Graph) -> None:
-            self.context, kv_tokens = setup.tokens(config.context_length)
-            kv_blocks = -(-kv_tokens // backends.KV_BLOCK)
-            self.kv_tokens = kv_blocks * backends.KV_BLOCK
-            if not self._weights:
-                return
-            size = sum(info.nbytes for info in file.tensors.values())
-            offload = self._offload(graph, kv_tokens)
-            if offload is None:
-                self._check_fits(size)
-            with Bar(f"loading {self.name}", size, show=progress, after=_SOON_S) as bar:
-                self._backend = backends.load(
-                    setup.backend, graph, file,
-                    kv_blocks=kv_blocks, context=self.context,
-                    threads=setup.threads, kv=setup.kv, offload=offload, on_progress=bar.update,
-                )  # fmt: skip
+            self.context, kv_tokens = self._setup.tokens(config.context_length)
+            self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
+            self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
+            if self._weights:
+                self._load(graph, file, show=self._progress)
 
-        self.parts = parts = Parts.read(file, setup.context, load)
+        self.parts = parts = Parts.read(file, self._setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         self.pooling = model.pooling_from_gguf(file.metadata)
+
+    def load(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
+        """Load the weights of a model that was opened without them; ``close`` lets go of them.
+
+        on_progress: called with the bytes that are ready; what it raises ends the load
+        Errors as for a model that is loaded at once; InputError where its file has changed since.
+        """
+        started = perf_counter()
+        try:
+            now = stat_model(self._path)
+        except OSError as error:
+            raise InputError(f"{self._path} cannot be read: {error.strerror}") from error
+        if stamp(now) != stamp(self._stat):
+            raise InputError(f"{self._path} has changed since it was opened: open the model again")
+        with self._opened() as file:
+            self._load(self.graph, file, show=False, on_progress=on_progress)
+        self.elsewhere = Computer(self.backend.name, self.backend.tier, self.backend.threads)
+        self.load_s = perf_counter() - started
+
+    def _load(
+        self, graph: Graph, file: ModelFile, *, show: bool,
+        on_progress: Callable[[int], object] = lambda _done: None,
+    ) -> None:  # fmt: skip
+        setup, size = self._setup, sum(info.nbytes for info in file.tensors.values())
+        offload = self._offload(graph, self.kv_tokens)
+        if offload is None:
+            self._check_fits(size)
+        with Bar(f"loading {self.name}", size, show=show, after=_SOON_S) as bar:
+
+            def loaded(done: int) -> None:
+                bar.update(done)
+                on_progress(done)
+
+            self._backend = backends.load(
+                setup.backend, graph, file,
+                kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
+                threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
+            )  # fmt: skip
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its weights are in this process."""
+        return self._backend is not None
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its weights, and of keys and values when all of them are in use.
+
+        Weights that are in a file on a disk take none that others cannot have.
+        """
+        on_disk = self._setup.offload_folder is not None
+        return (0 if on_disk else self._weight_bytes) + self.kv.bytes_stored(self.kv_tokens)
 
     def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
         """Where the weights are kept, if not in memory."""
@@ -212,14 +198,14 @@ class LoadedModel:
     @property
     def computer(self) -> Computer:
         """What computes, be it elsewhere."""
-        if self._weights:
+        if self._weights or self.is_loaded:
             return Computer(self.backend.name, self.backend.tier, self.backend.threads)
         return self.elsewhere
 
     @property
     def kv(self) -> KVLayout:
         """How keys and values are stored."""
-        if self._weights:
+        if self._weights or self.is_loaded:
             return self.backend.kv
         return backends.kv_layout(self.graph, self._setup.kv, self._setup.backend)
 

@@ -4,6 +4,7 @@ Knows which of these a path names, its files and its name. Refuses to know what 
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cutaway.errors import InputError
@@ -65,6 +66,11 @@ def files_of(path: Path) -> list[Path]:
 def stat_model(path: Path) -> list[os.stat_result]:
     """What the system says of each of these files."""
     return [file.stat() for file in files_of(path)]
+
+
+def stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
+    """What changes when a file does, for each; the clocks come last."""
+    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
 
 
 def size_of(path: Path) -> int:

@@ -15,8 +15,8 @@ from cutaway.api.llm import LLM
 from cutaway.backends import KVGroup
 from cutaway.checks import check_int
 from cutaway.errors import InputError
-from cutaway.loading.model import open_as
 from cutaway.loading.open import size_of
+from cutaway.loading.parts import open_as
 from cutaway.measure import runs
 from cutaway.measure.limits import Costs, costs_of
 from cutaway.measure.machine import Noise, Probe, peak_memory

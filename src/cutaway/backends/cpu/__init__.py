@@ -8,7 +8,7 @@ Refuses to know sequences and requests.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import groupby
@@ -26,7 +26,7 @@ from cutaway.errors import InputError
 from cutaway.model import Graph, Op
 from cutaway.resources import default_threads
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
-from cutaway.weights import ModelFile
+from cutaway.weights import ModelFile, TensorInfo
 
 if TYPE_CHECKING:  # not before somebody looks
     from cutaway.backends.cpu.stored import Numbers, StoredKV, Weights
@@ -228,13 +228,24 @@ def pack_matrices(
     The matrices of experts, of which there may be thousands, come by tensor.
     """
     experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
-    wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
-    shapes = {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
-    sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in wanted}
+    shapes = _shapes(graph)
+    sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
     size, most = sum(sizes.values()), sum(_read_by_row(op, graph, sizes) for op in graph.ops)
     with offload.open(size, most) if offload else nullcontext() as disk:
         packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
-    return packed, {name: [packed[p] for p in wanted if p[0] == name] for name in experts}
+    return packed, {name: [packed[p] for p in shapes if p[0] == name] for name in experts}
+
+
+def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
+    """Memory of the matrices, once they are packed."""
+    shapes = _shapes(graph).items()
+    return sum(_native.packed_bytes(tensors[part[0]].format, *shape) for part, shape in shapes)
+
+
+def _shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
+    """Rows and columns of each matrix, or part of one, in the order of the ops."""
+    wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
+    return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
 
 
 def _pack(
@@ -312,4 +323,4 @@ def tiers() -> tuple[str, ...]:
     return tuple(_native.tiers().split(","))
 
 
-__all__ = ["CpuBackend", "kv_layout", "tiers"]
+__all__ = ["CpuBackend", "kv_layout", "tiers", "weight_bytes"]
