@@ -32,6 +32,7 @@ class Model:
     shown before the first use; ``license_files`` are stored beside the file.
     ``folder``: the model is a folder named ``file``, of the parts, whose paths in the wheel
     begin with this; ``size`` and ``sha256`` are of all of them, in order.
+    ``writes``: it continues texts from left to right.
     """
 
     alias: str
@@ -45,6 +46,7 @@ class Model:
     notice: str = ""
     license_files: tuple[Part, ...] = ()
     folder: str = ""
+    writes: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -106,6 +108,7 @@ MINILM = Model(
     license="Apache-2.0",
     file="all-MiniLM-L6-v2",
     folder=_SENTENCES,
+    writes=False,
     size=91_348_191,
     sha256="c2ed92bee6a3ef7c4aa530fbabafa48dd3c3d1cc8f81035f1e2b1e0f93f7aa40",
     download_size=83_506_285,
@@ -119,6 +122,7 @@ TOY_CANVAS = Model(  # bench/train_canvas.py; it is part of this package, so not
     title="a toy for the lesson on masked diffusion",
     license="Apache-2.0",
     file="toy-canvas.Q8_0.gguf",
+    writes=False,
     size=1_163_456,
     sha256="b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
     download_size=1_163_456,

@@ -101,3 +101,17 @@ def _name_result(message: dict[str, Any], names: Mapping[str, str], where: str) 
             f"not {shown(call_id)}"
         )
     message["name"] = message.get("name") or names[call_id]
+
+
+def with_schema(messages: Sequence[Message], schema: Any) -> list[dict[str, Any]]:
+    """A conversation whose first message, of the system or a user, says what the answer is to be.
+
+    No message is added, as not every template has a place for one of the system.
+    """
+    said = [dict(message) for message in messages]
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    for message in said:
+        if message["role"] in ("system", "user"):
+            message["content"] += f"\n\nAnswer in JSON of this schema:\n{text}"
+            break
+    return said

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from cutaway.server.anthropic.conversation import Conversation, Message
-from cutaway.server.openai.formats import InPrompt, with_schema
+from cutaway.server.openai.formats import InPrompt
 from cutaway.server.openai.request_models import Body, Stops, TextFields, Unsupported, examples
 from cutaway.server.service import Service
+from cutaway.text.messages import with_schema
 
 _KEPT = "nothing is stored here; leave it out"
 

@@ -16,7 +16,6 @@ from cutaway.server.openai.formats import (
     InPrompt,
     constraint,
     schema_of,
-    with_schema,
 )
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
@@ -29,6 +28,7 @@ from cutaway.server.openai.request_models import (
 )
 from cutaway.server.openai.tools import Tools, WithTools, finish_reason, piece
 from cutaway.server.service import Job, Service
+from cutaway.text.messages import with_schema
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 _NAMELESS = "name: this model's template has no place for names, so the model did not see them"

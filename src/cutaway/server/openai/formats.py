@@ -3,8 +3,7 @@
 Knows OpenAI's shapes. Refuses to know what a schema means: ``grammar`` does.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -92,17 +91,3 @@ def answered(text: TextSettings | None) -> dict[str, Any]:
     """The settings of a response's text, as it tells them."""
     asked = text.format if text and text.format else PlainText(type="text")
     return {"format": asked.model_dump(exclude_none=True)}
-
-
-def with_schema(messages: Sequence[Mapping[str, Any]], schema: Any) -> list[dict[str, Any]]:
-    """A conversation whose first message, of the system or a user, says what the answer is to be.
-
-    No message is added, as not every template has a place for one of the system.
-    """
-    said = [dict(message) for message in messages]
-    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-    for message in said:
-        if message["role"] in ("system", "user"):
-            message["content"] += f"\n\nAnswer in JSON of this schema:\n{text}"
-            break
-    return said

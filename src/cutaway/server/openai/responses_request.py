@@ -18,11 +18,11 @@ from cutaway.server.openai.formats import (
     TextSettings,
     constraint,
     schema_of,
-    with_schema,
 )
 from cutaway.server.openai.request_models import ONE_CACHE, MinTokens, TextFields, Unsupported
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.openai.tools import WithTools
+from cutaway.text.messages import with_schema
 
 _NOT_STORED = "nothing is stored here; send the whole conversation as input"
 
