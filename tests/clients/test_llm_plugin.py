@@ -10,7 +10,9 @@ import pytest
 
 from support.page_sections import blocks
 
-llm = pytest.importorskip("llm", reason="pip install 'cutaway[llm]', to try Simon Willison's llm")
+pytest.importorskip("llm.parts", reason="pip install 'cutaway[llm]', to try Simon Willison's llm")
+import llm
+
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 NAME = "cutaway/smollm2"

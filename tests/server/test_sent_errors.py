@@ -14,7 +14,9 @@ from cutaway.server.http.errors import ApiError
 
 
 def kinds():
-    """Every error of cutaway's own, wherever it is defined."""
+    """Every error of cutaway's own, wherever it is defined, but for modules of programs that
+    are not installed.
+    """
     with warnings.catch_warnings(action="ignore"):  # those of Ray's own modules
         for module in walk_packages(cutaway.__path__, "cutaway."):
             if not module.name.endswith("__main__"):
@@ -30,7 +32,7 @@ def _import(name):
     try:
         import_module(name)
     except ModuleNotFoundError as missing:
-        if missing.name != "ray":
+        if missing.name.partition(".")[0] not in ("ray", "llm"):
             raise
 
 

@@ -13,9 +13,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import llm
+from llm.parts import AttachmentPart, ReasoningPart, StreamEvent, ToolCallPart, ToolResultPart
+
 from cutaway.errors import InputError
 from cutaway.hub.catalog import CATALOG, DEFAULT_MODEL
-from llm import parts
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
@@ -112,7 +113,7 @@ class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm need not be there
 
     def execute(
         self, prompt: llm.Prompt, response: llm.Response, **_: Any
-    ) -> Iterator[parts.StreamEvent]:
+    ) -> Iterator[StreamEvent]:
         """Yield what is said, thought and called as it is written."""
         answer = self._answer(prompt)
         with closing(answer):
@@ -125,7 +126,7 @@ class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
 
     async def execute(
         self, prompt: llm.Prompt, response: llm.AsyncResponse, **_: Any
-    ) -> AsyncIterator[parts.StreamEvent]:
+    ) -> AsyncIterator[StreamEvent]:
         """Yield what is said, thought and called as it is written."""
         answer = await asyncio.to_thread(self._answer, prompt)
         with closing(answer):
@@ -157,28 +158,28 @@ class Answer:
         self._stream = model.stream(ids, **options)
         self._reader = use.reader(f"{len(said)}", options.get("thought", ""))
 
-    def events(self) -> Iterator[parts.StreamEvent]:
+    def events(self) -> Iterator[StreamEvent]:
         """What is said, thought and called, as it is written."""
         for step in self._stream:
             yield from self._told(self._reader.push(step))
         yield from self._told(self._reader.finish(self._stream.held_text))
 
-    def _told(self, deltas: "Iterable[Delta]") -> Iterator[parts.StreamEvent]:
+    def _told(self, deltas: "Iterable[Delta]") -> Iterator[StreamEvent]:
         from cutaway.api.tools import Thought
         from cutaway.text.tools import Arguments, CallStart, Content
 
         for delta in deltas:
             match delta:
                 case Content():
-                    yield parts.StreamEvent("text", delta.text)
+                    yield StreamEvent("text", delta.text)
                 case Thought():
-                    yield parts.StreamEvent("reasoning", delta.text)
+                    yield StreamEvent("reasoning", delta.text)
                 case CallStart():
                     id, name = delta.id, delta.tool.name
-                    yield parts.StreamEvent("tool_call_name", name, tool_call_id=id)
+                    yield StreamEvent("tool_call_name", name, tool_call_id=id)
                 case Arguments():
                     id = self._reader.message["tool_calls"][delta.index]["id"]
-                    yield parts.StreamEvent("tool_call_args", delta.text, tool_call_id=id)
+                    yield StreamEvent("tool_call_args", delta.text, tool_call_id=id)
 
     def tell(self, response: Any) -> None:
         """What the log is to have; InputError where the answer was cut within a call."""
@@ -210,15 +211,15 @@ def _messages(message: Any) -> Iterator[dict[str, Any]]:
     """A message of llm's as messages of OpenAI's form: each result of a tool is one."""
     text, thought, calls = "", "", list[dict[str, Any]]()
     for part in message.parts:
-        is_result = isinstance(part, parts.ToolResultPart)
-        if isinstance(part, parts.AttachmentPart) or (is_result and part.attachments):
+        is_result = isinstance(part, ToolResultPart)
+        if isinstance(part, AttachmentPart) or (is_result and part.attachments):
             raise InputError("attachments: the model reads text alone; leave them out")
         if is_result:
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.output}
-        elif isinstance(part, parts.ToolCallPart):
+        elif isinstance(part, ToolCallPart):
             called = {"name": part.name, "arguments": part.arguments}
             calls.append({"id": part.tool_call_id, "type": "function", "function": called})
-        elif isinstance(part, parts.ReasoningPart):
+        elif isinstance(part, ReasoningPart):
             thought += part.text
         else:
             text += part.text
