@@ -7,6 +7,7 @@ from time import monotonic, sleep
 import pytest
 
 from cutaway import LLM
+from support.random_llama import write_tiny_llama
 from support.replicated import replicated
 
 pytest.importorskip("ray.serve")
@@ -20,14 +21,23 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def server(tiny_path):
-    with replicated("-m", tiny_path, "--replicas", 2, "--cores", 1) as started:
+def path(tmp_path_factory):
+    """A model that writes for a second, so that what happens at the first token is amid a text."""
+    folder = tmp_path_factory.mktemp("slower")
+    return write_tiny_llama(
+        folder / "slower.gguf", hidden=512, feed_forward=1536, layers=4, context=512
+    )
+
+
+@pytest.fixture(scope="module")
+def server(path):
+    with replicated("-m", path, "--replicas", 2, "--cores", 1) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_path):
-    with LLM(tiny_path, threads=1, progress=False) as llm:
+def alone(path):
+    with LLM(path, threads=1, progress=False) as llm:
         yield llm
 
 
@@ -43,7 +53,7 @@ def test_a_replica_that_is_killed_in_the_middle_of_a_text_changes_nothing_of_it(
     events = []
     for event in server.stream("/v1/completions", ASKED):
         events.append(event)
-        if len(events) == 20:
+        if len(events) == 1:
             os.kill(server.pid(events[0]["cutaway"]["replica"]), signal.SIGKILL)
     ending = events[-1]["choices"][0]["cutaway"]
     assert "".join(event["choices"][0]["text"] for event in events) == own.text
@@ -72,13 +82,13 @@ def test_a_server_that_is_killed_takes_its_replicas_along(tiny_path):
 
 
 @pytest.mark.slow
-def test_a_replica_that_hangs_is_left_and_replaced(tiny_path, alone):
+def test_a_replica_that_hangs_is_left_and_replaced(path, alone):
     own = alone.generate(**ASKED)
-    with replicated("-m", tiny_path, "--replicas", 2, "--cores", 1) as started:
+    with replicated("-m", path, "--replicas", 2, "--cores", 1) as started:
         events = []
         for event in started.stream("/v1/completions", ASKED):
             events.append(event)
-            if len(events) == 20:
+            if len(events) == 1:
                 hung = started.pid(events[0]["cutaway"]["replica"])
                 os.kill(hung, signal.SIGSTOP)
         assert "".join(event["choices"][0]["text"] for event in events) == own.text

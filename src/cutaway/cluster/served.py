@@ -15,7 +15,7 @@ from ray import serve
 
 from cutaway.api.request import OPTIONS
 from cutaway.cluster.front import ClusterLLM
-from cutaway.cluster.launch import without_weights
+from cutaway.cluster.launch import FRONT_ENVIRONMENT, without_weights
 from cutaway.cluster.plan import Plan
 from cutaway.cluster.serving import ENGINE, RayReplicas, engines
 from cutaway.errors import InputError
@@ -63,7 +63,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
 
     front = serve.deployment(
         serve.ingress(build)(), name="Front", max_ongoing_requests=_MOST_ANSWERS,
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": FRONT_ENVIRONMENT}},
     )  # fmt: skip
     made: serve.Application = front.bind(engines(plan, sight))
     return made
