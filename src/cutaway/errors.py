@@ -26,6 +26,10 @@ class FetchError(CutawayError):
     """A model could not be fetched; nothing half-finished was left in the cache."""
 
 
+class ModelLoadError(CutawayError):
+    """A model that is loaded when it is used could not be; others are served on."""
+
+
 class ReplayError(CutawayError):
     """A text that was to go on where it was cut is not the one that was being written."""
 

@@ -10,7 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from cutaway import LLM, AsyncLLM
+from cutaway import LLM
+from cutaway.api.guest import Guests
 from cutaway.inside import inside, packed
 from cutaway.inside.summary import to_dict
 from cutaway.server import inside as endpoint
@@ -152,7 +153,7 @@ def test_the_token_that_came_is_no_rival(asked, trace):
 
 def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
     begun, go, ends, real = Event(), Event(), [], endpoint._answer
-    come, unwanted, guest = Semaphore(0), [], AsyncLLM.guest
+    come, unwanted, guest = Semaphore(0), [], Guests.guest
 
     def slow(llm, asked, binary):
         begun.set()
@@ -167,12 +168,12 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
 
     monkeypatch.setattr(endpoint, "_answer", slow)
 
-    def counted(llm, flag):
+    def counted(guests, flag):
         unwanted.append(flag)
         come.release()
-        return guest(llm, flag)
+        return guest(guests, flag)
 
-    monkeypatch.setattr(AsyncLLM, "guest", counted)
+    monkeypatch.setattr(Guests, "guest", counted)
 
     async def main(url):
         async with httpx.AsyncClient(base_url=url, timeout=30) as client:

@@ -6,15 +6,13 @@ HTTP.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from threading import Event as Flag
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.base import Message, ModelName, common_options, load_draft, make_engine
+from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt
 from cutaway.engine import AsyncEngine, Engine, EngineState, Inboxes, Request
@@ -62,7 +60,7 @@ class AsyncLLM(AsyncModel):
                 load_draft(draft, loaded, engine, progress=progress)
         super().__init__(loaded, options, progress=progress)
         self.engine = AsyncEngine(engine)
-        self._aside = ThreadPoolExecutor(1, "aside")
+        self._guests = Guests(loaded, self.engine)
 
     # -- what the engine does ----------------------------------------------------------------
 
@@ -77,13 +75,8 @@ class AsyncLLM(AsyncModel):
     async def aside(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """See ``AsyncModel``; one at a time, as each takes as much memory as a model's step."""
-        unwanted = Flag()
-        work = partial(function, self.guest(unwanted), *args, **kwargs)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._aside, work)
-        finally:
-            unwanted.set()
+        """See ``AsyncModel``."""
+        return await self._guests.call(lambda llm: function(llm, *args, **kwargs))
 
     def state(self) -> EngineState:
         """See ``AsyncModel``."""
@@ -128,15 +121,6 @@ class AsyncLLM(AsyncModel):
             prefix.restore, path, self.model, self._between(), show=self.progress
         )
 
-    def guest(self, unwanted: Flag) -> LLM:
-        """All that an ``LLM`` can do, for one thread beside this event loop; see ``api.guest``.
-
-        unwanted: once it is set, what the guest asks next is a CutawayError
-        """
-        from cutaway.api.guest import Guest
-
-        return Guest(self.model, self.engine, unwanted)
-
     def _between(self) -> "Between":
         """For threads beside this event loop."""
         loop = asyncio.get_running_loop()
@@ -167,7 +151,7 @@ class AsyncLLM(AsyncModel):
     def _give_back(self) -> None:
         """The thread has ended: the model is free, and goes back to the LLM that it came from."""
         if self.end_compiling():
-            self._aside.shutdown(wait=False, cancel_futures=True)
+            self._guests.close()
             self.model.release()
             if self._lender:
                 self._lender.take_back(self.engine.engine)

@@ -1,10 +1,12 @@
 """A model that an event loop serves, for one thread beside it: all that an ``LLM`` can do.
 
 Knows that what it asks is done on the engine's thread, between two steps of all others, and that it
-may be unwanted before it is done. Refuses to know event loops, and whose thread it is.
+may be unwanted before it is done. Refuses to know what is asked.
 """
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Flag
 from typing import TypeVar
 
@@ -72,3 +74,34 @@ class Guest(LLM):
 
     def close(self) -> None:
         """The model is another's."""
+
+
+class Guests:
+    """A thread for the guests of a model, one at a time: each takes as much memory as a step."""
+
+    def __init__(self, model: LoadedModel, engine: AsyncEngine) -> None:
+        self._model, self._engine = model, engine
+        self._thread = ThreadPoolExecutor(1, "aside")
+
+    async def call(
+        self, function: Callable[[LLM], T], ended: Callable[[], object] = lambda: None
+    ) -> T:
+        """What a function of a guest returns or raises; cancelled, the guest is told.
+
+        ended: called in any thread when the function uses nothing any more
+        """
+        unwanted = Flag()
+        asked = self._thread.submit(function, self.guest(unwanted))
+        asked.add_done_callback(lambda _: ended())
+        try:
+            return await asyncio.wrap_future(asked)
+        finally:
+            unwanted.set()
+
+    def guest(self, unwanted: Flag) -> Guest:
+        """One; once ``unwanted`` is set, what it asks next is a CutawayError."""
+        return Guest(self._model, self._engine, unwanted)
+
+    def close(self) -> None:
+        """Take no more; does not wait for the one that is there."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

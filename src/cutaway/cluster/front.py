@@ -143,6 +143,8 @@ class ClusterLLM(AsyncModel):
 class FrontReader:
     """Whoever reads a job; dropping it closes it."""
 
+    load_s = 0.0
+
     def __init__(self, reader: ResumedReader) -> None:
         self._reader = reader
         self._dropped = finalize(self, _close_soon, asyncio.get_running_loop(), reader)

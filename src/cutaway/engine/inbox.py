@@ -48,6 +48,10 @@ class Reader(Protocol):
     """
 
     @property
+    def load_s(self) -> float:
+        """Seconds for which they waited until their model was there."""
+
+    @property
     def route(self) -> Route | None:
         """Where they are written; None where that is in this process."""
 
@@ -96,7 +100,7 @@ class Inbox:
 class Inboxes:
     """The ``Reader`` of sequences of this process's engine, for one event loop."""
 
-    route = None
+    route, load_s = None, 0.0
 
     def __init__(self, inboxes: list[Inbox], abort: Callable[[], object]) -> None:
         self._inboxes, self._news = inboxes, inboxes[0].news

@@ -104,9 +104,12 @@ class LoadedModel:
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         self.pooling = model.pooling_from_gguf(file.metadata)
 
-    def load(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
+    def load(
+        self, on_progress: Callable[[int], object] = lambda _done: None, *, show: bool = False
+    ) -> None:
         """Load the weights of a model that was opened without them; ``close`` lets go of them.
 
+        show: on the terminal how far it is
         on_progress: called with the bytes that are ready; what it raises ends the load
         Errors as for a model that is loaded at once; InputError where its file has changed since.
         """
@@ -118,7 +121,7 @@ class LoadedModel:
         if stamp(now) != stamp(self._stat):
             raise InputError(f"{self._path} has changed since it was opened: open the model again")
         with self._opened() as file:
-            self._load(self.graph, file, show=False, on_progress=on_progress)
+            self._load(self.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = Computer(self.backend.name, self.backend.tier, self.backend.threads)
         self.load_s = perf_counter() - started
 
