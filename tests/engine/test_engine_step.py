@@ -287,3 +287,16 @@ def test_of_equal_prompts_that_come_together_the_first_is_read():
     assert sum(engine.backend.runs) <= 100 + 10 + 6 * (
         4 + 5
     )  # once, what the step that ends it has of the next, ends
+
+
+def test_who_wants_no_cache_finds_nothing_and_leaves_nothing():
+    engine = make_engine(block=4)
+    for cached, cache_prompt in ((0, False), (0, True), (0, False), (8, True)):
+        asked = Request(tuple(range(11)), run=RunParams(cache_prompt=cache_prompt))
+        sequence = asked.add_to(engine)
+        run_to_end(engine)
+        assert sequence.num_cached_tokens == cached
+    prompt, run = tuple(range(20, 31)), RunParams(cache_prompt=False)
+    samples = engine.add(Request(prompt, run=run).asked(), 2)
+    run_to_end(engine)
+    assert [one.num_cached_tokens for one in samples] == [0, 10]  # of each other they have it

@@ -35,6 +35,10 @@ def client(tiny):
         yield client
 
 
+def user(text):
+    return {"role": "user", "content": text}
+
+
 def told(answer):
     """What was said, and how it ended."""
     assert answer.status_code == 200, answer.text
@@ -114,6 +118,18 @@ def test_derived_seeds_can_be_sent_back(client):
 def test_responses_have_min_tokens(client):
     answer = client.post(ANSWERS, json={**ASKED[ANSWERS], "min_tokens": 3}).json()
     assert answer["cutaway"]["params"]["min_tokens"] == 3
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_who_measures_wants_no_cached_prompt(client, path):
+    asked = {**ASKED[path], "max_tokens": 1}
+    asked |= {"prompt": "cd" * 40} if path == TEXT else {"messages": [user("cd" * 40)]}
+    found = []
+    for cache_prompt in (True, False, True, False):
+        answer = client.post(path, json={**asked, "cache_prompt": cache_prompt})
+        told(answer)
+        found.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert found[1] == found[3] == 0 < found[2]
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])

@@ -25,6 +25,7 @@ STOPS = st.builds(
 RUNS = st.builds(
     RunParams,
     kv_cache=st.sampled_from([True, True, True, False]),
+    cache_prompt=st.sampled_from([True, True, False]),
     priority=st.integers(-1, 1),
     speculate=st.sampled_from(["off", "ngram", "jacobi", "draft"]),
     forced=st.just(()) | st.lists(st.sampled_from(LETTERS), max_size=12).map(tuple),

@@ -41,6 +41,7 @@ OPTIONS = [
     *("max_tokens", "stop", "stop_token_ids", "ignore_eos", "n", "special", "trace"),
     *(
         "kv_cache",
+        "cache_prompt",
         "ledger",
         "logprobs",
         "prompt_logprobs",

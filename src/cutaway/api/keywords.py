@@ -64,6 +64,7 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     check: str | OwnCheck | None
     heal: bool | int
     kv_cache: bool
+    cache_prompt: bool
     priority: int
     speculate: str
     forced: Sequence[int]

@@ -26,6 +26,7 @@ class RunParams:
     """How a sequence is computed. Only ``forced`` changes a token.
 
     kv_cache   False computes the whole sequence again at every step: quadratic cost
+    cache_prompt  False takes nothing from the prefix cache and leaves nothing there
     priority   lower goes first, in the queue and when KV blocks run out
     speculate  draft tokens ahead: "off", "ngram" (from the sequence itself), "jacobi" (what the
                model drew ahead of its text) or "draft" (a small model)
@@ -38,14 +39,16 @@ class RunParams:
     """
 
     kv_cache: bool = True
+    cache_prompt: bool = True
     priority: int = 0
     speculate: str = "off"
     forced: tuple[int, ...] = ()
     replay: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kv_cache, bool):
-            raise InputError(f"kv_cache must be true or false, not {shown(self.kv_cache)}")
+        for name in ("kv_cache", "cache_prompt"):
+            if not isinstance(given := getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, not {shown(given)}")
         priority = check_int("priority", self.priority, -_PRIORITIES, _PRIORITIES)
         object.__setattr__(self, "priority", priority)
         for name in ("forced", "replay"):

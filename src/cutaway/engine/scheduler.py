@@ -91,8 +91,11 @@ class Scheduler:
         if not sequence.request.run.kv_cache:
             return
         whole = sequence.num_computed_tokens // self.blocks.block
-        shares = self.policy.prefix_cache and sequence.decoder.shares(sequence)
-        if shares and whole > sequence.published:
+        if (
+            self._is_cached(sequence)
+            and sequence.decoder.shares(sequence)
+            and whole > sequence.published
+        ):
             text = sequence.tokens(0, whole * self.blocks.block)
             sequence.blocks = self.blocks.publish(
                 sequence.blocks, text, sequence.published, sequence.salt
@@ -167,7 +170,7 @@ class Scheduler:
             shared, passed = fork_of.blocks[: self.blocks_for(last)], self.blocks.passed(last)
             if not self.blocks.windows or self.blocks.windows.are_there(shared[passed:]):
                 return self.blocks.retain(shared, passed), last
-        if not self.policy.prefix_cache:
+        if not self._is_cached(sequence):
             return [], 0
         held = self.blocks.match(sequence.tokens(0, last), sequence.salt)
         return held, len(held) * self.blocks.block
@@ -178,8 +181,8 @@ class Scheduler:
         Of equal prompts that come together the first is read, and the others find it. Not where
         layers see a window: looking one up keeps it, and there is room for few.
         """
-        block, shares = self.blocks.block, sequence.decoder.shares(sequence)
-        if not (shares and self.policy.prefix_cache and sequence.request.run.kv_cache):
+        block = self.blocks.block
+        if not (self._is_cached(sequence) and sequence.decoder.shares(sequence)):
             return
         if self.blocks.windows or sequence.published * block != sequence.num_computed_tokens:
             return
@@ -191,6 +194,11 @@ class Scheduler:
         self.blocks.release(sequence.blocks[: len(found)])
         sequence.blocks[: len(found)] = found
         sequence.published, sequence.num_computed_tokens = len(found), len(found) * block
+
+    def _is_cached(self, sequence: Sequence) -> bool:
+        """Whether it takes from the prefix cache and leaves its own there."""
+        run = sequence.request.run
+        return self.policy.prefix_cache and run.kv_cache and run.cache_prompt
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
         """The sample of the same prompt that runs, while this one has not begun to write."""

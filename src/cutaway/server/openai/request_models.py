@@ -37,7 +37,7 @@ _NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
     *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
-    "forced", "replay", "priority", "changes", "denoise",
+    "forced", "replay", "cache_prompt", "priority", "changes", "denoise",
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
@@ -64,9 +64,6 @@ _INERT: Unsupported = {
     )
     for name in names
 } | {
-    "cache_prompt": (
-        (True,), "the server decides, for all requests: start it with --no-prefix-cache",
-    ),
     "length_penalty": ((1, 1.0), "is of beam search, which is not known here; leave it out"),
     "chat_template_kwargs": (({},), "templates are given no variables; leave it out"),
     "store": ((False,), "nothing is stored here; leave it out"),
@@ -255,6 +252,11 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         fail_fast=True,
         description="ours: token ids that the same request, with the same seed, was answered with "
         "before it was cut: they are drawn again, fast, and one that differs is an error",
+    )
+    cache_prompt: bool | None = Field(
+        None,
+        description="false, as in llama.cpp: take nothing of the prompt from the prefix cache and "
+        "leave nothing there, as for measuring",
     )
     priority: int | None = Field(
         None,
