@@ -238,6 +238,9 @@ class MockBackend(HostSampling):
     def head(self, x):
         raise NotImplementedError
 
+    def adapted(self, graph, file):
+        raise NotImplementedError
+
     def keys_values(self, layer, table, first, last):
         raise NotImplementedError
 

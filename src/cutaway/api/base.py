@@ -133,6 +133,8 @@ class ModelUser:
         if decoder and options.sources["max_tokens"] == "default":
             options = self._fitting(options, len(ids) + len(decoder.behind))
         request = options.request(ids, tuple(self.tokenizer.end_ids), decoder)
+        if options.adapter:
+            request = request.but(adapter=self.model.under(options.adapter).adapter)
         if options.changes:
             from cutaway.changes import bind
 
@@ -270,7 +272,12 @@ def limits_of(model: LoadedModel) -> Limits:
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
     """An engine on the model's backend, which no other may step meanwhile."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
-    return Engine(model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy)
+    named = [model.under(name) for name in model.adapters]
+    adapters = {each.adapter: each.backend for each in named}
+    return Engine(
+        model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,
+        adapters=adapters,
+    )  # fmt: skip
 
 
 def load_draft(name: str, model: LoadedModel, engine: Engine, *, progress: bool) -> None:

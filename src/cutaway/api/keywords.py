@@ -81,3 +81,4 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     trace: str | PathLike[str] | None
     changes: Sequence[Change | str]
     denoise: Rule | str | bool | Mapping[str, Any] | None
+    adapter: str | None

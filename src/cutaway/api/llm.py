@@ -3,6 +3,7 @@
 Knows how a model comes to an owner, and when its memory is free. Refuses to know HTTP.
 """
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Self
 
@@ -24,7 +25,7 @@ class LLM(TextWriter):
     """A model, ready to write. Any number of threads may use it: their texts join one batch.
 
     model     an alias such as "smollm2" (the default), a path to a .gguf file or to a folder of
-              transformers, hf:org/repo, or a ``LoadedModel``, for which the next seven are left out
+              transformers, hf:org/repo, or a ``LoadedModel``, for which the next nine are left out
     backend   how ops are computed; see cutaway.backends.BACKENDS
     threads   how many threads compute; None takes a machine's performance cores, as many as the
               container may use
@@ -35,6 +36,8 @@ class LLM(TextWriter):
     kv        f16, or q8_0: keys and values in half the memory, and logits that differ a little
     offload_folder  a folder on a disk: the weights are kept in a file there, which has no name and
               is gone with this process, and memory holds what it can. For models that are larger
+    lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT
+    adapters  adapters by name, likewise, for the requests that name one (adapter="name")
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None has no limit
@@ -55,6 +58,8 @@ class LLM(TextWriter):
         quantize: str | None = None,
         kv: str = "f16",
         offload_folder: str | PathLike[str] | None = None,
+        lora: str | PathLike[str] | None = None,
+        adapters: Mapping[str, str | PathLike[str]] | None = None,
         prefix_cache: bool = True,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
@@ -62,7 +67,8 @@ class LLM(TextWriter):
     ) -> None:
         setup = Setup(
             backend=backend, threads=threads, context=context, kv_tokens=kv_tokens,
-            quantize=quantize, kv=kv, offload_folder=offload_folder,
+            quantize=quantize, kv=kv, offload_folder=offload_folder, lora=lora,
+            adapters={} if adapters is None else adapters,
         )  # fmt: skip
         policy = Policy(
             prefix_cache=prefix_cache, max_num_seqs=max_num_seqs, max_waiting=max_waiting

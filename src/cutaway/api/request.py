@@ -39,7 +39,7 @@ _OBSERVED: Mapping[str, Any] = {
 }  # fmt: skip
 _OWN: Mapping[str, Any] = {
     "n": 1, "align": False, "special": False, "suffix": "", "trace": None, "changes": (),
-    "denoise": None,
+    "denoise": None, "adapter": "",
 }  # fmt: skip
 OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
 """Every keyword of a request."""
@@ -65,6 +65,7 @@ class Options:
                      ``trace.write.numbered``
     changes          what is other inside the model while it writes
     denoise          the rule by which a canvas is revealed; None: written from left to right
+    adapter          the name of a loaded adapter that computes it; "": none
     draft            the draft model, where speculate was "draft:MODEL"
     sources          where each setting came from: "given", "default", "common" for one that goes
                      for all requests, or "chosen" for a seed
@@ -86,6 +87,7 @@ class Options:
     trace: Path | None
     changes: "tuple[Change, ...]"
     denoise: "Rule | None"
+    adapter: str
     draft: str | None
     sources: Mapping[str, str]
 
@@ -137,7 +139,7 @@ class Options:
         """Every setting by name, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
         changes = [one.to_json() if one.vector else str(one) for one in self.changes]
-        own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix")}
+        own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix", "adapter")}
         own["replay"] = self.run.replay
         denoise = self.denoise and self.denoise.to_json()
         return self.settings(seed) | own | {"trace": trace, "changes": changes, "denoise": denoise}
@@ -257,10 +259,11 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("align", "special"):
         if not isinstance(own[name], bool):
             raise InputError(f"{name} must be true or false, not {shown(own[name])}")
-    if own["suffix"] is None:  # as a client may say it
-        own["suffix"] = ""
-    if not isinstance(own["suffix"], str):
-        raise InputError(f"suffix must be a string, not {shown(own['suffix'])}")
+    for name in ("suffix", "adapter"):
+        if own[name] is None:  # as a client may say it
+            own[name] = ""
+        if not isinstance(own[name], str):
+            raise InputError(f"{name} must be a string, not {shown(own[name])}")
     if own["trace"] is not None:
         from cutaway.trace.write import check_path
 

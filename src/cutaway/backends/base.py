@@ -5,7 +5,7 @@ that it computed. Refuses to know sequences, requests and schedules: rows are ro
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cutaway import sampling
 from cutaway.model import Graph
 from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
+from cutaway.weights import ModelFile
 
 KV_BLOCK = 32
 """Tokens per KV block."""
@@ -172,6 +173,13 @@ class Backend(Protocol):
     """The instruction set that computes."""
     threads: int
     """How many compute; 0 where a library decides."""
+
+    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+        """The same model with an adapter: ``model.adapted`` of its graph, whose tensors file has.
+
+        It shares weights, threads, keys and values, so that only one of both runs at a time.
+        """
+        ...
 
     def run(self, batch: Batch) -> Logits:
         """Compute the rows, store their keys and values, return logits (L, vocab).

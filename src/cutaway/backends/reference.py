@@ -7,7 +7,9 @@ Refuses to know sequences and requests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from math import erf, pi, sqrt
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from cutaway.backends.base import (
 )
 from cutaway.backends.kv_formats import as_q8_0
 from cutaway.model import Graph, Op
+from cutaway.weights import ModelFile
 
 Array = NDArray[np.float32]
 
@@ -62,6 +65,14 @@ class ReferenceBackend(HostSampling):
                 slots = (kv_blocks * KV_BLOCK, *shape[2:])
                 self._kv[op.attrs["layer"]] = keys.reshape(slots), values.reshape(slots)
         self.kv = kv_layout(graph)
+
+    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``."""
+        made = copy(self)
+        made.graph = graph
+        made.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
+        made._last_use = {name: op for op in graph.ops for name in op.inputs}
+        return made
 
     def run(self, batch: Batch) -> Logits:
         """Logits of the rows asked for, (L, vocab)."""
@@ -218,8 +229,13 @@ class ReferenceBackend(HostSampling):
 
     def _linear(self, op: Op, _: Batch, x: Array) -> Array:
         rows = slice(*op.attrs["rows"])
-        y = x @ self._weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
-        return y + self._weight(op, "bias")[rows] if "bias" in op.weights else y
+        y: Array = x @ self._weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
+        if "bias" in op.weights:
+            y = y + self._weight(op, "bias")[rows]
+        if "lora_a" in op.weights:
+            inner: Array = x @ self._weight(op, "lora_a").T * np.float32(op.attrs["lora_scale"])
+            y = y + inner @ self._weight(op, "lora_b")[rows].T  # (M, rank) (rank, out)
+        return y
 
     def _rope(self, op: Op, batch: Batch, x: Array) -> Array:
         rope, factors = op.attrs["rope"], op.weights.get("factors")

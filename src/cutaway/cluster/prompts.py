@@ -34,7 +34,7 @@ def read_prompt(request: Request, texts: int = 1, sight: str | int = "past") -> 
     Blocks are shared only where nothing in them depends on what is behind them. The last token is
     read in any case, since its logits are wanted; all are where the prompt is scored.
     """
-    ids, salt = request.prompt_token_ids, request.changes.salt if request.changes else None
+    ids, salt = request.prompt_token_ids, request.salt
     whole = sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)
     keys = block_keys(ids, salt) if whole and request.run.kv_cache else ()
     known = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK

@@ -5,7 +5,7 @@ how logits are computed, why these sequences are in a step (scheduler.py), and h
 written (decoders.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 class Engine:
     """Runs any number of sequences, a step at a time. One thread at a time may use it.
 
+    adapters  the backend with each adapter that a request can name, by its hash
     early  takes events that are new before the model runs, such as who left the queue, instead of
            ``step`` returning them after it
     """
@@ -44,8 +45,11 @@ class Engine:
         token_bytes: Callable[[int], bytes],
         grammars: "Callable[[], Compiler]",
         policy: Policy | None = None,
+        *,
+        adapters: Mapping[str, Backend] | None = None,
     ) -> None:
         policy = policy or Policy()
+        self.backends = {"": backend, **(adapters or {})}
         self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
         self.vocabulary = Vocabulary(limits, token_bytes, grammars)
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
@@ -71,7 +75,7 @@ class Engine:
         total, started = lap(started)
         phases.draft = self.scheduler.draft_s
         phases.schedule = total - phases.draft
-        each, logits = compute(self.backend, scheduled)
+        each, logits = compute(self.backends, scheduled)
         phases.run, started = lap(started)
         drawn = self._sample(scheduled, each, logits)
         phases.sample, _ = lap(started)
@@ -225,6 +229,8 @@ class Engine:
             raise InputError("ignore_eos: a text of a grammar ends where the grammar ends it")
         if request.run.speculate == "draft" and self.speculator.draft is None:
             raise InputError("speculate: no draft model is loaded; name one, draft:MODEL")
+        if request.adapter not in self.backends:
+            raise InputError("adapter: it is not loaded where the text is to be written")
         self._check_blocks(longest)
         return longest
 

@@ -74,6 +74,7 @@ class Request:
     observe           what is noted of each step
     decoder           how it is written
     changes           what is other inside the model while it is computed
+    adapter           the hash of the adapter that computes it (``LoadedModel.adapter``); "": none
 
     Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
     """
@@ -86,10 +87,21 @@ class Request:
     observe: Observe = field(default_factory=Observe)
     decoder: "Decoder" = field(default_factory=Autoregressive)
     changes: "Bound | None" = None
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         ids = check_ids("prompt", self.prompt_token_ids)
         object.__setattr__(self, "prompt_token_ids", ids)
+
+    @property
+    def salt(self) -> tuple[int, str] | None:
+        """From where on its keys and values are not those of the same tokens, and a name for them.
+
+        None: nowhere are they.
+        """
+        if not self.adapter:
+            return self.changes.salt if self.changes else None
+        return 0, f"{self.adapter} {self.changes.salt if self.changes else ''}"
 
     @property
     def is_constrained(self) -> bool:

@@ -43,7 +43,7 @@ def read_row(
 
     names: of tensors; firsts: the first position of which each layer's keys and values are wanted
     """
-    backend, last = engine.backend, len(sequence) - 1
+    backend, last = engine.backends[sequence.request.adapter], len(sequence) - 1
     tokens = sequence.tokens(last, last + 1)
     one = Scheduled(sequence, last, tokens, first_logit_row=0)
     engine.move_windows()

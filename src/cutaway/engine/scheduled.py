@@ -1,6 +1,6 @@
 """Scheduled: one sequence's rows in one step, and the integer arrays that a step's rows make."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cutaway.engine.vocabulary import Mask
 
 Ints = NDArray[np.int32]
-_NO_LOGITS: Logits = np.empty((0, 0), np.float32)
+_NOTHING: Logits = np.empty((0, 0), np.float32)
 
 
 @dataclass(slots=True)
@@ -125,44 +125,45 @@ def _blind(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
     return blind
 
 
-def compute(backend: Backend, scheduled: list[Scheduled]) -> tuple[list[Logits], Logits]:
-    """The wanted rows of each, and all those that are logits; the others are what the head reads.
+def compute(
+    backends: Mapping[str, Backend], scheduled: list[Scheduled]
+) -> tuple[list[Logits], Logits]:
+    """The wanted rows of each; and all of them in one piece, where all are logits of one run.
 
-    The two kinds are a run each.
+    backends: by adapter
+    Rows of one adapter are a run, those in which a number is changed another, and those of which
+    only what the head reads is wanted a third.
     """
-    hidden = [one for one in scheduled if one.sequence.decoder.hidden]
-    if not hidden:
-        logits = _logits(backend, scheduled)
-        return logits_of(scheduled, logits), logits
-    rows, others = logits_of(hidden, backend.hidden(batch_of(hidden))), _NO_LOGITS
-    found = dict(zip((one.sequence.id for one in hidden), rows, strict=True))
-    if writing := [one for one in scheduled if one.sequence.id not in found]:
-        others = _logits(backend, writing)
-        each = logits_of(writing, others)
-        found |= dict(zip((one.sequence.id for one in writing), each, strict=True))
-    return [found[one.sequence.id] for one in scheduled], others
+    runs: dict[tuple[str, str], list[Scheduled]] = {}
+    for one in scheduled:
+        runs.setdefault((one.sequence.request.adapter, _kind(one)), []).append(one)
+    found: dict[int, Logits] = {}
+    for (adapter, kind), mine in runs.items():
+        rows = _run(backends[adapter], kind, mine)
+        if len(runs) == 1:
+            return logits_of(mine, rows), _NOTHING if kind == "hidden" else rows
+        each = logits_of(mine, rows.copy())  # the next run may be of the same memory
+        found |= zip((one.sequence.id for one in mine), each, strict=True)
+    return [found[one.sequence.id] for one in scheduled], _NOTHING
 
 
-def _logits(backend: Backend, scheduled: list[Scheduled]) -> Logits:
-    """Those of all; rows in which a number is changed are a run of their own."""
-    each = {one.sequence.id: edits_of(one) for one in scheduled if one.sequence.request.changes}
-    changed = [one for one in scheduled if each.get(one.sequence.id)]
-    if not changed:
-        return backend.run(batch_of(scheduled))
-    edits, row = [], 0
-    for one in changed:
+def _kind(one: Scheduled) -> str:
+    if one.sequence.decoder.hidden:
+        return "hidden"
+    return "changed" if edits_of(one) else "plain"
+
+
+def _run(backend: Backend, kind: str, scheduled: list[Scheduled]) -> Logits:
+    batch = batch_of(scheduled)
+    if kind == "hidden":
+        return backend.hidden(batch)
+    if kind == "plain":
+        return backend.run(batch)
+    edits, row = list[Edit](), 0
+    for one in scheduled:
         edits += edits_of(one, row)
         row += one.num_rows
-    plain = [one for one in scheduled if not each.get(one.sequence.id)]
-    parts = {}
-    if plain:
-        logits = backend.run(batch_of(plain)).copy()
-        parts = dict(zip((one.sequence.id for one in plain), logits_of(plain, logits), strict=True))
-    logits = backend.run_changed(batch_of(changed), edits)
-    parts |= dict(
-        zip((one.sequence.id for one in changed), logits_of(changed, logits), strict=True)
-    )
-    return np.concatenate([parts[one.sequence.id] for one in scheduled])
+    return backend.run_changed(batch, edits)
 
 
 def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:

@@ -98,7 +98,7 @@ class Scheduler:
         ):
             text = sequence.tokens(0, whole * self.blocks.block)
             sequence.blocks = self.blocks.publish(
-                sequence.blocks, text, sequence.published, sequence.salt
+                sequence.blocks, text, sequence.published, sequence.request.salt
             )
             sequence.published = whole
         if self.blocks.windows:
@@ -172,7 +172,7 @@ class Scheduler:
                 return self.blocks.retain(shared, passed), last
         if not self._is_cached(sequence):
             return [], 0
-        held = self.blocks.match(sequence.tokens(0, last), sequence.salt)
+        held = self.blocks.match(sequence.tokens(0, last), sequence.request.salt)
         return held, len(held) * self.blocks.block
 
     def _find_more(self, sequence: Sequence) -> None:
@@ -187,7 +187,7 @@ class Scheduler:
         if self.blocks.windows or sequence.published * block != sequence.num_computed_tokens:
             return
         last = sequence.decoder.reusable(sequence)
-        found = self.blocks.match(sequence.tokens(0, last), sequence.salt)
+        found = self.blocks.match(sequence.tokens(0, last), sequence.request.salt)
         if len(found) <= sequence.published:
             self.blocks.release(found)
             return

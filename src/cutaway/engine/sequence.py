@@ -126,11 +126,6 @@ class Sequence:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
     @property
-    def salt(self) -> tuple[int, str] | None:
-        """From where on its keys and values are not those of the same tokens unchanged."""
-        return self.request.changes.salt if self.request.changes else None
-
-    @property
     def key(self) -> tuple[int, int]:
         """Its place in every queue: priority, then arrival."""
         return self.request.run.priority, self.id

@@ -124,7 +124,7 @@ def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int
                 f"the tensor {quoted(name)} reads pictures, which is not supported; "
                 "take a model that reads text alone"
             )
-        new = _gguf_name(family, name)
+        new = gguf_name(family, name)
         if new is None:
             raise FormatError(
                 f"the tensor {quoted(name)} has no place in this family of models; "
@@ -133,7 +133,7 @@ def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int
         yield name, new
 
 
-def _gguf_name(family: Family, name: str) -> tuple[str, int] | None:
+def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
     base, _, ending = name.rpartition(".")
     if (ending := _ENDINGS.get(ending, "")) == "":

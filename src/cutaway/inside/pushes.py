@@ -159,7 +159,8 @@ class Seen:
             bias = float(biases[pair[0]] - biases[pair[1]])
         read = self[norm.out.name]
         size = float(((np.abs(first) + np.abs(second)) * np.abs(read)).sum())
-        rounding = float((first - second) @ self._rounding(head))
+        stored = [self._stored(head, token, token + 1)[0] for token in pair]
+        rounding = float((stored[0] - stored[1]) @ self._rounding(head))
         return self._before_norm(norm, Direction(first - second, bias, rounding)), size
 
     def attention(self, here: Direction, part: Part) -> OfLayer:
@@ -204,9 +205,10 @@ class Seen:
             if op.kind == "scale":
                 here = here._replace(along=here.along * op.attrs["factor"])
             elif op.kind == "linear":
-                along = here.along @ self._matrix(op)
+                stored = here.along @ self._stored(op)
+                along = here.along @ self._matrix(op) if "lora_a" in op.weights else stored
                 bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
-                rounding = here.rounding + float(along @ self._rounding(op))
+                rounding = here.rounding + float(stored @ self._rounding(op))
                 here = Direction(along, here.constant + bias, rounding)
             else:
                 here = self._before_norm(op, here)
@@ -246,20 +248,33 @@ class Seen:
         over: Floats = weight / np.sqrt(np.mean(x * x) + norm.attrs["eps"])
         return over
 
-    def _matrix(self, op: Op) -> Floats:
-        matrix = self.backend.weight(op.weights["weight"], *op.attrs["rows"])
-        return matrix.astype(np.float64)
+    def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:
+        """Some of its outputs' rows, with its adapter's product."""
+        matrix = self._stored(op, first, last)
+        if "lora_a" not in op.weights:
+            return matrix
+        a = self.backend.weight(op.weights["lora_a"]).astype(np.float64)
+        whole: Floats = matrix + op.attrs["lora_scale"] * (
+            self._stored(op, first, last, "lora_b") @ a
+        )
+        return whole
+
+    def _stored(
+        self, op: Op, first: int = 0, last: int | None = None, role: str = "weight"
+    ) -> Floats:
+        begin, end = op.attrs["rows"]
+        last = end if last is None else begin + last
+        return self.backend.weight(op.weights[role], begin + first, last).astype(np.float64)
 
     def _row_of(self, head: Op, token: int) -> Floats:
-        at = head.attrs["rows"][0] + token
-        row: Floats = self.backend.weight(head.weights["weight"], at, at + 1)[0].astype(np.float64)
+        row: Floats = self._matrix(head, token, token + 1)[0]
         return row
 
     def _bias(self, op: Op) -> Floats:
         return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
 
     def _rounding(self, op: Op) -> Floats:
-        """What a matrix reads instead of its input, less the input."""
+        """What a matrix reads instead of its input, less the input, which its adapter reads."""
         x = self.tensors[op.inputs[0]]
         read = self.backend.as_read(op.weights["weight"], x[None])[0]
         added: Floats = read.astype(np.float64) - x

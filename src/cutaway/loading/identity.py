@@ -51,6 +51,10 @@ class Identity:
                 weights = sha256(f"{weights} {name}={value}".encode()).hexdigest()
         return replace(self, weights=weights)
 
+    def adapted(self, adapter: str) -> "Identity":
+        """That of the same model with an adapter, of which this is the hash."""
+        return replace(self, weights=sha256(f"{self.weights} lora={adapter}".encode()).hexdigest())
+
 
 def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False) -> Identity:
     """The identity of a model, from its path and what ``stat_model`` said when it was loaded.

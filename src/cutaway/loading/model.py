@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cutaway import backends, hub, model
 from cutaway._version import ARITHMETIC
 from cutaway.backends import Backend, Computer, KVLayout
+from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.loading.open import model_name, stamp, stat_model
 from cutaway.loading.parts import Parts, open_as
@@ -27,6 +28,7 @@ from cutaway.weights import ModelFile
 
 if TYPE_CHECKING:
     from cutaway.grammar import Compiler
+    from cutaway.loading.adapter import Adapter
     from cutaway.loading.identity import Identity
     from cutaway.offload import Offload
     from cutaway.text.thinking import Thinking
@@ -45,6 +47,7 @@ class LoadedModel:
     kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
     load_s     seconds that loading took
     elsewhere  what computes, where it is loaded without weights: told by whoever knows
+    adapter    the hash of its adapter; "": it has none
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class LoadedModel:
         self._owner, self._lock, self._progress = "", Lock(), progress
         self._weights = weights
         self._backend: Backend | None = None
+        self._adapters: dict[str, Adapter] = {}  # that of all texts has no name
+        self._adapted: dict[str, Backend] = {}  # what computes with each
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
         with self._opened() as file:
             self._read(file)
@@ -96,11 +101,20 @@ class LoadedModel:
             self.context, kv_tokens = self._setup.tokens(config.context_length)
             self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
             self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
+            if asked := self._setup.adapter_files():
+                from cutaway.loading.adapter import Adapter  # few models have some
+
+                self._adapters = {k: Adapter.open(a, graph, config) for k, a in asked.items()}
+            if "" in self._adapters:
+                self.name += f"+{self._adapters[''].name}"
             if self._weights:
                 self._load(graph, file, show=self._progress)
 
         self.parts = parts = Parts.read(file, self._setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
+        self.adapter = ""
+        if own := self._adapters.get(""):
+            self.graph, self.adapter = own.graph, own.sha256
         self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
         self.pooling = model.pooling_from_gguf(file.metadata)
 
@@ -121,7 +135,7 @@ class LoadedModel:
         if stamp(now) != stamp(self._stat):
             raise InputError(f"{self._path} has changed since it was opened: open the model again")
         with self._opened() as file:
-            self._load(self.graph, file, show=show, on_progress=on_progress)
+            self._load(self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = Computer(self.backend.name, self.backend.tier, self.backend.threads)
         self.load_s = perf_counter() - started
 
@@ -139,11 +153,38 @@ class LoadedModel:
                 bar.update(done)
                 on_progress(done)
 
-            self._backend = backends.load(
+            backend = backends.load(
                 setup.backend, graph, file,
                 kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
                 threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
             )  # fmt: skip
+        self._adapted = {name: each.put_on(backend) for name, each in self._adapters.items()}
+        self._backend = self._adapted.get("", backend)
+
+    def under(self, adapter: str) -> "LoadedModel":
+        """The model with the adapter that a request names: it has another name and identity.
+
+        "" is the model itself. InputError for a name that was not loaded.
+        """
+        if not adapter:
+            return self
+        if adapter not in self._adapters:
+            known = ", ".join(self.adapters)
+            said = f"there are {known}" if known else "none was loaded"
+            raise InputError(f"adapter: there is none of the name {shown(adapter)}; {said}")
+        from cutaway.loading.adapted import AdaptedModel
+
+        return AdaptedModel(self, adapter, self._adapters[adapter])
+
+    @property
+    def adapters(self) -> list[str]:
+        """The names that requests can give."""
+        return [name for name in self._adapters if name]
+
+    def adapted_backend(self, adapter: str) -> Backend:
+        """What computes with the adapter of a name. InputError once the model is closed."""
+        _ = self.backend
+        return self._adapted[adapter]
 
     @property
     def is_loaded(self) -> bool:
@@ -157,7 +198,9 @@ class LoadedModel:
         Weights that are in a file on a disk take none that others cannot have.
         """
         on_disk = self._setup.offload_folder is not None
-        return (0 if on_disk else self._weight_bytes) + self.kv.bytes_stored(self.kv_tokens)
+        weights = sum(each.nbytes for each in self._adapters.values())
+        weights += 0 if on_disk else self._weight_bytes
+        return weights + self.kv.bytes_stored(self.kv_tokens)
 
     def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
         """Where the weights are kept, if not in memory."""
@@ -218,7 +261,8 @@ class LoadedModel:
         from cutaway.loading.identity import identify  # hashes are a few ms of a cold start
 
         identity = identify(self._path, self._stat, show=self._progress)
-        return identity.loaded_as(self._setup.quantize, self._setup.kv)
+        identity = identity.loaded_as(self._setup.quantize, self._setup.kv)
+        return identity.adapted(self.adapter) if self.adapter else identity
 
     @property
     def arithmetic(self) -> str:
@@ -283,7 +327,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Let go of the weights, the threads and the KV cache."""
-        self._backend = None
+        self._backend, self._adapted = None, {}
 
     def __reduce__(self) -> Any:
         raise InputError(

@@ -3,15 +3,22 @@
 Knows the settings and their limits. Refuses to know files.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from cutaway import backends
-from cutaway.checks import check_choice, check_int
+from cutaway.checks import check_choice, check_int, shown
+from cutaway.errors import InputError
 from cutaway.model.config import MAX_CONTEXT
+
+if TYPE_CHECKING:
+    from cutaway.loading.adapter import Asked
 
 LEAST_KV_TOKENS = 8192
 QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
+_MOST_ADAPTERS, _LONGEST = 256, 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +33,8 @@ class Setup:
     quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
     kv        how keys and values are stored, of backends.KV_FORMATS
     offload_folder  where weights are kept in a file, of which memory is only a cache
+    lora      an adapter of all texts, FILE or FILE:SCALE
+    adapters  adapters by the names that requests give to have one, likewise
 
     Raises InputError naming the field.
     """
@@ -37,6 +46,8 @@ class Setup:
     quantize: str | None = None
     kv: str = "f16"
     offload_folder: str | PathLike[str] | None = None
+    lora: str | PathLike[str] | None = None
+    adapters: Mapping[str, str | PathLike[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -54,6 +65,32 @@ class Setup:
             from cutaway.offload import check_folder  # few models are larger than memory
 
             object.__setattr__(self, "offload_folder", check_folder(self.offload_folder))
+        self.adapter_files()
+
+    def adapter_files(self) -> "dict[str, Asked]":
+        """By name; that of all texts has none. InputError where one cannot be."""
+        if self.lora is None and self.adapters == {}:
+            return {}
+        from cutaway.loading.adapter import Asked  # few models have some
+
+        if not isinstance(self.adapters, Mapping) or len(self.adapters) > _MOST_ADAPTERS:
+            raise InputError(
+                f"adapters must be names with their files, {_MOST_ADAPTERS} at most, not "
+                f"{shown(self.adapters)}"
+            )
+        if self.lora is not None and self.adapters:
+            raise InputError(
+                "lora is an adapter of all texts, and adapters are of those that name one: give "
+                "one of the two"
+            )
+        for name in self.adapters:
+            if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or not name.isprintable():
+                raise InputError(
+                    f"adapters: a name must have 1 to {_LONGEST} characters, not {shown(name)}"
+                )
+        if self.lora is not None:
+            return {"": Asked.read("lora", self.lora)}
+        return {name: Asked.read(f"adapters: {name}", at) for name, at in self.adapters.items()}
 
     def tokens(self, longest: int) -> tuple[int, int]:
         """Of the context and of all keys and values, for a model whose own context is that long."""

@@ -10,6 +10,7 @@ from cutaway.errors import FormatError
 from cutaway.model.architectures import ARCHITECTURES
 from cutaway.model.config import ModelConfig, config_from_gguf
 from cutaway.model.graph import Graph, Op, Tensor
+from cutaway.model.lora import adapted
 from cutaway.model.pooling import POOLINGS, Pooling, pooling_from_gguf
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Op",
     "Pooling",
     "Tensor",
+    "adapted",
     "build",
     "pooling_from_gguf",
 ]

@@ -10,10 +10,11 @@ Refuses to know sequences and requests.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from functools import cached_property, partial
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from cutaway import _native, sampling
 from cutaway.backends.base import Batch, Bytes, Edit, KVLayout, Logits, kv_groups
 from cutaway.backends.cpu.compile import Compiler, ExpertMatrices, Slice, slice_of
 from cutaway.backends.cpu.emit import Emitter
+from cutaway.backends.cpu.low_rank import spelled_out
 from cutaway.errors import InputError
 from cutaway.model import Graph, Op
 from cutaway.resources import default_threads
@@ -83,6 +85,22 @@ class CpuBackend:
         Emitter(self._compiler(), plan)
         self.kv = kv_layout(graph, kv)
         self._plan = plan
+
+    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
+        _, matrices, experts, vectors = self._compiler.args
+        graph, only = spelled_out(graph), Graph(graph.shapes)
+        only.ops = [
+            op for op in graph.ops if op.kind == "linear" and slice_of(op, graph) not in matrices
+        ]
+        added, _ = pack_matrices(only, file, self.pool)
+        made = copy(self)
+        for name in [each for each in vars(made) if _is_cached(each)]:
+            delattr(made, name)  # made when it is first wanted, of the new graph
+        made._graph, made._plan = graph, self._plan.beside()
+        made._compiler = partial(Compiler, graph, matrices | added, experts, vectors)
+        Emitter(made._compiler(), made._plan)
+        return made
 
     @property
     def prefetch(self) -> str:
@@ -199,6 +217,10 @@ class CpuBackend:
         """The same in the layers that see a window alone, or let go of what they hold (-1)."""
         sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
         self._plan.copy_windows(sources, targets)
+
+
+def _is_cached(name: str) -> bool:
+    return isinstance(getattr(CpuBackend, name, None), cached_property)
 
 
 def _run(plan: _native.Plan, b: Batch) -> Array:

@@ -1,0 +1,48 @@
+"""A model with the adapter that a request names, as whoever reports it sees it.
+
+Knows what is the adapter's; all else is the model's, whenever its weights come and go.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from cutaway.backends import Backend
+from cutaway.loading.adapter import Adapter
+from cutaway.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from cutaway.grammar import Compiler
+    from cutaway.loading.identity import Identity
+    from cutaway.text.thinking import Thinking
+
+
+class AdaptedModel(LoadedModel):
+    """To be read from; it is loaded, claimed and closed with the model."""
+
+    def __init__(self, model: LoadedModel, name: str, adapter: Adapter) -> None:
+        self._model, self._key = model, name
+        self.name, self.graph, self.adapter = f"{model.name}+{name}", adapter.graph, adapter.sha256
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._model, name)
+
+    @property
+    def backend(self) -> Backend:
+        """See ``LoadedModel``."""
+        return self._model.adapted_backend(self._key)
+
+    @property
+    def identity(self) -> "Identity":
+        """See ``LoadedModel``."""
+        return self._model.identity.adapted(self.adapter)
+
+    @property
+    def thinking(self) -> "Thinking | None":
+        """See ``LoadedModel``."""
+        return self._model.thinking
+
+    @property
+    def grammars(self) -> "Compiler":
+        """See ``LoadedModel``."""
+        return self._model.grammars

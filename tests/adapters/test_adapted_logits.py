@@ -1,0 +1,75 @@
+"""What a model with an adapter computes: logits against merged weights, and equal bits."""
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from support.adapters import LAYER, adapter_of, matrices, merged, random_lora, write_lora
+from support.random_llama import write_tiny_llama
+
+SHAPE = {"heads": 6, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+NEAR = {"reference": 2e-5, "cpu": 1e-2}  # which keeps keys and values as halves
+IDS = [1, 5, 200, 90, 17, 3, 44, 261, 8, 8, 100]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("adapters")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return write_tiny_llama(folder / "tiny.gguf", **SHAPE, layers=3, context=256)
+
+
+def logits(path, backend, ids=IDS, **how):
+    with LLM(path, backend=backend, threads=2 if backend == "cpu" else None, **how) as llm:
+        return llm.logits(ids)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("names", [LAYER, ("attn_q",), ("ffn_up", "attn_output"), ("output",)])
+def test_logits_are_those_of_merged_weights(folder, model, backend, names):
+    tensors = random_lora(matrices(model, names), rank=3)
+    lora = write_lora(folder / "adapter.gguf", tensors, alpha=6.0)  # alpha / rank is 2
+    expected = logits(merged(model, folder / "merged.gguf", tensors, 2.0), "reference")
+    found = logits(model, backend, lora=lora)
+    assert abs(found - expected).max() < NEAR[backend] * abs(expected).max()
+    assert abs(logits(model, backend) - expected).max() > 0.1
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_the_scale_multiplies_and_no_alpha_is_no_factor(folder, model, backend):
+    tensors = random_lora(matrices(model, ("attn_v", "ffn_down")))
+    lora = write_lora(folder / "plain.gguf", tensors, alpha=None)
+    for scale in (1.0, -0.5, 0.0):
+        expected = logits(merged(model, folder / "scaled.gguf", tensors, scale), "reference")
+        found = logits(model, backend, lora=f"{lora}:{scale}")
+        assert abs(found - expected).max() < NEAR[backend] * abs(expected).max()
+
+
+@pytest.mark.parametrize("format", ["Q8_0", "Q4_1", "F16"])
+def test_quantised_weights_stay_what_they_are(folder, format):
+    """The adapter is added in floats to what the model's own matrices give."""
+    model = write_tiny_llama(folder / f"{format}.gguf", **SHAPE, layers=2, format=format)
+    lora = adapter_of(model, folder / f"{format}.lora.gguf", dtype=np.float16)
+    plain, found = logits(model, "cpu"), logits(model, "cpu", lora=lora)
+    reference = logits(model, "reference", lora=lora)
+    assert abs(found - reference).mean() < 0.1 * abs(reference).mean()
+    assert abs(found - plain).max() > 0.1
+    # With nothing added every bit is the model's own.
+    assert np.array_equal(logits(model, "cpu", lora=f"{lora}:0"), plain)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_have_the_bits_of_rows_alone(folder, tied):
+    """Whatever the batch: the rows of one text, together and one by one."""
+    path = write_tiny_llama(folder / "many.gguf", **SHAPE, layers=2, format="Q8_0", tied=tied)
+    lora = adapter_of(path, folder / "many.lora.gguf", rank=5)
+    ids = [int(i) for i in np.random.default_rng(1).integers(3, 264, 100)]
+    with LLM(path, lora=lora, threads=2, prefix_cache=False) as llm:
+        whole = llm.logits(ids)
+        for n in (1, 2, 31, 64, 99):
+            assert np.array_equal(llm.logits(ids[:n])[-1], whole[n - 1])
+    with LLM(path, lora=lora, threads=1) as llm:
+        assert np.array_equal(llm.logits(ids), whole)
