@@ -100,11 +100,6 @@ class AsyncModel(ModelUser, ABC):
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests; whether all ended in ``timeout`` seconds, or were ended then."""
 
-    @property
-    def room(self) -> int:
-        """Tokens that a text can have at most, prompt included."""
-        return min(self.model.context, self.model.kv_tokens)
-
     # -- writing -----------------------------------------------------------------------------
 
     async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:

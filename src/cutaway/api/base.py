@@ -67,6 +67,11 @@ class ModelUser:
         return self.model.load_s
 
     @property
+    def room(self) -> int:
+        """Tokens that a text can have at most, prompt included."""
+        return min(self.model.context, self.model.kv_tokens)
+
+    @property
     def config(self) -> ModelConfig:
         """The model's own figures."""
         return self.model.config

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cutaway.api.filling.likelihood import PseudoLikelihood
     from cutaway.api.filling.whole import Asked
     from cutaway.api.prefix import Prefix
-    from cutaway.api.scoring import Likelihood, Pair
+    from cutaway.api.scoring import Likelihood, Pair, Progress
     from cutaway.changes import Bound
 
 T = TypeVar("T")
@@ -145,6 +145,7 @@ class TextReader(ModelUser):
         window: int | None = None,
         before: int = 1,
         special: bool = False,
+        progress: "Progress | None" = None,
     ) -> "Likelihood":
         """How likely a text of any length is: each token after BOS, given those before it.
 
@@ -152,11 +153,12 @@ class TextReader(ModelUser):
         a window is cut, as lm-eval does it: each token is scored once.
         window: tokens that are read at once; None takes the context
         before: tokens in front of the first that a window scores, from the second window on
+        progress: called with what is done, how many tokens, and of how many
         """
         from cutaway.api.scoring import joined, score, windows_of
 
         asked = windows_of(self, text, window=window, before=before, special=special)
-        return joined(score(self._runner, asked))
+        return joined(score(self._runner, asked, progress))
 
     def fill(
         self,

@@ -34,6 +34,7 @@ COMMANDS = {
     "revise": _Command("write a draft and try its worst tokens again", "cutaway.cli.revise"),
     "embed": _Command("make vectors of texts, or compare texts", "cutaway.cli.embed"),
     "serve": _Command("serve OpenAI's API and the page over HTTP", "cutaway.cli.serve"),
+    "perplexity": _Command("measure how well a text is foreseen", "cutaway.cli.perplexity"),
     "tokenize": _Command("show a text's tokens", "cutaway.cli.tokenize"),
     "trace": _Command("show, explain or repeat a recorded run", "cutaway.cli.trace", None),
     "cache": _Command("save what a prompt was computed to", "cutaway.cli.cache", None),

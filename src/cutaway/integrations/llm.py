@@ -153,7 +153,7 @@ class Answer:
             ids = model.tokenize(said[0]["content"])  # of a model that only continues texts
         else:
             ids = model.chat_prompt(said, use.tools)
-        room = max(1, model.model.context - len(ids))
+        room = max(1, model.room - len(ids))
         options = use.options({"max_tokens": room, **given})
         self._stream = model.stream(ids, **options)
         self._reader = use.reader(f"{len(said)}", options.get("thought", ""))

@@ -3,7 +3,7 @@
 Refuses to know who steps the engine, and what scores are for.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.api.base import ModelUser
+
+    Progress = Callable[[str, int, int], object]
 
 __all__ = [
     "Cut",
@@ -58,11 +60,19 @@ def windows_of(
     return Scorer(windows(cutter.whole(text), size, check_int("before", before, 1, size)))
 
 
-def score(runner: Runner, asked: Scorer) -> list[Likelihood]:
-    """Compute them beside whatever else runs."""
-    jobs = ((request, LookUpReader()) for request in asked.requests)
-    found = dict(each_ended(runner, jobs, most=_AT_ONCE))
-    return asked.found([found[i] for i in range(len(found))])
+def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> list[Likelihood]:
+    """Compute them beside whatever else runs. progress: see ``LLM.likelihood``."""
+    jobs = [(request, LookUpReader()) for request in asked.requests]
+    readers, total = [reader for _, reader in jobs], sum(len(cut.answer) for cut in asked.cuts)
+
+    def told() -> bool:
+        if progress is not None:
+            progress("scoring", sum(reader.found for reader in readers), total)
+        return False
+
+    for _ in each_ended(runner, jobs, told, _AT_ONCE):
+        pass
+    return asked.found(readers)
 
 
 def score_each(

@@ -39,7 +39,7 @@ class Cutter:
             raise InputError(f"special must be true or false, not {shown(special)}")
         self._llm, self._limits, self._special = llm, limits_of(llm.model), special
         self._limits.check_past("fill and pseudo_likelihood")
-        self.room = min(llm.model.context, llm.model.kv_tokens)
+        self.room = llm.room
         self._encode_prompt = lru_cache(16)(self._encode)
 
     def pair(self, prompt: Any, answer: Any, name: str = "answer") -> Cut:

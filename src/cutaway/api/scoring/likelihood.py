@@ -69,6 +69,11 @@ class LookUpReader:
         elif isinstance(event, Ended):
             self.ended = event
 
+    @property
+    def found(self) -> int:
+        """Tokens whose likelihood has come."""
+        return len(self._rows)
+
     def rows(self) -> list[ReadRow]:
         """Once it has ended; raises what it failed with."""
         assert self.ended is not None

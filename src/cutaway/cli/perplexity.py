@@ -1,0 +1,104 @@
+"""``cutaway perplexity``: how well a model foresees a text that is given."""
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from math import log
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.checks import check_int
+from cutaway.cli import arguments, console
+from cutaway.cli.terminal import streams
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.api.scoring import Likelihood
+
+_EPILOG = """
+examples:
+  cutaway perplexity story.txt
+  cutaway perplexity -m model.gguf --context 512 --stride 256 wiki.test.raw
+  zcat story.txt.gz | cutaway perplexity --json -
+
+The perplexity is e to the mean surprise of the text's tokens, in nats, each given all before it as
+far as the context reaches; before the first stands the begin token, and a model that has none does
+not score the first. Bits per byte are what the text would be compressed to; they compare models
+whose tokens differ.
+
+A text longer than the context is read in windows. By default they are those of lm-eval's rolling
+log-likelihood: each begins with the last token of the one before it, so that its first tokens have
+few before them. With --stride N each has only N tokens that are new, and the others are read again:
+the figure is lower, and the time longer. llama.cpp's figure (of windows that it fills, the second
+half) is nearest to --stride of half the context.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway perplexity``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - reads standard input")
+    parser.add_argument(
+        "--stride", type=int, metavar="N",
+        help="tokens of each window but the first that are new, 1 to --context; default: all",
+    )  # fmt: skip
+    arguments.add_loading_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: Namespace) -> int:
+    """Print the perplexity, bits per byte, and what they are of."""
+    text = _read(args.file)
+    llm = console.load(args)
+    start, room = time.monotonic(), llm.room
+    stride = room if args.stride is None else check_int("--stride", args.stride, 1, room)
+    with console.progress(show=not args.quiet) as report:
+        found = llm.likelihood(text, before=room - stride + 1, progress=report)
+    figures = _figures(llm, text, found, stride) | {"seconds": time.monotonic() - start}
+    if args.json:
+        streams.print_json({"model": llm.name, **figures})
+    else:
+        print("\n".join(_report(figures)))
+    return 0
+
+
+def _read(path: str) -> str:
+    """The text as it is, its last line feed too."""
+    name = "standard input" if path == "-" else path
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text (byte {error.start})") from error
+
+
+def _figures(llm: "LLM", text: str, found: "Likelihood", stride: int) -> dict[str, Any]:
+    beyond, size = len(found.token_ids) - llm.room, len(text.encode())
+    if found.prompt_token_ids != (llm.tokenizer.bos_id,):  # the text's own first token
+        size = sum(len(llm.tokenizer.token_bytes(token_id)) for token_id in found.token_ids)
+    return {
+        "perplexity": found.perplexity,
+        "bits_per_byte": -found.total / log(2) / size,
+        "log_likelihood": found.total,
+        "tokens": len(found.token_ids),
+        "bytes": size,
+        "context": llm.room,
+        "stride": stride,
+        "windows": 1 + max(-(-beyond // stride), 0),
+    }
+
+
+def _report(figures: dict[str, Any]) -> list[str]:
+    tokens, seconds = figures["tokens"], figures["seconds"]
+    nats = -figures["log_likelihood"] / tokens
+    windows = f"{figures['windows']} windows of {figures['context']} tokens"
+    return [
+        f"perplexity     {figures['perplexity']:.4f}   {nats:.4f} nats a token, {tokens} tokens",
+        f"bits per byte  {figures['bits_per_byte']:.4f}   {figures['bytes']} bytes",
+        f"read           {windows if figures['windows'] > 1 else 'at once'}",
+        f"time           {seconds:.1f} s, {tokens / seconds:.0f} tokens/s",
+    ]
