@@ -297,6 +297,6 @@ def test_who_wants_no_cache_finds_nothing_and_leaves_nothing():
         run_to_end(engine)
         assert sequence.num_cached_tokens == cached
     prompt, run = tuple(range(20, 31)), RunParams(cache_prompt=False)
-    samples = engine.add(Request(prompt, run=run).asked(), 2)
+    samples = engine.add(Request(prompt, stops=FIVE, run=run).asked(), 2)
     run_to_end(engine)
     assert [one.num_cached_tokens for one in samples] == [0, 10]  # of each other they have it
