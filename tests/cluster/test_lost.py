@@ -208,6 +208,26 @@ def test_a_process_that_was_stopped_itself_takes_nobody_for_silent(models, monke
     asyncio.run(main())
 
 
+def test_what_a_lost_replica_preempted_is_counted_still(models, monkeypatch):
+    monkeypatch.setattr("cutaway.cluster.replica.PULSE_S", 0.01)
+
+    async def main():
+        async with cluster(models, 2) as (front, replicas):
+            first, second = replicas.each
+            first.replica.llm.engine.engine.scheduler.preemptions = 7
+            second.replica.llm.engine.engine.scheduler.preemptions = 2
+            await front.generate(PROMPT, max_tokens=1)
+            while front.state().preemptions < 7:
+                await asyncio.sleep(0.01)
+            await first.kill()
+            await front.generate(PROMPT, max_tokens=1)
+            while len(front.replicas) != 1 or first.name in front.replicas:
+                await asyncio.sleep(0.01)
+            assert front.state().preemptions == 9
+
+    asyncio.run(main())
+
+
 # -- what is asked again ---------------------------------------------------------------------------
 
 

@@ -107,6 +107,7 @@ class Exchange:
         self._idle = asyncio.Event()
         self.owners: set[JobOwner] = set()
         self.remotes: list[Remote] = []
+        self.preemptions: dict[str, int] = {}  # by replica, those that are lost too: a counter
 
     async def open(self, host: str, computed_by: Mapping[str, str]) -> None:
         """Begin to listen for replicas; see ``Job.computed_by``."""
@@ -188,6 +189,7 @@ class Exchange:
                         attempt.owner.receive(attempt, news)
             case Pulse(state, waited_s):
                 remote.state = state
+                self.preemptions[remote.name] = state.preemptions
                 if waited_s > self._hung_s:
                     self._lose(remote, f"its engine has not answered for {waited_s:.0f} s")
                     remote.connection.cut()

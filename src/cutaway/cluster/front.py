@@ -86,7 +86,7 @@ class ClusterLLM(AsyncModel):
         return EngineState(
             running=sum(one.running for one in each),
             waiting=sum(one.waiting for one in each),
-            preemptions=sum(one.preemptions for one in each),
+            preemptions=sum(self.exchange.preemptions.values()),
             kv_blocks=sum(one.kv_blocks for one in each),
             kv_held=sum(one.kv_held for one in each),
             window_blocks=sum(windows) if windows else None,
