@@ -205,13 +205,18 @@ class ModelUser:
             raise InputError("special says how to read a text, and the prompt is token ids")
         return list(prompt)
 
-    def chat_ids(self, messages: Iterable[Message], tools: "Sequence[Tool]" = ()) -> list[int]:
-        """The token ids of a conversation in the model's own template, ready to be answered."""
+    def chat_ids(
+        self, messages: Iterable[Message], tools: "Sequence[Tool]" = (), **variables: Any
+    ) -> list[int]:
+        """The token ids of a conversation in the model's own template, ready to be answered.
+
+        variables: more of what the template may ask for (enable_thinking, ...)
+        """
         if self.template is None:
             limits_of(self.model).check_past()  # which says what else can be done
             raise InputError("this model has no chat template; use generate with a plain prompt")
         return self.template.encode(
-            read_messages(messages), self.tokenizer, self.check_length, tools
+            read_messages(messages), self.tokenizer, self.check_length, tools, **variables
         )
 
     def tokenize(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]:

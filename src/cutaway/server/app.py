@@ -34,11 +34,13 @@ from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import Settings
+from cutaway.server.scores import decisions, rerank, score
 from cutaway.server.service import AccessRecord, Service
 
 ROUTERS = (
-    endpoints.router, embeddings.router, fill.router, inside.router, without.router, tokens.router,
-    status.router, tags.router, page.router, practice.router,
+    endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
+    inside.router, without.router, tokens.router, status.router, tags.router, page.router,
+    practice.router,
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from cutaway.server.openai import (
     plain_schemas,
     response_schemas,
     schemas,
+    score_schemas,
 )
 
 Answers = dict[int | str, dict[str, Any]]
@@ -200,7 +201,7 @@ def _schemas() -> dict[str, Any]:
     shapes: dict[str, Any] = {}
     for module in (
         schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
-        ollama_schemas,
+        ollama_schemas, score_schemas,
     ):  # fmt: skip
         shapes |= vars(module)
     _, made = TypeAdapter.json_schemas(

@@ -3,7 +3,7 @@
 Refuses to know how likely they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,20 +42,19 @@ class Cutter:
         self.room = llm.room
         self._encode_prompt = lru_cache(16)(self._encode)
 
-    def pair(self, prompt: Any, answer: Any, name: str = "answer") -> Cut:
-        """One answer after one prompt."""
-        prompt, answer = check_prompt(prompt), check_prompt(answer, name)
-        if isinstance(prompt, str) and isinstance(answer, str):
-            cut = self._texts(prompt, answer)
-        else:
-            before = self._encode_prompt(prompt) if isinstance(prompt, str) else self._ids(prompt)
-            cut = Cut(before, self._encode(answer, goes_on=True))
+    def pair(self, prompt: Any, answer: Any, name: str = "answer", before: str = "prompt") -> Cut:
+        """One answer after one prompt. name, before: what they are called in errors."""
+        prompt, answer = check_prompt(prompt, before), check_prompt(answer, name)
+        least = [self._least(prompt), self._least(answer)]
+        if max(least) > self.room + 1:  # reading megabytes takes a minute
+            raise self._too_long(before, name, *(f"at least {length}" for length in least))
+        cut = self._cut(prompt, answer)
         if not cut.answer:
             raise InputError(f"{name} has no tokens: give one that is not empty")
-        cut = Cut(cut.prompt or self._begin(), cut.answer)
+        cut = Cut(cut.prompt or self._begin(before), cut.answer)
         if len(cut.prompt) + len(cut.answer) > self.room + 1:  # the last token is not read
-            raise self._too_long(name, len(cut.prompt), len(cut.answer))
-        for told, ids in (("prompt", cut.prompt), (name, cut.answer)):
+            raise self._too_long(before, name, len(cut.prompt), len(cut.answer))
+        for told, ids in ((before, cut.prompt), (name, cut.answer)):
             self._limits.check_ids(told, ids)
         return cut
 
@@ -72,10 +71,9 @@ class Cutter:
         self._limits.check_ids("text", ids)
         return ids
 
-    def _texts(self, prompt: str, answer: str) -> Cut:
-        least = map(self._llm.tokenizer.min_tokens, (prompt, answer))
-        if max(lengths := [*least]) > self.room + 1:  # reading megabytes takes a minute
-            raise self._too_long("answer", *(f"at least {length}" for length in lengths))
+    def _cut(self, prompt: Prompt, answer: Prompt) -> Cut:
+        if not (isinstance(prompt, str) and isinstance(answer, str)):
+            return Cut(self._encode_prompt(_hashable(prompt)), self._encode(answer, goes_on=True))
         bare = prompt.rstrip()
         answer = prompt[len(bare) :] + answer
         before, both = self._encode_prompt(bare), self._encode(bare + answer)
@@ -85,24 +83,29 @@ class Cutter:
 
     def _encode(self, text: Prompt, *, goes_on: bool = False) -> Ids:
         if not isinstance(text, str):
-            return self._ids(text)
+            return tuple(map(int, text))
         encode = self._llm.tokenizer.encode
         return tuple(encode(text, special=self._special, goes_on=goes_on))
 
-    def _ids(self, ids: Sequence[int]) -> Ids:
-        return tuple(map(int, ids))
+    def _least(self, text: Prompt) -> int:
+        return self._llm.tokenizer.min_tokens(text) if isinstance(text, str) else len(text)
 
-    def _too_long(self, name: str, prompt: object, answer: object) -> TooLongError:
+    def _too_long(self, before: str, name: str, *tokens: object) -> TooLongError:
+        lengths = " and ".join(map(str, tokens))
         return TooLongError(
-            f"prompt and {name} have {prompt} and {answer} tokens, and this model's maximum "
-            f"context length is {self.room}, which the last token may stand behind: shorten one"
+            f"{before} and {name} have {lengths} tokens, and this model's maximum context length "
+            f"is {self.room}, which the last token may stand behind: shorten one"
         )
 
-    def _begin(self) -> Ids:
+    def _begin(self, name: str) -> Ids:
         begin = self._llm.tokenizer.bos_id
         if begin is None:
-            raise InputError("prompt is empty and this model has no begin token: write something")
+            raise InputError(f"{name} is empty and this model has no begin token: write something")
         return (begin,)
+
+
+def _hashable(prompt: Prompt) -> Prompt:
+    return prompt if isinstance(prompt, str) else tuple(prompt)
 
 
 def windows(ids: Ids, size: int, before: int = 1) -> Iterator[Cut]:

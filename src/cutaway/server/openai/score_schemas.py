@@ -1,0 +1,237 @@
+"""The JSON of scores, rankings and decisions; see ``schemas``."""
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from cutaway.server.openai.plain_schemas import TokensRead
+
+__all__ = [
+    "Decision", "DecisionChoice", "DecisionPredicate", "DecisionScore", "Ranking", "Scores",
+]  # fmt: skip
+
+Method = Annotated[
+    Literal["log_likelihood", "cosine"],
+    Field(
+        description="log_likelihood: the model's own log-probability, in nats, of text_2 after "
+        "text_1; cosine: of the two texts' vectors"
+    ),
+]
+
+
+class ScoredToken(TypedDict):
+    """A token of an answer."""
+
+    token_id: int
+    token: str
+    logprob: Annotated[float, Field(description="natural, given all before it")]
+    rank: Annotated[int, Field(description="1 being the likeliest")]
+
+
+# -- /v1/score ---------------------------------------------------------------------------------
+
+
+class HowScored(TypedDict):
+    """Ours: how the scores came about."""
+
+    method: Method
+
+
+class TokensOfScore(TypedDict):
+    """Ours: what a log-likelihood is the sum of."""
+
+    is_greedy: Annotated[bool, Field(description="whether each token is the likeliest")]
+    tokens: list[ScoredToken]
+
+
+class PairScore(TypedDict):
+    """Of one pair of texts."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+    cutaway: NotRequired[Annotated[TokensOfScore, Field(description="with trace")]]
+
+
+class Scores(TypedDict):
+    """The score of each pair of texts."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[PairScore]
+    usage: TokensRead
+    system_fingerprint: str
+    cutaway: HowScored
+
+
+# -- /v1/rerank --------------------------------------------------------------------------------
+
+
+class RankedDocument(TypedDict):
+    """As it was sent."""
+
+    text: str
+
+
+class TracedAnswer(TypedDict):
+    """Ours: a whole answer and what its probability follows from."""
+
+    answer: str
+    logprob: Annotated[float, Field(description="of the whole answer, and of its end if counted")]
+    tokens: list[ScoredToken]
+    ends: Annotated[
+        list[ScoredToken],
+        Field(description="tokens of which each may end the answer; their probabilities add up"),
+    ]
+
+
+class Answered(TypedDict):
+    """Ours: what a probability among given answers leaves out."""
+
+    covered: Annotated[
+        float, Field(description="probability that the model answers with one of these at all")
+    ]
+    answers: NotRequired[Annotated[list[TracedAnswer], Field(description="with trace")]]
+    prompt: NotRequired[Annotated[str, Field(description="with trace: what the model read")]]
+
+
+class Ranked(TypedDict):
+    """A document and how relevant it is."""
+
+    index: int
+    relevance_score: Annotated[
+        float,
+        Field(description="the cosine with the query, or the probability of the first answer"),
+    ]
+    document: NotRequired[RankedDocument]
+    cutaway: NotRequired[Answered]
+
+
+class WordingSaid(TypedDict):
+    """What the model is asked of each document, and its answers."""
+
+    system: str | None
+    user: str
+    answers: list[str]
+
+
+class HowRanked(TypedDict):
+    """Ours: how the order came about."""
+
+    method: Annotated[
+        Literal["answers", "cosine"],
+        Field(
+            description="answers: the probability of the first of two answers, of both; cosine: "
+            "of the vectors of query and document"
+        ),
+    ]
+    wording: NotRequired[WordingSaid]
+    instruction: NotRequired[str]
+
+
+class Ranking(TypedDict):
+    """Documents, the most relevant first."""
+
+    id: str
+    model: str
+    results: list[Ranked]
+    usage: TokensRead
+    system_fingerprint: str
+    cutaway: HowRanked
+
+
+# -- /v1/decisions -----------------------------------------------------------------------------
+
+
+class InputDetails(TypedDict):
+    """Of the tokens that were read."""
+
+    cached_tokens: int
+    cache_write_tokens: Annotated[Literal[0], Field(description="nothing is billed")]
+
+
+class OutputDetails(TypedDict):
+    """Nothing is written."""
+
+    reasoning_tokens: Literal[0]
+
+
+class DecisionUsage(TypedDict):
+    """Tokens of all prompts and answers: each question is counted with its input."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: Literal[0]
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class DecisionPredicate(TypedDict):
+    """How likely a statement is true."""
+
+    type: Literal["predicate"]
+    name: str | None
+    probability: float
+    cutaway: Answered
+
+
+class ValueProbability(TypedDict):
+    """Of one choice."""
+
+    value: str | bool
+    probability: float
+
+
+class DecisionChoice(TypedDict):
+    """The likeliest of the choices."""
+
+    type: Literal["choice"]
+    name: str | None
+    choice: str | bool
+    confidence: Annotated[float, Field(description="its probability")]
+    probabilities: Annotated[list[ValueProbability], Field(description="in the order asked")]
+    cutaway: Answered
+
+
+class LevelProbability(TypedDict):
+    """Of one level."""
+
+    value: Annotated[int, Field(description="its place, from 0 on")]
+    label: str
+    probability: float
+
+
+class DecisionScore(TypedDict):
+    """A rating by levels."""
+
+    type: Literal["score"]
+    name: str | None
+    score: Annotated[float, Field(description="the mean place, weighted by probability")]
+    confidence: Annotated[float, Field(description="probability of the likeliest level")]
+    probabilities: list[LevelProbability]
+    cutaway: Answered
+
+
+class HowDecided(TypedDict):
+    """Ours: how the probabilities came about."""
+
+    method: Annotated[
+        Literal["whole_answers"],
+        Field(
+            description="of each answer, all its tokens and the end of the model's turn; divided "
+            "by what the given answers have together"
+        ),
+    ]
+    system_fingerprint: str
+
+
+class Decision(TypedDict):
+    """An answer to each question, in their order."""
+
+    model: str
+    answers: list[DecisionPredicate | DecisionChoice | DecisionScore]
+    usage: DecisionUsage
+    cutaway: HowDecided

@@ -1,0 +1,83 @@
+"""Texts that are read and not continued, for whoever asks over HTTP, beside whatever else runs.
+
+Knows that they are counted, and that their reading ends where the client leaves. Refuses to know
+what is read of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+from fastapi import Request
+
+from cutaway.api.reading import EndReader, read_all
+from cutaway.engine import Request as Asked
+from cutaway.engine import Started
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.metrics import RequestStats
+from cutaway.server.service import AccessRecord, Service, unless_gone
+
+_LONG = 1 << 16  # characters, which take up to a second
+
+
+class Question(Protocol):
+    """What is asked of texts."""
+
+    @property
+    def requests(self) -> Iterable[Asked]:
+        """What the engine is asked."""
+
+
+class TextReader(EndReader, Protocol):
+    """A reader that knows when its text left the queue."""
+
+    started: Started | None
+
+
+Q = TypeVar("Q", bound=Question)
+R = TypeVar("R", bound=TextReader)
+
+
+async def read_texts(
+    request: Request,
+    model: str | None,
+    ask: Callable[[Service], Q],
+    reader: Callable[[], R],
+    *,
+    said: Any,
+    length: int,
+    user: str | None = None,
+) -> tuple[Q, list[R]]:
+    """The question, and a reader of each of its requests, when all have ended.
+
+    ask: reads the texts, in a thread; length: how many characters these are; said: for the log
+    """
+    service: Service = request.app.state.service
+    access = request.state.access = AccessRecord(service.named(model), user)
+    access.prompt = said if service.log_prompts else None
+    if service.draining:
+        raise ApiError(503, "the server is stopping: ask another", code="stopping")
+
+    async def read() -> tuple[Q, list[R]]:
+        started = perf_counter()
+        thread = service.slow if length > _LONG else None
+        asked = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
+        readers = await read_all(service.llm.queue, asked.requests, reader)
+        access.texts = [_figures(one, perf_counter() - started) for one in readers]
+        for figures in access.texts:
+            service.metrics.finished(figures)
+        return asked, readers
+
+    return await unless_gone(request.receive, read())
+
+
+def _figures(reader: TextReader, seconds: float) -> RequestStats:
+    started, ended = reader.started, reader.ended
+    assert started is not None
+    assert ended is not None
+    return RequestStats(
+        prompt_tokens=ended.usage.prompt_tokens, cached_tokens=ended.usage.cached_tokens,
+        completion_tokens=0, finish_reason=ended.reason, queue_s=started.queued_s, ttft_s=None,
+        decode_s=None, duration_s=seconds,
+    )  # fmt: skip

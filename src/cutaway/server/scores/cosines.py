@@ -1,0 +1,37 @@
+"""Cosines of texts' vectors, for whoever asks over HTTP. Refuses to know forms."""
+
+import re
+from collections.abc import Callable, Sequence
+from math import fsum, sqrt
+
+from fastapi import Request
+
+from cutaway.errors import InputError
+from cutaway.server.openai.plain_schemas import TokensRead
+from cutaway.server.vectors import vectors
+
+
+async def cosines(
+    request: Request,
+    model: str | None,
+    texts: Sequence[str | list[int]],
+    pairs: Sequence[tuple[int, int]],
+    *,
+    named: Callable[[int], str],
+    user: str | None,
+) -> tuple[list[float], TokensRead]:
+    """Of each pair of the texts, and how many tokens were read; named: a text's, in errors."""
+    try:
+        found = await vectors(request, model, texts, "texts", user)
+    except InputError as error:
+        message = re.sub(r"^texts\[(\d+)\]", lambda m: named(int(m[1])), str(error))
+        raise type(error)(message) from error
+    rows: list[list[float]] = found.vectors.astype(float).tolist()
+    lengths = [sqrt(fsum(x * x for x in row)) or 1.0 for row in rows]
+    each = [_dot(rows[a], rows[b]) / (lengths[a] * lengths[b]) for a, b in pairs]
+    read = sum(found.tokens)
+    return each, {"prompt_tokens": read, "total_tokens": read}
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return fsum(x * y for x, y in zip(a, b, strict=True))  # in no order that a machine chooses

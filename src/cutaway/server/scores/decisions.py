@@ -1,0 +1,130 @@
+"""``/v1/decisions``, as OpenAI has it: questions about a text, and how likely each answer is.
+
+Knows the answer's form, and that an answer is whole: all its tokens and the end of the model's
+turn, among the answers that the question allows. Refuses to know how likelihoods are computed.
+"""
+
+from collections.abc import Iterator
+from math import fsum
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from cutaway.api.async_model import AsyncModel
+from cutaway.api.scoring import Cut, Cutter
+from cutaway.server.document import TEXT, replies
+from cutaway.server.events import dumps
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.score_schemas import (
+    Decision,
+    DecisionChoice,
+    DecisionPredicate,
+    DecisionScore,
+    DecisionUsage,
+)
+from cutaway.server.scores.asking import ends_of, lead_of, prompt_of
+from cutaway.server.scores.likelihoods import Found, Question, Weighed, check_amount, likelihoods
+from cutaway.server.scores.questions import (
+    ChoiceQuestion,
+    DecisionsRequest,
+    PredicateQuestion,
+    ScoreQuestion,
+)
+from cutaway.server.service import Service
+
+router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+
+@router.post("/v1/decisions", responses=replies(Decision, *TEXT))
+async def decisions(body: DecisionsRequest, request: Request) -> Response:
+    """Answer questions about a text or a conversation with probabilities; nothing is written."""
+    service: Service = request.app.state.service
+    name, length = service.named(body.model), _check(body)
+    questions: list[Question] = []
+
+    def cut(service: Service) -> Iterator[Cut]:
+        questions.extend(_read(body, service.llm))
+        return (one for question in questions for one in question.cuts())
+
+    found = await likelihoods(
+        request, body.model, cut, said=body.model_dump(include={"input"}, exclude_none=True),
+        length=length, user=body.safety_identifier,
+    )  # fmt: skip
+    each = iter(found.each)
+    answer: Decision = {
+        "model": name,
+        "answers": [
+            _answer(asked, question.weigh(each), service.llm, traced=body.trace)
+            for asked, question in zip(body.questions, questions, strict=True)
+        ],
+        "usage": _usage(found),
+        "cutaway": {"method": "whole_answers", "system_fingerprint": service.fingerprint},
+    }
+    return Response(dumps(answer), media_type="application/json")
+
+
+def _check(body: DecisionsRequest) -> int:
+    """How many characters there are; ApiError where these or the answers are too many."""
+    said = sum(len(str(one["content"])) for one in body.conversations()[0])
+    answers = [question.answers() for question in body.questions]
+    asked = sum(len(question.written()) for question in body.questions)
+    length = said * len(body.questions) + asked + sum(len(text) for one in answers for text in one)
+    check_amount("questions", sum(map(len, answers)), length)
+    return length
+
+
+def _read(body: DecisionsRequest, llm: AsyncModel) -> Iterator[Question]:
+    cutter, lead, ends = Cutter(llm), lead_of(llm), ends_of(llm)
+    for i, messages in enumerate(body.conversations()):
+        answers = {
+            text: f"questions[{i}]: {name}" for text, name in body.questions[i].answers().items()
+        }
+        yield Question.read(
+            cutter, prompt_of(llm, messages), answers, f"input with questions[{i}]",
+            lead=lead, ends=ends,
+        )  # fmt: skip
+
+
+def _answer(
+    asked: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
+    weighed: Weighed,
+    llm: AsyncModel,
+    *,
+    traced: bool,
+) -> DecisionPredicate | DecisionChoice | DecisionScore:
+    chances, told = weighed.probabilities, weighed.told(llm, traced=traced)
+    best = chances.index(max(chances))
+    if isinstance(asked, PredicateQuestion):
+        return {
+            "type": "predicate", "name": asked.name, "probability": chances[0], "cutaway": told,
+        }  # fmt: skip
+    if isinstance(asked, ChoiceQuestion):
+        return {
+            "type": "choice", "name": asked.name, "choice": asked.choices[best].value,
+            "confidence": chances[best],
+            "probabilities": [
+                {"value": one.value, "probability": chance}
+                for one, chance in zip(asked.choices, chances, strict=True)
+            ],
+            "cutaway": told,
+        }  # fmt: skip
+    return {
+        "type": "score", "name": asked.name,
+        "score": fsum(i * chance for i, chance in enumerate(chances)),
+        "confidence": chances[best],
+        "probabilities": [
+            {"value": i, "label": level.label, "probability": chance}
+            for i, (level, chance) in enumerate(zip(asked.levels, chances, strict=True))
+        ],
+        "cutaway": told,
+    }  # fmt: skip
+
+
+def _usage(found: Found) -> DecisionUsage:
+    return {
+        "input_tokens": found.tokens,
+        "input_tokens_details": {"cached_tokens": found.cached, "cache_write_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": found.tokens,
+    }

@@ -1,0 +1,227 @@
+"""The request of ``/v1/decisions``: questions about a text or a conversation, and how they are put.
+
+Knows the request, and which answers a question may have. Refuses to know how answers are scored.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+from pydantic import BeforeValidator, Field
+
+from cutaway.server.http.errors import ApiError
+from cutaway.server.openai.messages import text_parts
+from cutaway.server.openai.request_models import Body, Unsupported, examples
+from cutaway.server.openai.responses_input import Items, conversation
+
+MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
+
+
+class QuestionText(Body):
+    """A part of instructions."""
+
+    type: Literal["input_text"]
+    text: str
+
+
+class QuestionJson(Body):
+    """A part of instructions that is data."""
+
+    type: Literal["input_json"]
+    data: dict[str, Any] | list[dict[str, Any]]
+
+
+Part = Annotated[
+    QuestionText | QuestionJson,
+    Field(discriminator="type"),
+    text_parts("questions", "input_text", "input_json"),
+]
+
+
+class Asked(Protocol):
+    """A question that has given answers."""
+
+    def written(self) -> str:
+        """What is asked."""
+
+    def answers(self) -> Mapping[str, str]:
+        """What may be answered, and what of the request that is."""
+
+
+class _Question(Body):
+    instructions: str | list[Part]
+    name: str | None = Field(None, description="is answered with its answer")
+
+    def _said(self) -> str:
+        if isinstance(self.instructions, str):
+            return self.instructions
+        return "\n".join(
+            part.text if isinstance(part, QuestionText) else as_text(part.data)
+            for part in self.instructions
+        )
+
+    def _listed(self, options: Sequence[tuple[str, str | None]]) -> str:
+        lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in options]
+        return "\n".join([self._said(), *lines, "Answer with one of these."])
+
+
+class PredicateQuestion(_Question):
+    """How likely it is that a statement about the input is true."""
+
+    type: Literal["predicate"]
+
+    def written(self) -> str:
+        """What is asked."""
+        return f"{self._said()}\nAnswer Yes or No."
+
+    def answers(self) -> Mapping[str, str]:
+        """What may be answered, and what of the request that is."""
+        return {"Yes": "the answer Yes", "No": "the answer No"}
+
+
+class ChoiceOption(Body):
+    """One of the choices."""
+
+    value: str | bool
+    description: str | None = Field(None, description="is shown to the model")
+
+    @property
+    def text(self) -> str:
+        """As the model answers it."""
+        return str(self.value).lower() if isinstance(self.value, bool) else self.value
+
+
+class ChoiceQuestion(_Question):
+    """Which of some choices fits the input."""
+
+    type: Literal["choice"]
+    choices: list[ChoiceOption] = Field(
+        min_length=2, max_length=MOST_CHOICES, fail_fast=True, description="each with another value"
+    )
+
+    def written(self) -> str:
+        """What is asked."""
+        return self._listed([(one.text, one.description) for one in self.choices])
+
+    def answers(self) -> Mapping[str, str]:
+        """What may be answered, and what of the request that is."""
+        return _named("choices", [one.text for one in self.choices])
+
+
+class ScoreLevel(Body):
+    """One of the levels."""
+
+    label: str
+    description: str | None = Field(None, description="is shown to the model")
+
+
+class ScoreQuestion(_Question):
+    """Where the input is among ordered levels."""
+
+    type: Literal["score"]
+    levels: list[ScoreLevel] = Field(
+        min_length=2, max_length=MOST_CHOICES, fail_fast=True, description="the lowest first"
+    )
+
+    def written(self) -> str:
+        """What is asked."""
+        return self._listed([(one.label, one.description) for one in self.levels])
+
+    def answers(self) -> Mapping[str, str]:
+        """What may be answered, and what of the request that is."""
+        return _named("levels", [one.label for one in self.levels])
+
+
+Question = Annotated[
+    PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
+]
+
+
+def _with_data(value: Any) -> Any:
+    """Parts of messages that are data, as text."""
+    if not isinstance(value, list):
+        return value
+    return [
+        item | {"content": [_as_part(part) for part in item["content"]]}
+        if isinstance(item, dict) and isinstance(item.get("content"), list)
+        else item
+        for item in value
+    ]
+
+
+def _as_part(part: Any) -> Any:
+    if not (isinstance(part, dict) and part.get("type") == "input_json"):
+        return part
+    if part.keys() != {"type", "data"} or not isinstance(part["data"], dict | list):
+        raise ApiError(400, "input: a part input_json has data, an object or a list", param="input")
+    return {"type": "input_text", "text": as_text(part["data"])}
+
+
+class DecisionsRequest(Body):
+    """An input, and questions about it."""
+
+    model_config = examples(
+        {"input": "a", "questions": [{"type": "predicate", "instructions": "b?"}]},
+        {
+            "input": [{"role": "user", "content": "a"}],
+            "questions": [
+                {"type": "choice", "name": "c", "instructions": "?",
+                 "choices": [{"value": "x"}, {"value": True}]},
+            ],
+            "trace": True,
+        },
+        {
+            "input": "a",
+            "questions": [
+                {"type": "score", "instructions": "?", "levels": [{"label": "x"}, {"label": "y"}]},
+            ],
+        },
+    )  # fmt: skip
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    input: Annotated[Items, BeforeValidator(_with_data)] = Field(
+        description="a text, or messages and calls as in /v1/responses; parts of type input_json "
+        "are read as text"
+    )
+    questions: list[Question] = Field(
+        min_length=1, max_length=MOST_QUESTIONS, fail_fast=True,
+        description="each is asked for itself, after the input",
+    )  # fmt: skip
+    safety_identifier: str | None = Field(None, description="is in the log")
+    prompt_cache_key: str | None = Field(
+        None, description="is needless: texts themselves are compared"
+    )
+    prompt_cache_options: dict[str, Any] | None = Field(None, description="is needless, too")
+    trace: bool = Field(False, description="ours: the tokens behind each probability")
+    unsupported: ClassVar[Unsupported] = {
+        "stream": ((False,), "nothing is written; leave it out"),
+    }
+
+    def conversations(self) -> list[list[dict[str, Any]]]:
+        """What the model is asked: the input, and behind it one of the questions each."""
+        said = conversation(self.input)
+        return [_followed(said, question.written()) for question in self.questions]
+
+
+def _followed(said: Sequence[dict[str, Any]], question: str) -> list[dict[str, Any]]:
+    """The question as the end of the user's turn, or as a turn: in templates they alternate."""
+    if said[-1]["role"] != "user":
+        return [*said, {"role": "user", "content": question}]
+    last = said[-1]
+    return [*said[:-1], {**last, "content": f"{last['content']}\n\n{question}"}]
+
+
+def _named(field: str, texts: Sequence[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for i, text in enumerate(texts):
+        if text in found:
+            raise ApiError(
+                400, f"questions: {found[text]} and {field}[{i}] are both answered {text!r:.100}: "
+                "give each another text", param="questions",
+            )  # fmt: skip
+        found[text] = f"{field}[{i}]"
+    return found
+
+
+def as_text(data: Any) -> str:
+    """Data as a model reads it."""
+    return json.dumps(data, ensure_ascii=False)

@@ -1,0 +1,212 @@
+"""``/v1/rerank``, in the form of Jina and Cohere: documents in the order of their relevance.
+
+Knows the request, its answer, and what a model is asked of each document. Refuses to know how
+answers are scored and vectors are made.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.api.async_model import AsyncModel
+from cutaway.api.scoring import Cut, Cutter
+from cutaway.server.document import TEXT, replies
+from cutaway.server.events import dumps
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.plain_schemas import TokensRead
+from cutaway.server.openai.request_models import Body, Unsupported, examples
+from cutaway.server.openai.score_schemas import HowRanked, Ranked, Ranking
+from cutaway.server.scores.asking import lead_of, prompt_of
+from cutaway.server.scores.cosines import cosines
+from cutaway.server.scores.likelihoods import Question, check_amount, likelihoods, method_of
+from cutaway.server.service import Service
+
+router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+_SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".'
+)
+_USER = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+_CUT = "no document is cut here; leave it out"
+_PLACES = re.compile(r"\{(instruction|query|document)\}")
+
+
+class Document(Body):
+    """A document that is an object."""
+
+    text: str
+
+
+class Wording(Body):
+    """What a model that writes is asked of each document; as Qwen3-Reranker was trained on it."""
+
+    system: str = Field(_SYSTEM, description='the system message; "": none')
+    user: str = Field(_USER, description="with {query}, {document} and, if wanted, {instruction}")
+    answers: list[str] = Field(
+        ["yes", "no"], min_length=2, max_length=2,
+        description="that it is relevant, and that it is not",
+    )  # fmt: skip
+
+    def messages(self, **said: str) -> list[dict[str, Any]]:
+        """The conversation, in which each place has what is said."""
+        user = _PLACES.sub(lambda place: said[place[1]], self.user)
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": user}]
+
+
+class RerankRequest(Body):
+    """A query, and documents that may answer it."""
+
+    model_config = examples(
+        {"query": "Where is Paris?", "documents": ["Paris is in France.", "I like ice cream."]},
+        {"query": "a", "documents": ["b", {"text": "c"}], "wording": {"user": "{query}{document}"},
+         "top_n": 1, "trace": True},
+        {"query": "a", "documents": ["b"], "method": "cosine", "return_documents": False},
+    )  # fmt: skip
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    query: str
+    documents: list[str | Document] = Field(min_length=1, fail_fast=True)
+    top_n: int = Field(0, ge=0, description="only the first so many; 0: all")
+    return_documents: bool = Field(True, description="each result has its document")
+    user: str | None = Field(None, description="is in the log")
+    method: Literal["answers", "cosine"] | None = Field(
+        None,
+        description="ours: the probability of the first of two answers, or the cosine of vectors; "
+        "left out: the former, but the latter of a model that is made for vectors or does not "
+        "write",
+    )
+    instruction: str = Field(_INSTRUCTION, description="ours: what makes a document relevant")
+    wording: Wording = Field(
+        Wording.model_construct(), description="ours: what the model is asked of each document"
+    )
+    trace: bool = Field(False, description="ours: the tokens behind each probability")
+    unsupported: ClassVar[Unsupported] = {
+        "max_tokens_per_doc": ((), _CUT),
+        "max_chunks_per_doc": ((), _CUT),
+        "truncate_prompt_tokens": ((), _CUT),
+        "rank_fields": ((["text"],), "documents have their text alone; leave it out"),
+        "priority": ((0,), "rankings go with the others; leave it out"),
+    }
+
+    @property
+    def texts(self) -> list[str]:
+        """Of the documents."""
+        return [one if isinstance(one, str) else one.text for one in self.documents]
+
+    def check(self) -> int:
+        """How many characters there are; ApiError for too many, or words that ask nothing."""
+        asks = self.wording.user
+        for place in ("{query}", "{document}"):
+            if place not in asks:
+                raise ApiError(400, f"wording: user must have {place}", param="wording")
+        if self.wording.answers[0] == self.wording.answers[1]:
+            raise ApiError(400, "wording: the two answers must differ", param="wording")
+        around = len(self.query) + len(asks) + len(self.wording.system) + len(self.instruction)
+        length = sum(len(text) + around for text in self.texts)
+        check_amount("documents", len(self.documents), length)
+        return length
+
+
+@router.post("/v1/rerank", responses=replies(Ranking, *TEXT))
+async def rerank(body: RerankRequest, request: Request) -> Response:
+    """Documents, the most relevant for a query first."""
+    return await _ranked(body, request)
+
+
+@router.post("/rerank", responses=replies(Ranking, *TEXT))
+async def rerank_plain(body: RerankRequest, request: Request) -> Response:
+    """As /v1/rerank."""
+    return await _ranked(body, request)
+
+
+@router.post("/v2/rerank", responses=replies(Ranking, *TEXT))
+async def rerank_cohere(body: RerankRequest, request: Request) -> Response:
+    """As /v1/rerank."""
+    return await _ranked(body, request)
+
+
+async def _ranked(body: RerankRequest, request: Request) -> Response:
+    service: Service = request.app.state.service
+    name, length = service.named(body.model), body.check()
+    by_vectors = (body.method or method_of(service.llm)) == "cosine"
+    how: HowRanked = {"method": "cosine"}
+    if by_vectors:
+        results, usage = await _by_vectors(body, request)
+    else:
+        results, usage = await _by_answers(body, request, length)
+        wording = body.wording
+        how = {
+            "method": "answers",
+            "wording": {
+                "system": wording.system or None, "user": wording.user, "answers": wording.answers,
+            },
+            "instruction": body.instruction,
+        }  # fmt: skip
+    results.sort(key=lambda one: -one["relevance_score"])
+    answer: Ranking = {
+        "id": f"rerank-{request.state.request_id}",
+        "model": name,
+        "results": results[: body.top_n or None],
+        "usage": usage,
+        "system_fingerprint": service.fingerprint,
+        "cutaway": how,
+    }
+    return Response(dumps(answer), media_type="application/json")
+
+
+async def _by_answers(
+    body: RerankRequest, request: Request, length: int
+) -> tuple[list[Ranked], TokensRead]:
+    questions: list[Question] = []
+
+    def cut(service: Service) -> Iterator[Cut]:
+        ask = _asking(body, service.llm)
+        questions.extend(ask(i, text) for i, text in enumerate(body.texts))
+        return (one for question in questions for one in question.cuts())
+
+    said = {"query": body.query, "documents": body.texts}
+    found = await likelihoods(request, body.model, cut, said=said, length=length, user=body.user)
+    each, llm = iter(found.each), request.app.state.service.llm
+    results: list[Ranked] = []
+    for i, question in enumerate(questions):
+        weighed = question.weigh(each)
+        result = _result(body, i, weighed.probabilities[0])
+        result["cutaway"] = weighed.told(llm, traced=body.trace)
+        results.append(result)
+    return results, found.usage
+
+
+def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], Question]:
+    cutter, lead = Cutter(llm), lead_of(llm)
+    answers = {text: f"wording: answers[{i}]" for i, text in enumerate(body.wording.answers)}
+
+    def ask(i: int, text: str) -> Question:
+        said = {"instruction": body.instruction, "query": body.query, "document": text}
+        prompt = prompt_of(llm, body.wording.messages(**said))
+        return Question.read(cutter, prompt, answers, f"documents[{i}]", lead=lead)
+
+    return ask
+
+
+async def _by_vectors(body: RerankRequest, request: Request) -> tuple[list[Ranked], TokensRead]:
+    def named(i: int) -> str:
+        return f"documents[{i - 1}]" if i else "query"
+
+    texts: list[str | list[int]] = [body.query, *body.texts]
+    pairs = [(0, i) for i in range(1, len(texts))]
+    each, usage = await cosines(request, body.model, texts, pairs, named=named, user=body.user)
+    return [_result(body, i, one) for i, one in enumerate(each)], usage
+
+
+def _result(body: RerankRequest, index: int, score: float) -> Ranked:
+    result: Ranked = {"index": index, "relevance_score": score}
+    if body.return_documents:
+        result["document"] = {"text": body.texts[index]}
+    return result

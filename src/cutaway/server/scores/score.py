@@ -1,0 +1,123 @@
+"""``/v1/score``, as vLLM has it: how well each text goes with another.
+
+Knows the request and its answer. Refuses to know how scores are computed.
+"""
+
+from collections.abc import Iterator
+from time import time
+from typing import ClassVar, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from cutaway.api.scoring import Cut, Cutter
+from cutaway.server.document import TEXT, replies
+from cutaway.server.events import dumps
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.openai.plain_schemas import TokensRead
+from cutaway.server.openai.request_models import Body, Texts, Unsupported, examples
+from cutaway.server.openai.score_schemas import PairScore, Scores
+from cutaway.server.scores.cosines import cosines
+from cutaway.server.scores.likelihoods import check_amount, likelihoods, method_of, scored_tokens
+from cutaway.server.service import Service
+
+router = APIRouter(route_class=StrictRoute, tags=["text"])
+
+
+class ScoreRequest(Body):
+    """Pairs of texts."""
+
+    model_config = examples(
+        {"text_1": "Paris is in", "text_2": [" France.", " Peru."]},
+        {"text_1": ["a", "b"], "text_2": ["a", "b"], "method": "cosine"},
+        {"text_1": [79, 110], "text_2": "ce", "trace": True},
+    )
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
+    text_1: Texts = Field(description="a text or token ids, or a list of either")
+    text_2: Texts = Field(description="as many, or any number where text_1 is one")
+    user: str | None = Field(None, description="is in the log")
+    method: Literal["log_likelihood", "cosine"] | None = Field(
+        None,
+        description="ours: the log-probability of text_2 after text_1, or the cosine of their "
+        "vectors; left out: the former, but the latter of a model that is made for vectors or "
+        "does not write",
+    )
+    trace: bool = Field(False, description="ours: the tokens behind each log-probability")
+    unsupported: ClassVar[Unsupported] = {
+        "truncate_prompt_tokens": ((), "no text is cut here; leave it out"),
+        "priority": ((0,), "scores go with the others; leave it out"),
+    }
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Places in text_1 and text_2."""
+        first, second = len(self.text_1), len(self.text_2)
+        if first not in (1, second):
+            raise ApiError(
+                400, f"text_1 has {first} texts and text_2 has {second}: give one text_1, or as "
+                "many of each", param="text_1",
+            )  # fmt: skip
+        return [(0 if first == 1 else i, i) for i in range(second)]
+
+    def check(self) -> int:
+        """How many characters there are; ApiError where these are too many."""
+        pairs = self.pairs
+        length = sum(len(self.text_1[a]) + len(self.text_2[b]) for a, b in pairs)
+        check_amount("text_2", len(pairs), length)
+        return length
+
+
+@router.post("/v1/score", responses=replies(Scores, *TEXT))
+async def score(body: ScoreRequest, request: Request) -> Response:
+    """How likely text_2 is after text_1, or how near their vectors are, of each pair."""
+    service: Service = request.app.state.service
+    name, length = service.named(body.model), body.check()
+    method = body.method or method_of(service.llm)
+    read = _by_vectors(body, request) if method == "cosine" else _by_model(body, request, length)
+    data, usage = await read
+    answer: Scores = {
+        "id": f"score-{request.state.request_id}",
+        "object": "list",
+        "created": int(time()),
+        "model": name,
+        "data": data,
+        "usage": usage,
+        "system_fingerprint": service.fingerprint,
+        "cutaway": {"method": method},
+    }
+    return Response(dumps(answer), media_type="application/json")
+
+
+async def _by_model(
+    body: ScoreRequest, request: Request, length: int
+) -> tuple[list[PairScore], TokensRead]:
+    def cut(service: Service) -> Iterator[Cut]:
+        cutter = Cutter(service.llm)
+        for a, b in body.pairs:
+            yield cutter.pair(body.text_1[a], body.text_2[b], f"text_2[{b}]", f"text_1[{a}]")
+
+    said = {"text_1": body.text_1, "text_2": body.text_2}
+    found = await likelihoods(request, body.model, cut, said=said, length=length, user=body.user)
+    llm = request.app.state.service.llm
+    data: list[PairScore] = []
+    for i, one in enumerate(found.each):
+        data.append({"index": i, "object": "score", "score": one.total})
+        if body.trace:
+            tokens = scored_tokens(llm, one)
+            data[i]["cutaway"] = {"is_greedy": one.is_greedy, "tokens": tokens}
+    return data, found.usage
+
+
+async def _by_vectors(body: ScoreRequest, request: Request) -> tuple[list[PairScore], TokensRead]:
+    first = len(body.text_1)
+
+    def named(i: int) -> str:
+        return f"text_1[{i}]" if i < first else f"text_2[{i - first}]"
+
+    each, usage = await cosines(
+        request, body.model, [*body.text_1, *body.text_2],
+        [(a, first + b) for a, b in body.pairs], named=named, user=body.user,
+    )  # fmt: skip
+    return [{"index": i, "object": "score", "score": one} for i, one in enumerate(each)], usage
