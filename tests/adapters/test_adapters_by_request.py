@@ -1,5 +1,6 @@
 """Requests that name an adapter have the bits of a model that was loaded with it."""
 
+import asyncio
 import pickle
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cutaway import LLM
+from cutaway import LLM, AsyncLLM
 from cutaway.changes import scale
+from cutaway.cluster.job import Job, OtherBitsError
+from cutaway.cluster.replica import Replica
+from cutaway.engine import Request
 from cutaway.errors import InputError
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
@@ -202,3 +206,25 @@ def test_weights_that_come_later_have_their_adapters(files, alone, tmp_path):
     mine.write_bytes(adapters["two"].read_bytes())
     with pytest.raises(InputError, match="has changed since it was opened"):
         bare.load()
+
+
+def test_a_replica_without_the_adapter_is_not_asked(files):
+    """It has the same weights, and says that it would compute other bits."""
+    model, adapters = files
+
+    async def main():
+        front = LoadedModel.open(model, Setup(adapters=adapters), weights=False)
+        replica = Replica(AsyncLLM(LLM(model, adapters={"one": adapters["one"]})), "r1")
+        try:
+            for name, fails in (("", False), ("one", False), ("two", True)):
+                request = Request(prompt_token_ids=(1,), adapter=front.under(name).adapter)
+                job = Job("1", ((request, 1),), replica.llm.model.computed_by, ("", 0))
+                if fails:
+                    with pytest.raises(OtherBitsError, match="lacks the adapter"):
+                        replica._check(job)
+                else:
+                    replica._check(job)
+        finally:
+            await replica.close()
+
+    asyncio.run(main())

@@ -48,7 +48,10 @@ class AsyncModel(ModelUser, ABC):
     def __init__(self, model: LoadedModel, options: Mapping[str, Any], *, progress: bool) -> None:
         super().__init__(model, progress)
         self.options = options
-        self._loaded_draft = common_options(options).draft
+        common = common_options(options)
+        if common.adapter:
+            raise InputError("adapter: one for all requests is loaded with the model, as lora")
+        self._loaded_draft = common.draft
         self._trial = Trial()
         model.grammars.read = self._trial.source_of
         self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")

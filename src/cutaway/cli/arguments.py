@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
     "max_waiting", "quantize", "kv", "offload_folder",
+    "lora", "adapters",
 )  # fmt: skip
 
 
@@ -100,6 +101,10 @@ OFFLOAD = (
     "for a model larger than memory: keep its weights in a file in DIR, on a disk, which is gone "
     "with the process; each token reads what memory cannot hold"
 )
+LORA = (
+    "an adapter for all texts, a GGUF file or a folder of PEFT; X (default 1) multiplies what it "
+    "adds"
+)
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 
 
@@ -133,6 +138,7 @@ def add_loading_arguments(
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--kv", metavar="FORMAT", help=KV)
+    group.add_argument("--lora", metavar="FILE[:X]", help=LORA)
     group.add_argument("--offload-folder", metavar="DIR", help=OFFLOAD)
     group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutaway.api.bulk import Result, Results
     from cutaway.api.llm import LLM
 
-_LOADED = ("backend", "context", "quantize", "kv")
+_LOADED = ("backend", "context", "quantize", "kv", "lora")
 """Options of the model that a text depends on."""
 
 

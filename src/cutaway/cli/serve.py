@@ -1,7 +1,7 @@
 """``cutaway serve``: an HTTP server with OpenAI's API, and the page."""
 
 import os
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -25,6 +25,7 @@ examples:
   cutaway serve -m model.gguf --port 8080 --temperature 0.2 --max-waiting 32
   {_KEY}=secret cutaway serve --host 0.0.0.0 --allow-host models.example.org
   cutaway serve -m path/to/llada --denoise llada --max-tokens 64
+  cutaway serve -m model.gguf --adapter poet=poet.gguf --adapter clerk=peft/clerk:0.5
   cutaway serve --replicas 2 --cores 4
   cutaway serve --replicas 1..8 --cores 4 --address auto
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
@@ -44,6 +45,10 @@ _NAMES = (
 )
 _ALLOW_CHANGES = (
     'let requests change the model inside for their own texts: "changes": ["L25.H2 x 0"]'
+)
+_ADAPTER = (
+    "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
+    "it adds; repeat for more"
 )
 _LOG = "format of the log, one line per request; default human"
 _LIMITS = (
@@ -88,6 +93,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(max_waiting=256)
     canvases.add_rule_name(parser)
     arguments.add_model_arguments(parser)
+    parser.add_argument(
+        "--adapter", dest="adapters", type=_adapter, action=_Named, metavar="NAME=FILE[:X]",
+        default=SUPPRESS, help=_ADAPTER,
+    )  # fmt: skip
     arguments.add_request_arguments(parser)
 
 
@@ -149,6 +158,25 @@ def _model(args: Namespace, options: dict[str, Any]) -> "Iterator[AsyncModel]":
     plan = Plan.of(args.replicas, given.get("cores"), arguments.model_options(args), options)
     with launched(plan, given.get("address"), progress=not args.quiet, **options) as llm:
         yield llm
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise ArgumentTypeError(f"must be NAME=FILE or NAME=FILE:X, not {text}")
+    return name, path
+
+
+class _Named(Action):
+    """Each value has a name, which only one has."""
+
+    def __call__(
+        self, parser: ArgumentParser, args: Namespace, values: Any, option: str | None = None
+    ) -> None:
+        found = dict(getattr(args, self.dest, {}))
+        if values[0] in found:
+            parser.error(f"argument {option}: {values[0]} is the name of two")
+        setattr(args, self.dest, {**found, values[0]: values[1]})
 
 
 def _settings(args: Namespace) -> "Settings":

@@ -12,6 +12,7 @@ from cutaway.api.request import parse_options
 from cutaway.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.hub import DEFAULT_MODEL
+from cutaway.loading.setup import Setup
 from cutaway.resources import usable_cores
 
 MOST_REPLICAS = 4096
@@ -62,7 +63,11 @@ class Plan:
             cores = max(1, len(usable_cores()) // most)
         draft = parse_options(options).draft
         return cls(
-            model={**model, "model": _found_anywhere(model.get("model", DEFAULT_MODEL))},
+            model={
+                **model,
+                "model": _found_anywhere(model.get("model", DEFAULT_MODEL)),
+                **_adapters(model),
+            },
             draft=draft and f"draft:{_found_anywhere(draft)}",
             fewest=fewest, most=most, cores=cores,
         )  # fmt: skip
@@ -89,6 +94,13 @@ def _found_anywhere(name: str) -> str:
     """A model's name; one that is a path here is one in a process that began in another folder."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.exists() else name
+
+
+def _adapters(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The files of adapters, likewise."""
+    given = {name: model[name] for name in ("lora", "adapters") if model.get(name)}
+    files = {name: str(asked) for name, asked in Setup(**given).adapter_files().items()}
+    return {"lora": files[""]} if "" in files else {"adapters": files} if files else {}
 
 
 def read_replicas(given: object) -> tuple[int, int]:

@@ -44,6 +44,7 @@ class Replica:
     def __init__(self, llm: AsyncLLM, name: str) -> None:
         self.llm, self.name = llm, name
         self._computed_by = llm.model.computed_by
+        self._adapters = {"", *(llm.model.under(each).adapter for each in llm.model.adapters)}
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False
         self.waited_s = 0.0
@@ -122,6 +123,8 @@ class Replica:
                     f"replica {self.name} computes other bits: its {what} is {own.get(what)}, and "
                     f"the text needs {wanted}"
                 )
+        if any(request.adapter not in self._adapters for request, _ in job.asked):
+            raise OtherBitsError(f"replica {self.name} lacks the adapter that the text needs")
 
     async def _front(self, address: Address) -> "_Front":
         if address not in self._fronts:

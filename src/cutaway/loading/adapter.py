@@ -52,6 +52,10 @@ class Asked(NamedTuple):
             raise InputError(f"{field}: the scale must be between -{_MOST:g} and {_MOST:g}")
         return cls(path, scale)
 
+    def __str__(self) -> str:
+        """As it can be asked for in any folder."""
+        return f"{self.path.resolve()}:{self.scale!r}"
+
     @property
     def name(self) -> str:
         """What to call it: the file without its suffix, or the folder."""

@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
+from cutaway.errors import InputError
 from cutaway.server import (
     embeddings,
     endpoints,
@@ -83,7 +84,10 @@ def create_app(llm: AsyncModel, settings: Settings | None = None) -> FastAPI:
 
 
 def _service(llm: AsyncModel, settings: Settings, app: FastAPI) -> Service:
-    names = tuple(dict.fromkeys([*settings.names, llm.name]))
+    own, adapters = dict.fromkeys([*settings.names, llm.name]), llm.model.adapters
+    if taken := [name for name in adapters if name in own]:
+        raise InputError(f"adapters: {taken[0]} is the name of the model: give another")
+    names = (*own, *adapters)
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
     metrics = Metrics(

@@ -36,6 +36,7 @@ class _Written(Job):
 async def between(request: Request, body: CompletionRequest) -> Response:
     """Answer it whole, one such request at a time. InputError or ApiError where it cannot be."""
     service: Service = request.app.state.service
+    service.check_plain(body.model)
     access = request.state.access = AccessRecord(service.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
     for name, given in (("stream", body.stream), ("trace", body.trace)):

@@ -155,6 +155,8 @@ async def _answer(
 
     async def start() -> Job:
         read, options = await prompts(service)
+        if adapter := service.adapter(body.model):
+            options["adapter"] = adapter
         return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
 
     job = await unless_gone(request.receive, _named(body, start()))

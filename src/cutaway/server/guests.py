@@ -31,7 +31,7 @@ async def as_guest(
     All of them may be pickled: the model may be in another process.
     """
     service: Service = request.app.state.service
-    service.named(model)
+    service.check_plain(model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
     doing = service.llm.aside(function, *args, **kwargs)

@@ -55,6 +55,7 @@ async def read_texts(
     """
     service: Service = request.app.state.service
     access = request.state.access = AccessRecord(service.named(model), user)
+    adapter = service.model(model).adapter
     access.prompt = said if service.log_prompts else None
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
@@ -63,7 +64,8 @@ async def read_texts(
         started = perf_counter()
         thread = service.slow if length > _LONG else None
         asked = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
-        readers = await read_all(service.llm.queue, asked.requests, reader)
+        requests = (one.but(adapter=adapter) for one in asked.requests)
+        readers = await read_all(service.llm.queue, requests, reader)
         access.texts = [_figures(one, perf_counter() - started) for one in readers]
         for figures in access.texts:
             service.metrics.finished(figures)

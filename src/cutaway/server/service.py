@@ -23,6 +23,7 @@ from cutaway.api.request import Options
 from cutaway.canvas import looked_at
 from cutaway.engine import Ended, Event, Pass, Route, Step
 from cutaway.errors import InputError
+from cutaway.loading.model import LoadedModel
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics, RequestStats
 from cutaway.trace import TraceBuffer
@@ -52,7 +53,7 @@ class AccessRecord:
 class Service:
     """One model, served.
 
-    names       by which it may be asked for
+    names       by which it may be asked for; adapters have theirs, behind those of the model
     created     when it was loaded, in seconds of the epoch
     log_prompts whether the log shows prompts
     keep_alive  seconds of silence after which a stream says that it is there
@@ -76,10 +77,27 @@ class Service:
         """Tokens that a text can have at most, prompt included."""
         return self.llm.room
 
-    @property
-    def fingerprint(self) -> str:
+    def adapter(self, name: str | None) -> str:
+        """The adapter of which this is the name, as a request gives that of a model; "": none."""
+        own = self.named(name)
+        return own if own in self.llm.model.adapters else ""
+
+    def model(self, name: str | None) -> LoadedModel:
+        """The model that a request asks for by this name, with its adapter."""
+        return self.llm.model.under(self.adapter(name))
+
+    def fingerprint(self, name: str | None) -> str:
         """What computes: OpenAI's ``system_fingerprint``."""
-        return self.llm.model.system_fingerprint
+        return self.model(name).system_fingerprint
+
+    def check_plain(self, name: str | None) -> None:
+        """ApiError where a request names an adapter, and is about the model itself."""
+        if adapter := self.adapter(name):
+            raise ApiError(
+                400, f"model: {adapter!r:.100} is an adapter, and this is asked of the model "
+                f"alone: name {self.names[0]!r:.100}, or load it for all with --lora",
+                param="model", code="unsupported_parameter",
+            )  # fmt: skip
 
     @property
     def retry_after(self) -> int:

@@ -36,15 +36,18 @@ async def model(name: Name, request: Request) -> Response:
 
 
 def _model(service: Service, name: str) -> Model:
-    return {
+    answer: Model = {
         "id": name,
         "object": "model",
         "created": service.created,
         "owned_by": "cutaway",
-        "root": service.llm.name,
+        "root": service.model(name).name,
         "max_model_len": service.room,
         "sight": service.llm.config.sight,
     }
+    if service.adapter(name):
+        answer["parent"] = service.names[0]
+    return answer
 
 
 @router.get("/health", responses=replies(Health, 503))

@@ -86,7 +86,7 @@ async def show(body: ShowRequest, request: Request) -> Response:
         "parameters": "",
         "template": template.source if template else "",
         "license": "",
-        "details": _details(llm),
+        "details": _details(service, name),
         "model_info": _info(service),
         "capabilities": _capabilities(llm),
         "modified_at": when(service.created),
@@ -98,17 +98,18 @@ def _model(service: Service, name: str) -> OllamaModel:
     tagged = name if ":" in name else f"{name}:latest"
     return {
         "name": tagged, "model": tagged, "modified_at": when(service.created),
-        "size": service.llm.model.parts.nbytes, "digest": service.llm.model.identity.weights,
-        "details": _details(service.llm),
+        "size": service.llm.model.parts.nbytes, "digest": service.model(name).identity.weights,
+        "details": _details(service, name),
     }  # fmt: skip
 
 
-def _details(llm: AsyncModel) -> OllamaDetails:
-    parts = llm.model.parts
+def _details(service: Service, name: str) -> OllamaDetails:
+    parts = service.llm.model.parts
     size, unit = next(((s, u) for s, u in _UNITS if parts.parameters >= s), (1.0, ""))
     family = parts.config.architecture
     return {
-        "parent_model": "", "format": "gguf", "family": family, "families": [family],
+        "parent_model": service.names[0] if service.adapter(name) else "",
+        "format": "gguf", "family": family, "families": [family],
         "parameter_size": f"{parts.parameters / size:.4g}{unit}",
         "quantization_level": parts.format,
     }  # fmt: skip

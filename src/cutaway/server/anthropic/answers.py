@@ -32,7 +32,11 @@ class MessageAnswer(Events):
 
     def __init__(self, service: Service, body: MessagesRequest, job: Job, id: str) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
-        self._name, self._id, self._fingerprint = service.named(body.model), id, service.fingerprint
+        self._name, self._id, self._fingerprint = (
+            service.named(body.model),
+            id,
+            service.fingerprint(body.model),
+        )
         thinking = service.llm.model.thinking
         self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
         self._blocks, self._notes = Blocks(), [*body.notes(service)]

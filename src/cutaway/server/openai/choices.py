@@ -44,7 +44,7 @@ class Choices(Events):
             "id": f"{self.PREFIX}-{id}",
             "created": int(time()),
             "model": service.named(body.model),
-            "system_fingerprint": service.fingerprint,
+            "system_fingerprint": service.fingerprint(body.model),
         }
 
     # -- what differs --------------------------------------------------------------------------

@@ -128,6 +128,7 @@ class Model(TypedDict):
             "all to the end of its block of so many tokens; but for past, ask with denoise"
         ),
     ]
+    parent: NotRequired[Annotated[str, Field(description="of an adapter: the model's name")]]
 
 
 class Models(TypedDict):

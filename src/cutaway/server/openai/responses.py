@@ -51,7 +51,7 @@ class ResponsesAnswer(Events):
             "object": "response",
             "created_at": int(time()),
             "model": service.named(body.model),
-            "system_fingerprint": service.fingerprint,
+            "system_fingerprint": service.fingerprint(body.model),
         }
         self._thought = self._text.options.constraint.thought
         self._numbers, self._streamed = count(), _Growing(self)

@@ -58,7 +58,10 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
             for asked, question in zip(body.questions, questions, strict=True)
         ],
         "usage": _usage(found),
-        "cutaway": {"method": "whole_answers", "system_fingerprint": service.fingerprint},
+        "cutaway": {
+            "method": "whole_answers",
+            "system_fingerprint": service.fingerprint(body.model),
+        },
     }
     return Response(dumps(answer), media_type="application/json")
 

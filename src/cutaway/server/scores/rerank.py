@@ -155,7 +155,7 @@ async def _ranked(body: RerankRequest, request: Request) -> Response:
         "model": name,
         "results": results[: body.top_n or None],
         "usage": usage,
-        "system_fingerprint": service.fingerprint,
+        "system_fingerprint": service.fingerprint(body.model),
         "cutaway": how,
     }
     return Response(dumps(answer), media_type="application/json")

@@ -84,7 +84,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
         "model": name,
         "data": data,
         "usage": usage,
-        "system_fingerprint": service.fingerprint,
+        "system_fingerprint": service.fingerprint(body.model),
         "cutaway": {"method": method},
     }
     return Response(dumps(answer), media_type="application/json")

@@ -1,0 +1,61 @@
+"""--lora and serve's --adapter."""
+
+import json
+
+import pytest
+
+from cutaway import LLM
+from cutaway.cli import arguments
+from cutaway.cli.main import main
+from cutaway.cli.parser import Parser
+from cutaway.cli.serve import add_arguments
+from cutaway.cluster.plan import Plan
+from cutaway.errors import InputError
+from support.adapters import adapter_of
+
+FEW = ["--seed", "1", "--max-tokens", "6", "-q"]
+
+
+@pytest.fixture(scope="module")
+def lora(tiny_path, tmp_path_factory):
+    return adapter_of(tiny_path, tmp_path_factory.mktemp("adapters") / "poet.gguf")
+
+
+def test_a_run_with_an_adapter_is_replayed_with_it(tiny_path, lora, tmp_path, capsys):
+    model, run = ["-m", str(tiny_path)], str(tmp_path / "run.jsonl")
+    how = ["--lora", f"{lora}:0.5"]
+    assert main(["generate", "ab", *FEW, *model, *how, "--json", "--trace", run]) == 0
+    found = json.loads(capsys.readouterr().out)
+    with LLM(tiny_path, adapters={"poet": f"{lora}:0.5"}) as llm:
+        done = llm.generate("ab", adapter="poet", seed=1, max_tokens=6)
+    assert found["fingerprint"] == done.fingerprint
+    assert main(["trace", "replay", run, *model, *how, "-q"]) == 0
+    assert main(["trace", "replay", run, *model, "--lora", str(lora), "-q"]) != 0
+    assert main(["trace", "replay", run, *model, "-q"]) != 0
+    assert "weights" in capsys.readouterr().err
+
+
+def served(*words):
+    parser = Parser("serve", "")
+    add_arguments(parser)
+    return arguments.model_options(parser.parse_args(words))
+
+
+def test_adapters_of_a_server_have_names(capsys):
+    found = served("--adapter", "poet=a.gguf", "--adapter", "clerk=b=c:0.5")
+    assert found["adapters"] == {"poet": "a.gguf", "clerk": "b=c:0.5"}
+    for words in (["--adapter", "a.gguf"], ["--adapter", "=a"], ["--adapter", "a="],
+                  ["--adapter", "a=b", "--adapter", "a=c"]):  # fmt: skip
+        with pytest.raises((SystemExit, InputError)):
+            served(*words)
+    capsys.readouterr()
+
+
+def test_replicas_are_told_where_the_files_are(tiny_path, lora, monkeypatch):
+    monkeypatch.chdir(lora.parent)
+    plan = Plan.of("2", 1, {"model": str(tiny_path), "lora": "poet.gguf"}, {})
+    assert plan.model["lora"] == f"{lora}:1.0"
+    plan = Plan.of("2", 1, {"model": str(tiny_path), "adapters": {"x": "poet.gguf:0.5"}}, {})
+    assert plan.model["adapters"] == {"x": f"{lora}:0.5"}
+    with pytest.raises(InputError, match="there is no file"):
+        Plan.of("2", 1, {"model": str(tiny_path), "lora": "nowhere"}, {})
