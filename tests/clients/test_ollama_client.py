@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 ollama = pytest.importorskip("ollama", reason="pip install ollama, to try Ollama's own client")
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.filterwarnings("default")]
 
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
 DRAWN = {"seed": 3, "temperature": 0.7, "num_predict": 60, "num_ctx": 2048}
 
 
 @pytest.fixture
-def client(smollm2):
-    with ollama.Client(smollm2.url) as client:
+def client(url):
+    with ollama.Client(url) as client:
         yield client
 
 
@@ -26,10 +26,11 @@ def get_weather(city: str) -> str:
     return f"rain in {city}"
 
 
-def test_a_chat_whole_and_streamed(client):
+def test_a_chat_whole_and_streamed(client, llm):
     whole = client.chat("smollm2", ASK, options=DRAWN)
     parts = [*client.chat("smollm2", ASK, options=DRAWN, stream=True)]
-    assert "".join(part.message.content for part in parts) == whole.message.content != ""
+    alone = llm.chat(ASK, seed=3, temperature=0.7, max_tokens=60).text
+    assert "".join(part.message.content for part in parts) == whole.message.content == alone
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
     assert parts[-1].eval_count == whole.eval_count > 0
     assert whole.done_reason in ("stop", "length")
@@ -92,11 +93,16 @@ def test_errors_are_raised_as_the_client_has_them(client):
     assert raised.value.status_code == 400
 
 
-def test_many_at_once(smollm2):
+def test_many_at_once(url):
     async def ask():
-        async with ollama.AsyncClient(smollm2.url) as client:
+        async with ollama.AsyncClient(url) as client:
             each = (client.chat("smollm2", ASK, options=DRAWN) for _ in range(3))
             return await asyncio.gather(*each)
 
     first, *others = [done.message.content for done in asyncio.run(ask())]
     assert first and all(other == first for other in others)
+
+
+def test_the_examples_of_the_page(run_section):
+    known = run_section("Ollama")
+    assert known["part"].done and len(known["vectors"]) == 2

@@ -21,6 +21,7 @@ def app():
     router = APIRouter(route_class=StrictRoute)
 
     @router.post("/")
+    @router.post("/api/chat")
     async def ask(asked: Asked, request: Request) -> dict:
         return {
             "a": asked.a,
@@ -74,6 +75,16 @@ def test_another_type_is_refused_with_the_header_to_send(app, kind):
     assert answer.status == 415
     told = f"the body must be JSON; send the header 'Content-Type: application/json', not '{kind}'"
     assert answer.error()["message"] == told
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+def test_ollamas_paths_take_json_of_any_type_but_not_from_a_web_page(app, kind):
+    typed = {"content-type": kind} if kind else {}
+    scope = scope_of("POST", path="/api/chat", headers=typed)
+    assert call(app, scope, request(b'{"a": 1}')).status == 200
+    scope = scope_of("POST", path="/api/chat", headers={**typed, "origin": "http://a.b"})
+    assert call(app, scope, request(b'{"a": 1}')).status == 415
+    assert call(app, scope_of("POST", path="/api/chat"), request(b"a=1")).status == 400
 
 
 def test_no_type_is_refused_and_no_body_needs_none(app):

@@ -4,20 +4,23 @@ import socket
 import subprocess
 import sys
 from contextlib import closing, contextmanager
+from threading import Thread
 
 
 @contextmanager
-def server(model):
+def server(model, *options):
     """A process that serves, and its URL."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "cutaway", "serve", "-m", str(model), "--port", str(port)]
+    command += ["--threads", "1", *options]
     url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([*command, "--threads", "1"], stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr
         try:
             while url not in (line := child.stderr.readline()):
                 assert line, "the server did not start"
+            Thread(target=child.stderr.read, daemon=True).start()  # a full pipe would stop it
             yield child, url
         finally:
             child.kill()

@@ -9,8 +9,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
@@ -51,11 +53,21 @@ class StrictRoute(APIRoute):
             return handle
 
         async def strict(request: Request) -> Response:
-            request = StrictRequest(request.scope, request.receive)
+            request = StrictRequest(_typed(request.scope), request.receive)
             await request.json()  # here, since FastAPI would turn any exception into its own error
             return await handle(request)
 
         return strict
+
+
+def _typed(scope: Scope) -> Scope:
+    """A request of Ollama's clients as JSON: they, and curl as Ollama documents it, name no type or
+    another. A web page, which names its origin, stays as it is: its browser asks no leave then.
+    """
+    if not scope["path"].startswith("/api/") or "origin" in Headers(scope=scope):
+        return scope
+    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    return {**scope, "headers": [*others, (b"content-type", b"application/json")]}
 
 
 def _check_type(content_type: str) -> None:

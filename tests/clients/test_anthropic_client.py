@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 anthropic = pytest.importorskip("anthropic", reason="pip install anthropic: its own client")
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.filterwarnings("default")]
 
 SAID = [{"role": "user", "content": "What is the weather in Paris?"}]
 WEATHER = {
@@ -21,17 +21,17 @@ WEATHER = {
 ASK = {"model": "smollm2", "messages": SAID, "max_tokens": 24, "extra_body": {"seed": 3}}
 
 
-def client_of(served, make=anthropic.Anthropic):
-    return make(base_url=served.url, api_key="x", max_retries=0, _strict_response_validation=True)
+def client_of(url, make=anthropic.Anthropic):
+    return make(base_url=url, api_key="x", max_retries=0, _strict_response_validation=True)
 
 
 @pytest.fixture(scope="module")
-def client(smollm2):
-    with client_of(smollm2) as client:
+def client(url):
+    with client_of(url) as client:
         yield client
 
 
-def test_whole_streamed_and_async_are_one_answer(client, smollm2):
+def test_whole_streamed_and_async_are_one_answer(client, url, llm):
     whole = client.messages.create(**ASK, system="Be short.")
     with client.messages.stream(**ASK, system="Be short.") as stream:
         text = "".join(stream.text_stream)
@@ -40,12 +40,14 @@ def test_whole_streamed_and_async_are_one_answer(client, smollm2):
     deltas = [event.delta.text for event in raw if event.type == "content_block_delta"]
 
     async def ask():
-        async with client_of(smollm2, anthropic.AsyncAnthropic) as other:
+        async with client_of(url, anthropic.AsyncAnthropic) as other:
             return await other.messages.create(**ASK, system="Be short.")
 
     other = asyncio.run(ask())
-    texts = {text, "".join(deltas), *(m.content[0].text for m in (whole, last, other))}
-    assert len(texts) == 1 and texts != {""}
+    said = [{"role": "system", "content": "Be short."}, *SAID]
+    alone = llm.chat(said, max_tokens=24, seed=3).text
+    texts = [text, "".join(deltas), *(m.content[0].text for m in (whole, last, other))]
+    assert texts == [alone] * 5 and alone
     assert len({(m.stop_reason, m.usage.output_tokens) for m in (whole, last, other)}) == 1
     asked = {"model": "smollm2", "messages": SAID, "system": "Be short."}
     counted = client.messages.count_tokens(**asked).input_tokens
@@ -78,3 +80,10 @@ def test_what_cannot_be_raises_the_clients_own_errors(client):
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
         long = [{"role": "user", "content": "a " * 20_000}]
         client.messages.create(**{**ASK, "messages": long})
+
+
+def test_the_examples_of_the_page(run_section):
+    known = run_section("Anthropic")
+    [call] = known["called"].content
+    assert call.name == "get_weather" and call.input["city"] in ("Paris", "Rome")
+    assert known["text"] and known["counted"].input_tokens > 50
