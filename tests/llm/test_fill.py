@@ -317,7 +317,7 @@ def test_pseudo_likelihood_is_each_token_s_while_it_is_masked(both, metric):
 
 def test_the_command_scores_a_text(both, tiny_path, capsys):
     ours, _ = both
-    base = ["fill", "-m", str(ours.model._path), "--backend", "reference", "the foxes jump", "-q"]
+    base = ["fill", "-m", str(ours.model.path), "--backend", "reference", "the foxes jump", "-q"]
     scored = ours.pseudo_likelihood("the foxes jump", "original")
     assert main([*base, "--score", "original", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(scored.to_dict()))

@@ -125,7 +125,7 @@ def test_many_at_once_beside_a_text_change_none(tiny, tiny_alone):
 
 
 def test_a_client_that_leaves_ends_its_texts(tiny):
-    engine = tiny.app.state.service.llm.engine.engine
+    engine = tiny.service.llm.engine.engine
     with pytest.raises(httpx.ReadTimeout):
         body = {"input": ["ab" * 200] * 2000, "pooling": "mean"}  # nothing of it is in a cache
         httpx.post(f"{tiny.url}/v1/embeddings", json=body, timeout=0.3)

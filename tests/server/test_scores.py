@@ -209,7 +209,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(post, path, body, sentence, par
 
 
 def test_a_client_that_leaves_ends_its_answers(tiny):
-    engine = tiny.app.state.service.llm.engine.engine
+    engine = tiny.service.llm.engine.engine
     body = {"text_1": "ab" * 200, "text_2": [[i % 250 + 3] * 50 for i in range(2000)]}
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{tiny.url}/v1/score", json=body, timeout=0.5)

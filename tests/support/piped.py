@@ -11,7 +11,7 @@ class Piped(ClusterLLM):
 
     def __init__(self, behind: AsyncLLM) -> None:
         own = behind.model
-        model = LoadedModel(own._path, own._setup, weights=False)
+        model = LoadedModel(own.path, own._setup, weights=False)
         model.elsewhere = sent(own.computer)
         self._each = InProcess()
         super().__init__(model, self._each, **sent(behind.options))

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 
 from cutaway import LLM, AsyncLLM
+from cutaway.api.async_model import AsyncModel
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import Settings
 from cutaway.server.http.sockets import bind
@@ -29,13 +30,16 @@ TEMPLATE = (
 class Served:
     """A running server: where it is, and what is behind it."""
 
-    def __init__(self, llm: LLM, url: str, app: Any) -> None:
-        self.llm, self.url, self.app = llm, url, app
-        self.service = app.state.service
+    llm: LLM
+
+    def __init__(self, url: str, app: Any) -> None:
+        self.url, self.app = url, app
+        self.models = app.state.models
+        self.service = self.models.first
 
     @property
     def engine(self):
-        return self.app.state.service.llm.engine.engine
+        return self.service.llm.engine.engine
 
     def free(self) -> bool:
         """Whether every block is free, and nobody is in the engine."""
@@ -52,13 +56,27 @@ def serve(
 
     piped: by a server that has none of its weights
     """
+
+    def make() -> AsyncModel:
+        model = AsyncLLM(llm, **options)
+        return Piped(model) if piped else model
+
+    with serve_all(make, settings) as served:
+        served.llm = llm
+        yield served
+
+
+@contextmanager
+def serve_all(
+    make: Callable[[], AsyncModel | Mapping[str, AsyncModel]], settings: Settings | None = None
+) -> Iterator[Served]:
+    """Serve what is made in the event loop that serves it, as ``serve``."""
     [sock] = bind("127.0.0.1", 0)
     port, ready = sock.getsockname()[1], Event()
     made: list[Any] = []
 
     async def main() -> None:
-        model = AsyncLLM(llm, **options)
-        app = create_app(Piped(model) if piped else model, settings)
+        app = create_app(make(), settings)
         config = uvicorn.Config(
             app,
             http="h11",
@@ -75,7 +93,7 @@ def serve(
     assert ready.wait(30), "the server did not start"
     server, app = made
     try:
-        yield Served(llm, f"http://127.0.0.1:{port}", app)
+        yield Served(f"http://127.0.0.1:{port}", app)
     finally:
         server.should_exit = True
         thread.join(30)

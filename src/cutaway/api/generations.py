@@ -25,6 +25,11 @@ class Generations:
         """Where they are written; None where that is in this process."""
         return self._reader.route
 
+    @property
+    def load_s(self) -> float:
+        """Seconds for which they waited until their model was there."""
+        return self._reader.load_s
+
     async def read(self) -> list[tuple[int, Event]]:
         """(which of ``each``, its event) of all that is new, once there is any; [] at the end.
 

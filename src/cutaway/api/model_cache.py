@@ -194,6 +194,10 @@ class Slot:
             raise
         return perf_counter() - started
 
+    def stop(self) -> None:
+        """See ``ModelCache``: of all models that share it."""
+        self._cache.stop()
+
     def done(self) -> None:
         """A use has ended."""
         self.users -= 1
@@ -204,6 +208,10 @@ class Slot:
         """From now on it stays so long when nobody uses it; None: until its room is needed."""
         self._idle_s = idle_s
         self._rest()
+
+    def keep_as_usual(self) -> None:
+        """From now on it stays as long as any."""
+        self.keep(self._cache.idle_s)
 
     @property
     def expires(self) -> float | None:
@@ -224,8 +232,8 @@ class Slot:
         self._cache.run(self._load())
 
     def begin_unload(self) -> None:
-        """It gives its memory back."""
-        self.state = "unloading"
+        """It gives its memory back; when it comes again, it stays as long as any."""
+        self.state, self._idle_s = "unloading", self._cache.idle_s
         self._rest()
         self._cache.run(self._unload())
 

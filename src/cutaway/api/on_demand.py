@@ -104,7 +104,8 @@ class OnDemandLLM(AsyncModel):
         except (CutawayError, OSError) as error:
             if self._unwanted.is_set():
                 raise closed() from error
-            raise ModelLoadError(f"{self.name} could not be loaded: {error}") from error
+            reason = str(error).replace(str(self.model.path), self.name)  # whose path is private
+            raise ModelLoadError(f"{self.name} could not be loaded: {reason}") from error
         self.model.grammars.prepare()  # no text is to wait for it
 
     def _go_on(self, _: int) -> None:
@@ -152,7 +153,7 @@ class OnDemandLLM(AsyncModel):
     # -- the end -------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self.slot.keep(self._cache.idle_s)  # from now on
+        self.slot.keep_as_usual()  # its time begins
         return self
 
     def close(self) -> None:

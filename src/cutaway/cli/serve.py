@@ -122,20 +122,20 @@ def run(args: Namespace) -> int:
     url = _url(host, sockets[0].getsockname()[1])
     with _model(args, options) as llm:
         app = create_app(llm, settings)
-        service = app.state.service
+        models = app.state.models
 
         def ready() -> None:
-            log.event("ready", url=url, models=service.names, context=service.room)
+            log.event("ready", url=url, models=models.names, context=models.first.room)
             if settings.api_key is None and not _is_local(host):
                 log.event("open", level=WARNING, message=f"anyone who can reach {url} can use it: "
                           f"set --api-key or {_KEY}")  # fmt: skip
 
         def stop() -> None:
-            log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in service.jobs))
-            service.stop()
+            log.event("stopping", grace_s=grace, texts=sum(len(job.texts) for job in models.jobs))
+            models.stop()
 
         code = process.run(
-            app, sockets, grace=grace, on_ready=ready, on_stop=stop, on_grace_over=llm.close
+            app, sockets, grace=grace, on_ready=ready, on_stop=stop, on_grace_over=models.close
         )
     log.event("stopped")
     return code

@@ -40,6 +40,7 @@ class LoadedModel:
     """A model in memory, ready to run: what one ``LLM`` or one ``AsyncLLM`` is made of.
 
     name       of the model, as traces and answers report it
+    path       of its file or folder
     config, graph, tokenizer, template  what its file says; template is None where it has none
     pooling    what it says of vectors of texts
     backend    computes its logits
@@ -60,7 +61,7 @@ class LoadedModel:
         """
         started = perf_counter()
         self.name = model_name(path, setup.quantize, setup.kv)
-        self._path, self._stat, self._setup = path, stat_model(path), setup
+        self.path, self._stat, self._setup = path, stat_model(path), setup
         self._owner, self._lock, self._progress = "", Lock(), progress
         self._weights = weights
         self._backend: Backend | None = None
@@ -88,12 +89,12 @@ class LoadedModel:
     @contextmanager
     def _opened(self) -> Iterator[ModelFile]:
         """Its file, to be loaded from; InputError where memory is full."""
-        with open_as(self._path, self._setup.quantize, self._setup.threads) as file:
+        with open_as(self.path, self._setup.quantize, self._setup.threads) as file:
             try:
                 yield file
             except MemoryError as error:
                 raise InputError(
-                    f"{self._path.name} does not fit into memory with this context: lower context"
+                    f"{self.path.name} does not fit into memory with this context: lower context"
                 ) from error
 
     def _read(self, file: ModelFile) -> None:
@@ -129,11 +130,11 @@ class LoadedModel:
         """
         started = perf_counter()
         try:
-            now = stat_model(self._path)
+            now = stat_model(self.path)
         except OSError as error:
-            raise InputError(f"{self._path} cannot be read: {error.strerror}") from error
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
         if stamp(now) != stamp(self._stat):
-            raise InputError(f"{self._path} has changed since it was opened: open the model again")
+            raise InputError(f"{self.path} has changed since it was opened: open the model again")
         with self._opened() as file:
             self._load(self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = Computer(self.backend.name, self.backend.tier, self.backend.threads)
@@ -260,7 +261,7 @@ class LoadedModel:
         """SHA-256 of its weights and tokenizer; reads all of its file, once per version of it."""
         from cutaway.loading.identity import identify  # hashes are a few ms of a cold start
 
-        identity = identify(self._path, self._stat, show=self._progress)
+        identity = identify(self.path, self._stat, show=self._progress)
         identity = identity.loaded_as(self._setup.quantize, self._setup.kv)
         return identity.adapted(self.adapter) if self.adapter else identity
 

@@ -4,9 +4,9 @@ Knows how the parts fit together. Refuses to know sockets and signals: http/proc
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import time
 from typing import Any
 
@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
+from cutaway.api.on_demand import OnDemandLLM
 from cutaway.errors import InputError
 from cutaway.server import (
     embeddings,
@@ -35,6 +36,7 @@ from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import Settings
+from cutaway.server.models import Models
 from cutaway.server.scores import decisions, rerank, score
 from cutaway.server.service import AccessRecord, Service
 
@@ -45,18 +47,21 @@ ROUTERS = (
 )  # fmt: skip
 
 
-def create_app(llm: AsyncModel, settings: Settings | None = None) -> FastAPI:
-    """An ASGI application that serves a model, and closes it at the end.
+def create_app(
+    llm: AsyncModel | Mapping[str, AsyncModel], settings: Settings | None = None
+) -> FastAPI:
+    """An ASGI application that serves a model, or several by name, and closes them at the end.
 
-    Its ``state.service`` is shared by the endpoints.
+    Its ``state.models`` is shared by the endpoints.
     """
     settings = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with llm:
-            await asyncio.to_thread(lambda: llm.model.identity)  # reads the whole file, once
-            await asyncio.to_thread(llm.model.grammars.prepare)  # no text is to wait for it
+        async with AsyncExitStack() as stack:
+            for service in models.services:
+                await stack.enter_async_context(service.llm)
+                await asyncio.to_thread(_prepare, service)
             yield
 
     app = Documented(
@@ -66,14 +71,14 @@ def create_app(llm: AsyncModel, settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.mount("/static", page.Static())
-    app.state.service = service = _service(llm, settings, app)
+    app.state.models = models = _models(llm, settings, app)
     app.state.lessons = OrderedDict()  # by step
-    refusals.install(app, retry_after=lambda: service.retry_after)
+    refusals.install(app, retry_after=lambda: models.retry_after)
     app.add_middleware(
         Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
         allow_hosts=settings.allow_hosts, max_body=settings.max_body,
         read_timeout=settings.read_timeout,
-        write_timeout=settings.write_timeout, done=_done(service),
+        write_timeout=settings.write_timeout, done=_done(models),
     )  # fmt: skip
     if settings.cors:  # outermost, so that pages can read error responses, too
         app.add_middleware(
@@ -83,16 +88,37 @@ def create_app(llm: AsyncModel, settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _service(llm: AsyncModel, settings: Settings, app: FastAPI) -> Service:
-    own, adapters = dict.fromkeys([*settings.names, llm.name]), llm.model.adapters
-    if taken := [name for name in adapters if name in own]:
-        raise InputError(f"adapters: {taken[0]} is the name of the model: give another")
-    names = (*own, *adapters)
+def _prepare(service: Service) -> None:
+    """What no request is to wait for."""
+    _ = service.llm.model.identity  # reads the whole file, once
+    if service.slot is None or service.slot.state == "loaded":  # else when it is loaded
+        service.llm.model.grammars.prepare()
+
+
+def _models(llm: AsyncModel | Mapping[str, AsyncModel], settings: Settings, app: FastAPI) -> Models:
+    """By the names that they were given, by their own, and those of their adapters."""
+    given = llm if isinstance(llm, Mapping) else {"": llm}
+    own = Counter(one.name for one in given.values()) + Counter(given.keys())
+    taken, services = set[str](), []
+    for name, one in given.items():
+        called = [name] if name else settings.names
+        alone = [one.name] if own[one.name] == 1 or one.name == name else []
+        names = dict.fromkeys([*called, *alone])
+        adapters = one.model.adapters
+        if twice := [name for name in adapters if name in taken | names.keys()]:
+            raise InputError(f"adapters: {twice[0]} is the name of the model: give another")
+        taken |= {*names, *adapters}
+        services.append(_service(one, (*names, *adapters), settings, app))
+    return Models(services)
+
+
+def _service(llm: AsyncModel, names: Sequence[str], settings: Settings, app: FastAPI) -> Service:
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
+    loaded = (lambda: llm.slot.state == "loaded") if isinstance(llm, OnDemandLLM) else None
     metrics = Metrics(
         llm.state, lambda: llm.model.computer, replicas=lambda: llm.replicas, version=__version__,
-        model=names[0], paths=paths,
+        model=names[0], paths=paths, loaded=loaded,
     )  # fmt: skip
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
@@ -100,12 +126,12 @@ def _service(llm: AsyncModel, settings: Settings, app: FastAPI) -> Service:
     )  # fmt: skip
 
 
-def _done(service: Service) -> Callable[[Scope, int, float], None]:
+def _done(models: Models) -> Callable[[Scope, int, float], None]:
     """Counts and logs a request that has ended."""
 
     def done(scope: Scope, status: int, seconds: float) -> None:
         route, record = scope.get("route"), scope["state"].get("access")
-        service.metrics.http(getattr(route, "path", None), scope["method"], status, seconds)
+        models.first.metrics.http(getattr(route, "path", None), scope["method"], status, seconds)
         client = scope.get("client")
         access(
             id=scope["state"]["request_id"], client=client and client[0], method=scope["method"],
@@ -133,4 +159,5 @@ def _of_texts(access: AccessRecord | None) -> dict[str, Any]:
         "finish_reasons": [text.finish_reason for text in texts],
         "queue_s": max(queued, default=None),
         "ttft_s": min(first, default=None),
+        "load_s": access.load_s or None,
     }

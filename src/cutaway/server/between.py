@@ -18,6 +18,7 @@ from cutaway.backends import KV_BLOCK
 from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError
+from cutaway.server.models import service_of
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
 from cutaway.server.service import AccessRecord, Job, Service
 
@@ -35,7 +36,7 @@ class _Written(Job):
 
 async def between(request: Request, body: CompletionRequest) -> Response:
     """Answer it whole, one such request at a time. InputError or ApiError where it cannot be."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     service.check_plain(body.model)
     access = request.state.access = AccessRecord(service.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None

@@ -18,8 +18,10 @@ from cutaway.api.embedding import Embeddings
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.ollama.answers import nanoseconds
-from cutaway.server.ollama.fields import KeepAlive, OllamaMachine
+from cutaway.server.ollama.fields import STAYS, KeepAlive, OllamaMachine
+from cutaway.server.ollama.keeping import keeping
 from cutaway.server.ollama.schemas import OllamaEmbedded, OllamaVector
 from cutaway.server.openai.plain_schemas import Embeddings as Answer
 from cutaway.server.openai.request_models import Body, Texts, examples
@@ -56,7 +58,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
         request, body.model, body.input, "input", body.user, pooling=body.pooling,
         normalize=body.normalize, dimensions=body.dimensions, truncate=body.truncate,
     )  # fmt: skip
-    name = request.app.state.service.named(body.model)
+    name = service_of(request, body.model).named(body.model)
     data = await asyncio.to_thread(_document, found, name, body.encoding_format)
     return Response(data, media_type="application/json")
 
@@ -70,7 +72,7 @@ class EmbedRequest(Body):
     truncate: bool = Field(True, description="cut texts that are longer than is read")
     dimensions: int | None = Field(None, description="only the first so many numbers")
     options: OllamaMachine | None = Field(None, description="how a machine computes")
-    keep_alive: KeepAlive = Field(None, description="is not looked at: the model stays")
+    keep_alive: KeepAlive = Field(None, description=STAYS)
 
 
 class EmbeddingRequest(Body):
@@ -80,23 +82,25 @@ class EmbeddingRequest(Body):
     model: str | None = Field(None, description="one of /api/tags; left out: the first")
     prompt: str = Field(description="a text, which is cut where it is longer than is read")
     options: OllamaMachine | None = Field(None, description="how a machine computes")
-    keep_alive: KeepAlive = Field(None, description="is not looked at: the model stays")
+    keep_alive: KeepAlive = Field(None, description=STAYS)
 
 
 @router.post("/api/embed", responses=replies(OllamaEmbedded, *TEXT))
 async def embed(body: EmbedRequest, request: Request) -> Response:
     """A vector of each text, in Ollama's form."""
-    started = perf_counter()
+    started, service = perf_counter(), service_of(request, body.model)
+    keep = keeping(service.slot, body.keep_alive)
     found = await vectors(
         request, body.model, body.input, "input", dimensions=body.dimensions,
         truncate=body.truncate,
     )  # fmt: skip
+    keep()
     each = await asyncio.to_thread(_numbers, found)
     answer: OllamaEmbedded = {
-        "model": body.model or request.app.state.service.names[0],
+        "model": body.model or service.names[0],
         "embeddings": each,
         "total_duration": nanoseconds(perf_counter() - started),
-        "load_duration": 0,
+        "load_duration": round(request.state.access.load_s * 1e9),
         "prompt_eval_count": sum(found.tokens),
     }
     return Response(await asyncio.to_thread(dumps, answer), media_type="application/json")
@@ -105,7 +109,9 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
 @router.post("/api/embeddings", responses=replies(OllamaVector, *TEXT))
 async def embedding(body: EmbeddingRequest, request: Request) -> Response:
     """The vector of a text, in Ollama's older form."""
+    keep = keeping(service_of(request, body.model).slot, body.keep_alive)
     found = await vectors(request, body.model, [body.prompt], "prompt", truncate=True)
+    keep()
     answer: OllamaVector = {"embedding": _numbers(found)[0]}
     return Response(dumps(answer), media_type="application/json")
 

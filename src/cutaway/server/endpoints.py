@@ -20,9 +20,11 @@ from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.ollama import requests as ollama
-from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, loaded
+from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
 from cutaway.server.ollama.fields import TextAsked
+from cutaway.server.ollama.keeping import keeping, seconds_of
 from cutaway.server.ollama.schemas import OllamaChat, OllamaGenerated
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.chat_schemas import ChatChunk, ChatCompletion
@@ -47,7 +49,7 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
 
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     if body.suffix and body.denoise is None and service.llm.tokenizer.middle is None:
         return await _named(body, between(request, body))
 
@@ -101,8 +103,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 @router.post("/v1/messages/count_tokens", responses=replies(InputTokens, *FIELDS))
 async def count_tokens(body: CountRequest, request: Request) -> Response:
     """How many tokens a conversation has, in Anthropic's form."""
-    service: Service = request.app.state.service
-    service.named(body.model)
+    service = service_of(request, body.model)
     said, use = body.conversation(), body.use(service)
     reading = service.llm.chat_prompt(said, use.tools)
     counted: InputTokens = {"input_tokens": len(await unless_gone(request.receive, reading))}
@@ -126,7 +127,7 @@ async def ollama_generate(body: ollama.OllamaGenerateRequest, request: Request) 
 
 
 async def _ollama(
-    body: ollama.OllamaChatRequest | ollama.OllamaGenerateRequest,
+    body: ollama.Asked,
     request: Request,
     make: Callable[[Service, Any, Job, str], Events],
 ) -> Response:
@@ -135,11 +136,26 @@ async def _ollama(
         prompt, options = await body.read(service, given)
         return [prompt], options
 
-    if not body.asks_nothing:
-        return await _answer(request, body, prompts, make)
-    service: Service = request.app.state.service
-    service.named(body.model)
-    return Response(dumps(loaded(body, service)), media_type="application/json")
+    service = service_of(request, body.model)
+    keep = keeping(service.slot, body.keep_alive)
+    answer = (
+        await _nothing(request, body, service)
+        if body.asks_nothing
+        else await _answer(request, body, prompts, make)
+    )
+    keep()
+    return answer
+
+
+async def _nothing(request: Request, body: ollama.Asked, service: Service) -> Response:
+    """The model is to be there, or to go."""
+    slot, reason = service.slot, "load"
+    if slot and body.keep_alive is not None and seconds_of(body.keep_alive) == 0:
+        reason = "unload"
+    elif slot:
+        await unless_gone(request.receive, slot.use())
+        slot.done()
+    return Response(dumps(nothing_asked(body, service, reason)), media_type="application/json")
 
 
 async def _answer(
@@ -149,7 +165,7 @@ async def _answer(
     make: Callable[[Service, Any, Job, str], Events],
 ) -> Response:
     """Run a request and answer it; when the client disconnects, its sequences are aborted."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     access = request.state.access = AccessRecord(service.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
 

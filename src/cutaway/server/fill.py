@@ -14,9 +14,9 @@ from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import FilledIn
 from cutaway.server.openai.request_models import Body, examples
-from cutaway.server.service import Service
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
@@ -52,7 +52,7 @@ class FillRequest(Body):
 @router.post("/v1/fill", responses=replies(FilledIn, *FIELDS, 503))
 async def fill(body: FillRequest, request: Request) -> Response:
     """What may stand in the masked places of a text, each for itself and all together."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     service.check_length(body.text)
     data = await as_guest(request, body.model, _answer, body)
     return Response(data, media_type="application/json")

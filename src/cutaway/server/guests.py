@@ -10,7 +10,8 @@ from fastapi import Request
 
 from cutaway.api.llm import LLM
 from cutaway.server.http.errors import ApiError
-from cutaway.server.service import Service, unless_gone
+from cutaway.server.models import service_of
+from cutaway.server.service import unless_gone
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +31,7 @@ async def as_guest(
 
     All of them may be pickled: the model may be in another process.
     """
-    service: Service = request.app.state.service
+    service = service_of(request, model)
     service.check_plain(model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")

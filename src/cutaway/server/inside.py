@@ -21,9 +21,9 @@ from cutaway.server.events import dumps
 from cutaway.server.guests import as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.inside_schemas import Looked
 from cutaway.server.openai.request_models import Body, examples
-from cutaway.server.service import Service
 from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
@@ -114,7 +114,7 @@ async def beside(
     **kwargs: P.kwargs,
 ) -> T:
     """What a function makes of the model and the request, while somebody waits for it."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     service.check_changes(body.changes)
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)

@@ -10,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from cutaway._version import __version__
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
 from cutaway.trace.catalogue import catalogue
@@ -39,7 +40,7 @@ async def page(request: Request) -> Response:
 @router.get("/page/about")
 async def about(request: Request) -> Response:
     """The model that is served, and the defaults of requests."""
-    service: Service = request.app.state.service
+    service = service_of(request, None)
     params = service.llm.parse({}).settings(0)
     answer: dict[str, Any] = {
         "model": service.names[0],

@@ -5,17 +5,18 @@ what is read of them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
 
 from cutaway.api.reading import EndReader, read_all
+from cutaway.engine import Reader, Started
 from cutaway.engine import Request as Asked
-from cutaway.engine import Started
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
+from cutaway.server.models import service_of
 from cutaway.server.service import AccessRecord, Service, unless_gone
 
 _LONG = 1 << 16  # characters, which take up to a second
@@ -53,19 +54,24 @@ async def read_texts(
 
     ask: reads the texts, in a thread; length: how many characters these are; said: for the log
     """
-    service: Service = request.app.state.service
+    service = service_of(request, model)
     access = request.state.access = AccessRecord(service.named(model), user)
     adapter = service.model(model).adapter
     access.prompt = said if service.log_prompts else None
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
 
+    async def queue(requests: Sequence[tuple[Asked, int]]) -> Reader:
+        queued = await service.llm.queue(requests)
+        access.load_s = max(access.load_s, queued.load_s)
+        return queued
+
     async def read() -> tuple[Q, list[R]]:
         started = perf_counter()
         thread = service.slow if length > _LONG else None
         asked = await asyncio.get_running_loop().run_in_executor(thread, ask, service)
         requests = (one.but(adapter=adapter) for one in asked.requests)
-        readers = await read_all(service.llm.queue, requests, reader)
+        readers = await read_all(queue, requests, reader)
         access.texts = [_figures(one, perf_counter() - started) for one in readers]
         for figures in access.texts:
             service.metrics.finished(figures)

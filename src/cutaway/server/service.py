@@ -18,6 +18,8 @@ from starlette.types import Message, Receive
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.generation import Generation
 from cutaway.api.generations import Generations
+from cutaway.api.model_cache import Slot
+from cutaway.api.on_demand import OnDemandLLM
 from cutaway.api.prompts import Prompt
 from cutaway.api.request import Options
 from cutaway.canvas import looked_at
@@ -47,6 +49,7 @@ class AccessRecord:
     prompt: Any = None
     texts: list[RequestStats] = field(default_factory=list)
     route: Route | None = None
+    load_s: float = 0.0
 
 
 @dataclass
@@ -128,21 +131,25 @@ class Service:
                 param="changes", code="unsupported_parameter",
             )  # fmt: skip
 
+    @property
+    def slot(self) -> Slot | None:
+        """Its place among models that are loaded when they are used; None: it stays loaded."""
+        return self.llm.slot if isinstance(self.llm, OnDemandLLM) else None
+
     def stop(self) -> None:
         """Take no more texts; those there are go on."""
         self.draining = True
+        if self.slot:
+            self.slot.stop()
+
+    def known_as(self, name: str) -> str | None:
+        """Which of its names a request uses; None where it is another model's."""
+        bare = name.removesuffix(":latest")  # as Ollama's clients write it
+        return next((own for own in (name, bare) if own in self.names), None)
 
     def named(self, name: str | None) -> str:
-        """The model that a request asks for; ApiError where it is not here."""
-        if name is None or name in self.names:
-            return name or self.names[0]
-        if (bare := name.removesuffix(":latest")) in self.names:  # as Ollama's clients write it
-            return bare
-        known = ", ".join(self.names)
-        raise ApiError(
-            404, f"model {name!r:.100} is not here; this server has {known}",
-            param="model", code="model_not_found",
-        )  # fmt: skip
+        """The same, of a request that is for it."""
+        return (name and self.known_as(name)) or self.names[0]
 
     async def start(
         self,
@@ -280,6 +287,11 @@ class Job:
         """Which replicas write them; None where there are none."""
         return self._reader.route
 
+    @property
+    def load_s(self) -> float:
+        """Seconds for which it waited until its model was there."""
+        return self._reader.load_s
+
     def waited(self, index: int) -> float | None:
         """Seconds in the queue; None where it is there still."""
         started = self.texts[index].started
@@ -296,6 +308,7 @@ class Job:
         for one in figures:
             self._service.metrics.finished(one)
         self._access.texts, self._access.route = figures, self.route
+        self._access.load_s = self.load_s
         if self.route:
             self._service.metrics.resumed(self.route.resumed, self.route.replayed)
 

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from cutaway.server.document import plain_replies, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
+from cutaway.server.models import models_of, service_of
 from cutaway.server.openai.plain_schemas import Health, Model, Models, Ready
 from cutaway.server.service import Service
 
@@ -22,16 +23,16 @@ _METRICS = plain_replies(
 
 @router.get("/v1/models", responses=replies(Models))
 async def models(request: Request) -> Response:
-    """The names that requests may use for the model."""
-    service: Service = request.app.state.service
-    answer: Models = {"object": "list", "data": [_model(service, name) for name in service.names]}
+    """The names that requests may use for a model."""
+    each = [_model(one, name) for one in models_of(request).services for name in one.names]
+    answer: Models = {"object": "list", "data": each}
     return Response(dumps(answer), media_type="application/json")
 
 
 @router.get("/v1/models/{name:path}", responses=replies(Model, 404))
 async def model(name: Name, request: Request) -> Response:
     """One of these names."""
-    service: Service = request.app.state.service
+    service = service_of(request, name)
     return Response(dumps(_model(service, service.named(name))), media_type="application/json")
 
 
@@ -47,14 +48,15 @@ def _model(service: Service, name: str) -> Model:
     }
     if service.adapter(name):
         answer["parent"] = service.names[0]
+    if service.slot:
+        answer["loaded"] = service.slot.state == "loaded"
     return answer
 
 
 @router.get("/health", responses=replies(Health, 503))
 async def health(request: Request) -> Response:
     """Whether the engine is alive."""
-    service: Service = request.app.state.service
-    if not service.llm.alive:
+    if not models_of(request).alive:
         raise ApiError(503, "the engine has stopped; start the server again", code="engine_ended")
     answer: Health = {"status": "ok"}
     return Response(dumps(answer), media_type="application/json")
@@ -63,8 +65,8 @@ async def health(request: Request) -> Response:
 @router.get("/ready", responses=replies(Ready, 503))
 async def ready(request: Request) -> Response:
     """Whether it takes requests."""
-    service: Service = request.app.state.service
-    if service.draining or not service.llm.alive:
+    here = models_of(request)
+    if here.draining or not here.alive:
         raise ApiError(503, "the server is stopping; use another one", code="stopping")
     answer: Ready = {"status": "ready"}
     return Response(dumps(answer), media_type="application/json")
@@ -73,6 +75,5 @@ async def ready(request: Request) -> Response:
 @router.get("/metrics", responses=_METRICS)
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus' format."""
-    service: Service = request.app.state.service
-    page, content_type = service.metrics.page(request.headers.get("accept", ""))
+    page, content_type = models_of(request).metrics(request.headers.get("accept", ""))
     return Response(page, headers={"content-type": content_type})

@@ -1,5 +1,7 @@
-"""Which model there is, as Ollama's clients ask: ``/api/tags``, ``show``, ``ps``, ``version``."""
+"""Which models there are, as Ollama's clients ask: ``/api/tags``, ``show``, ``ps``, ``version``."""
 
+import asyncio
+from time import time
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,11 +13,13 @@ from cutaway.api.async_model import AsyncModel
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import models_of, service_of
 from cutaway.server.ollama.answers import when
 from cutaway.server.ollama.schemas import (
     OllamaDetails,
     OllamaModel,
     OllamaProcesses,
+    OllamaRunning,
     OllamaShown,
     OllamaTags,
     OllamaVersion,
@@ -45,26 +49,18 @@ class ShowRequest(Body):
 
 @router.get("/api/tags", responses=replies(OllamaTags))
 async def tags(request: Request) -> Response:
-    """The names that requests may use for the model, in Ollama's form."""
-    service: Service = request.app.state.service
-    answer: OllamaTags = {"models": [_model(service, name) for name in service.names]}
+    """The names that requests may use for a model, in Ollama's form."""
+    each = [_model(one, name) for one in models_of(request).services for name in one.names]
+    answer: OllamaTags = {"models": each}
     return Response(dumps(answer), media_type="application/json")
 
 
 @router.get("/api/ps", responses=replies(OllamaProcesses))
 async def processes(request: Request) -> Response:
-    """The model, which is in memory."""
-    service: Service = request.app.state.service
-    model = _model(service, service.names[0])
-    answer: OllamaProcesses = {
-        "models": [
-            {
-                "name": model["name"], "model": model["model"], "size": model["size"],
-                "digest": model["digest"], "details": model["details"], "expires_at": _NEVER,
-                "size_vram": 0, "context_length": service.room,
-            }
-        ]
-    }  # fmt: skip
+    """The models that are in memory."""
+    services = models_of(request).services
+    here = [one for one in services if one.slot is None or one.slot.state == "loaded"]
+    answer: OllamaProcesses = {"models": [_running(service) for service in here]}
     return Response(dumps(answer), media_type="application/json")
 
 
@@ -78,7 +74,7 @@ async def version() -> Response:
 @router.post("/api/show", responses=replies(OllamaShown, *FIELDS))
 async def show(body: ShowRequest, request: Request) -> Response:
     """What is known of the model, in Ollama's form."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model or body.name)
     name, llm = service.named(body.model or body.name), service.llm
     template = llm.model.template
     answer: OllamaShown = {
@@ -100,6 +96,18 @@ def _model(service: Service, name: str) -> OllamaModel:
         "name": tagged, "model": tagged, "modified_at": when(service.created),
         "size": service.llm.model.parts.nbytes, "digest": service.model(name).identity.weights,
         "details": _details(service, name),
+    }  # fmt: skip
+
+
+def _running(service: Service) -> OllamaRunning:
+    model, slot = _model(service, service.names[0]), service.slot
+    size = slot.model.memory if slot else model["size"]
+    expires = slot.expires if slot else None
+    left = None if expires is None else expires - asyncio.get_running_loop().time()
+    return {
+        "name": model["name"], "model": model["model"], "size": size, "digest": model["digest"],
+        "details": model["details"], "expires_at": _NEVER if left is None else when(time() + left),
+        "size_vram": 0, "context_length": service.room,
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.openai.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 from cutaway.server.openai.request_models import Body, examples
@@ -51,8 +52,7 @@ class DetokenizeRequest(Body):
 @router.post("/tokenize", responses=replies(Tokenized, *FIELDS))
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The token ids of a text, or of a conversation."""
-    service: Service = request.app.state.service
-    service.named(body.model)
+    service = service_of(request, body.model)
     service.check_length(body.prompt or "")
     thread = service.slow if len(body.prompt or "") > _LONG else None
     reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
@@ -76,7 +76,7 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
 @router.get("/tokenizer_info", responses=replies(TokenizerInfo))
 async def tokenizer_info(request: Request) -> Response:
     """The begin and end tokens and the chat template, as vLLM tells them."""
-    service: Service = request.app.state.service
+    service = service_of(request, None)
     tokenizer, template = service.llm.tokenizer, service.llm.template
     eos = next(iter(tokenizer.end_ids), None)
     answer: TokenizerInfo = {
@@ -91,8 +91,7 @@ async def tokenizer_info(request: Request) -> Response:
 @router.post("/detokenize", responses=replies(Detokenized, *FIELDS))
 async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     """The text of token ids."""
-    service: Service = request.app.state.service
-    service.named(body.model)
+    service = service_of(request, body.model)
     if len(body.tokens) > service.room:
         raise TooLongError(f"tokens has {len(body.tokens)} ids; at most {service.room} are read")
     text = await asyncio.to_thread(service.llm.detokenize, body.tokens, body.special)

@@ -70,6 +70,7 @@ def access(
     finish_reasons: Iterable[str] | None = None,
     queue_s: float | None = None,
     ttft_s: float | None = None,
+    load_s: float | None = None,
     user: str | None = None,
     replica: str | None = None,
     resumed: int | None = None,
@@ -84,7 +85,7 @@ def access(
     fields = {name: value for name, value in given.items() if value is not None}
     if finish_reasons is not None:
         fields["finish_reasons"] = [str(reason) for reason in finish_reasons]
-    for name in fields.keys() & {"seconds", "queue_s", "ttft_s"}:
+    for name in fields.keys() & {"seconds", "queue_s", "ttft_s", "load_s"}:
         fields[name] = round(fields[name], 4)
     event("request", level=logging.INFO if status < 500 else logging.WARNING, **fields)
 

@@ -22,6 +22,8 @@ Phase = Literal["queue", "prefill", "decode"]
 _REASONS = tuple(map(str, FinishReason))
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
+_OF_SERVER = ("process_", "cutaway_http_")  # and of no model
+
 # A CPU takes 3 to 100 ms for a token, and a second or more to read a long prompt.
 _WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TOKEN = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5)
@@ -82,6 +84,7 @@ class Metrics:
     version  of cutaway
     model    the name under which it is served
     paths    the path templates used as label values; all others are "other"
+    loaded   whether the model is in memory, where it may not be
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Metrics:
         version: str,
         model: str,
         paths: Collection[str],
+        loaded: Callable[[], bool] | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self._paths = frozenset(paths)
@@ -102,6 +106,8 @@ class Metrics:
         self.registry.register(_ReplicasReader(replicas))
         ProcessCollector(registry=self.registry)
         self.registry.register(_BuildReader(version, model, computer))
+        if loaded:
+            self.registry.register(_LoadedReader(loaded))
 
     def finished(self, text: RequestStats) -> None:
         """Count a sequence that has ended. Call it once for each."""
@@ -132,11 +138,7 @@ class Metrics:
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics and their content type, in the format that an Accept header asks for."""
-        try:
-            encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is none
-            encode, content_type = choose_encoder("")
-        return encode(self.registry), content_type
+        return _page(self.registry, accept)
 
     # -- what is counted ---------------------------------------------------------------------
 
@@ -228,6 +230,57 @@ class Metrics:
             "path",
             "method",
         )
+
+
+def several(each: Mapping[str, Metrics], accept: str = "") -> tuple[bytes, str]:
+    """As ``Metrics.page``, of several models: each sample says by a label of which.
+
+    What is of the server itself is counted by the first.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Merged(each))
+    return _page(registry, accept)
+
+
+def _page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is none
+        encode, content_type = choose_encoder("")
+    return encode(registry), content_type
+
+
+class _Merged(Collector):
+    """What several models count, together."""
+
+    def __init__(self, each: Mapping[str, Metrics]) -> None:
+        self._each = each
+
+    def collect(self) -> Iterator[Metric]:
+        """Family by family, as a page must have them."""
+        families: dict[str, Metric] = {}
+        for i, (model, metrics) in enumerate(self._each.items()):
+            for family in metrics.registry.collect():
+                of_server = family.name.startswith(_OF_SERVER)
+                if of_server and i > 0:
+                    continue
+                empty = Metric(family.name, family.documentation, family.type)
+                label = {} if of_server else {"model": model}
+                families.setdefault(family.name, empty).samples += [
+                    sample._replace(labels={**sample.labels, **label}) for sample in family.samples
+                ]
+        yield from families.values()
+
+
+class _LoadedReader(Collector):
+    """Whether a model is in memory."""
+
+    def __init__(self, loaded: Callable[[], bool]) -> None:
+        self._loaded = loaded
+
+    def collect(self) -> Iterator[Metric]:
+        """At this moment."""
+        yield _gauge("model_loaded", "Whether the model is in memory, 0 or 1.", self._loaded())
 
 
 class _BuildReader(Collector):

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from cutaway.errors import (
     CutawayError,
     InputError,
+    ModelLoadError,
     QueueFullError,
     ReplayError,
     ReplicaLostError,
@@ -55,6 +56,7 @@ def install(app: FastAPI, *, retry_after: Callable[[], float]) -> None:
     _answer_with(app, QueueFullError, full)
     for kind in (ReplayError, ReplicaLostError):
         _answer_with(app, kind, lambda _, error: of_text(error))
+    _answer_with(app, ModelLoadError, _of_load)
     _answer_with(app, CutawayError, _of_cutaway)
     _answer_with(app, Exception, lambda request, _: internal_error(_id(request)))
 
@@ -93,6 +95,11 @@ def _of_input(request: Request, error: InputError) -> ApiError:
     param = name[0] if name and name[0] in fields_of(request.scope.get("route")) else None
     code = TOO_LONG if isinstance(error, TooLongError) else None
     return ApiError(400, message, param=param, code=code)
+
+
+def _of_load(request: Request, error: ModelLoadError) -> ApiError:
+    _log.error("request %s failed: %s", _id(request), error)
+    return ApiError(503, str(error), param="model", code="model_not_loaded")
 
 
 def _of_cutaway(request: Request, error: CutawayError) -> ApiError:

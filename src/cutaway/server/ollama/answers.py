@@ -33,10 +33,12 @@ def nanoseconds(seconds: float) -> int:
     return max(1, round(seconds * 1e9))
 
 
-def loaded(body: OllamaChatRequest | OllamaGenerateRequest, service: Service) -> dict[str, Any]:
-    """The answer where nothing was asked: the model is there."""
+def nothing_asked(
+    body: OllamaChatRequest | OllamaGenerateRequest, service: Service, reason: str
+) -> dict[str, Any]:
+    """The answer to a request that only says whether the model is to be there."""
     kind = GeneratedAnswer if isinstance(body, OllamaGenerateRequest) else ChatAnswer
-    ending = {"done": True, "done_reason": "load"}
+    ending = {"done": True, "done_reason": reason}
     return {"model": body.model or service.names[0], "created_at": when(), **kind.piece(), **ending}
 
 
@@ -139,7 +141,7 @@ class OllamaAnswer(Events):
             "done": True,
             "done_reason": common.finish_reason(ended),
             "total_duration": nanoseconds(perf_counter() - self._job.asked),
-            "load_duration": 0,
+            "load_duration": round(self._job.load_s * 1e9),
             "prompt_eval_count": used.prompt_tokens,
             "prompt_eval_duration": nanoseconds(first - watch.start - queued),
             "eval_count": used.completion_tokens,

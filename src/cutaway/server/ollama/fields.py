@@ -22,6 +22,10 @@ from cutaway.server.openai.request_models import (
 from cutaway.server.service import Service
 
 KeepAlive = float | str | None
+STAYS = (
+    "how long the model stays afterwards if nobody uses it: seconds or as in 5m, 0 unloads it, "
+    "below 0 it stays; not looked at by a server of one model without --unload-after"
+)
 INERT = "is not looked at: the server was told how to compute when it was started"
 _RENAMED = {"num_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 
@@ -108,7 +112,7 @@ class TextAsked(Body):
     top_logprobs: int | None = Field(
         None, description="and those of the likeliest tokens in its place, 0 to 1000"
     )
-    keep_alive: KeepAlive = Field(None, description="is not looked at: the model stays")
+    keep_alive: KeepAlive = Field(None, description=STAYS)
     unsupported: ClassVar[Unsupported] = {
         "truncate": ((False,), "nothing is cut here; shorten it yourself"),
         "shift": ((False,), "nothing is cut here; a text ends where the context is full"),

@@ -149,6 +149,9 @@ class OllamaChatRequest(TextAsked):
         return await service.llm.chat_prompt(shown, self.use(service).tools), given
 
 
+Asked = OllamaChatRequest | OllamaGenerateRequest
+
+
 def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:
     """The messages as templates know them: calls have ids, and results those of their calls."""
     open_calls: list[tuple[str, str]] = []  # (id, name), oldest first

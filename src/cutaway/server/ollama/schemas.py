@@ -28,9 +28,10 @@ __all__ = [
     "OllamaVersion",
 ]
 
-Reason = Literal["stop", "length", "load"]
+Reason = Literal["stop", "length", "load", "unload"]
 Time = Annotated[str, Field(description="RFC 3339")]
 Nanoseconds = Annotated[int, Field(description="nanoseconds")]
+Loading = Annotated[int, Field(description="nanoseconds; 0: the model was there")]
 
 
 class OllamaFunction(TypedDict):
@@ -65,10 +66,12 @@ class _Line(TypedDict):
     model: str
     created_at: Time
     done: Annotated[bool, Field(description="whether it is the last, which has the figures")]
-    done_reason: NotRequired[Annotated[Reason, Field(description="load: nothing was asked")]]
+    done_reason: NotRequired[
+        Annotated[Reason, Field(description="load and unload: nothing was asked")]
+    ]
     logprobs: NotRequired[list[ChatToken]]
     total_duration: NotRequired[Nanoseconds]
-    load_duration: NotRequired[Annotated[Literal[0], Field(description="the model was there")]]
+    load_duration: NotRequired[Loading]
     prompt_eval_count: NotRequired[Annotated[int, Field(description="tokens of the prompt")]]
     prompt_eval_duration: NotRequired[Nanoseconds]
     eval_count: NotRequired[Annotated[int, Field(description="new tokens")]]
@@ -98,7 +101,7 @@ class OllamaEmbedded(TypedDict):
     model: str
     embeddings: list[list[float]]
     total_duration: Nanoseconds
-    load_duration: Literal[0]
+    load_duration: Loading
     prompt_eval_count: int
 
 
@@ -141,10 +144,13 @@ class OllamaRunning(TypedDict):
 
     name: str
     model: str
-    size: int
+    size: Annotated[
+        int,
+        Field(description="bytes of all weights; with keys and values where models come and go"),
+    ]
     digest: str
     details: OllamaDetails
-    expires_at: Annotated[Time, Field(description="far away: it stays")]
+    expires_at: Annotated[Time, Field(description="when it goes if idle; far away: it stays")]
     size_vram: Literal[0]
     context_length: Annotated[int, Field(description="tokens of a text, prompt included")]
 

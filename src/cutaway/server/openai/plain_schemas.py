@@ -129,6 +129,9 @@ class Model(TypedDict):
         ),
     ]
     parent: NotRequired[Annotated[str, Field(description="of an adapter: the model's name")]]
+    loaded: NotRequired[
+        Annotated[bool, Field(description="ours: of a model that is loaded when it is used")]
+    ]
 
 
 class Models(TypedDict):

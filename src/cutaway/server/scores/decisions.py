@@ -15,6 +15,7 @@ from cutaway.api.scoring import Cut, Cutter
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.score_schemas import (
     Decision,
     DecisionChoice,
@@ -38,7 +39,7 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 @router.post("/v1/decisions", responses=replies(Decision, *TEXT))
 async def decisions(body: DecisionsRequest, request: Request) -> Response:
     """Answer questions about a text or a conversation with probabilities; nothing is written."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     name, length = service.named(body.model), _check(body)
     questions: list[Question] = []
 

@@ -18,6 +18,7 @@ from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.openai.request_models import Body, Unsupported, examples
 from cutaway.server.openai.score_schemas import HowRanked, Ranked, Ranking
@@ -133,7 +134,7 @@ async def rerank_cohere(body: RerankRequest, request: Request) -> Response:
 
 
 async def _ranked(body: RerankRequest, request: Request) -> Response:
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     name, length = service.named(body.model), body.check()
     by_vectors = (body.method or method_of(service.llm)) == "cosine"
     how: HowRanked = {"method": "cosine"}
@@ -173,7 +174,7 @@ async def _by_answers(
 
     said = {"query": body.query, "documents": body.texts}
     found = await likelihoods(request, body.model, cut, said=said, length=length, user=body.user)
-    each, llm = iter(found.each), request.app.state.service.llm
+    each, llm = iter(found.each), service_of(request, body.model).llm
     results: list[Ranked] = []
     for i, question in enumerate(questions):
         weighed = question.weigh(each)

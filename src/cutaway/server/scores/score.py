@@ -16,6 +16,7 @@ from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.openai.request_models import Body, Texts, Unsupported, examples
 from cutaway.server.openai.score_schemas import PairScore, Scores
@@ -72,7 +73,7 @@ class ScoreRequest(Body):
 @router.post("/v1/score", responses=replies(Scores, *TEXT))
 async def score(body: ScoreRequest, request: Request) -> Response:
     """How likely text_2 is after text_1, or how near their vectors are, of each pair."""
-    service: Service = request.app.state.service
+    service = service_of(request, body.model)
     name, length = service.named(body.model), body.check()
     method = body.method or method_of(service.llm)
     read = _by_vectors(body, request) if method == "cosine" else _by_model(body, request, length)
@@ -100,7 +101,7 @@ async def _by_model(
 
     said = {"text_1": body.text_1, "text_2": body.text_2}
     found = await likelihoods(request, body.model, cut, said=said, length=length, user=body.user)
-    llm = request.app.state.service.llm
+    llm = service_of(request, body.model).llm
     data: list[PairScore] = []
     for i, one in enumerate(found.each):
         data.append({"index": i, "object": "score", "score": one.total})

@@ -1,0 +1,85 @@
+"""The models that are served: which of them a request asks for, and what they are together.
+
+Knows names. Refuses to know what a model does, and which of them is in memory: ``Service`` and
+``OnDemandLLM`` do.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from fastapi import Request
+
+from cutaway.server.http.errors import ApiError
+from cutaway.server.http.metrics import several
+from cutaway.server.service import Job, Service
+
+
+class Models:
+    """One or several, the first of which is asked where a request names none."""
+
+    def __init__(self, services: Sequence[Service]) -> None:
+        self.services, self.first = services, services[0]
+
+    def named(self, name: str | None) -> Service:
+        """The model that a request asks for; ApiError where it is not here."""
+        if name is None:
+            return self.first
+        for service in self.services:
+            if service.known_as(name) is not None:
+                return service
+        known = ", ".join(self.names)
+        raise ApiError(
+            404, f"model {name!r:.100} is not here; this server has {known}",
+            param="model", code="model_not_found",
+        )  # fmt: skip
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which requests may ask for them."""
+        return tuple(name for service in self.services for name in service.names)
+
+    @property
+    def jobs(self) -> Iterable[Job]:
+        """All that runs."""
+        return (job for service in self.services for job in service.jobs)
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which a full queue may have room."""
+        return max(service.retry_after for service in self.services)
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more texts are taken."""
+        return self.first.draining
+
+    @property
+    def alive(self) -> bool:
+        """Whether all of them take requests."""
+        return all(service.llm.alive for service in self.services)
+
+    def metrics(self, accept: str) -> tuple[bytes, str]:
+        """The page of metrics and its content type; of several models each sample has a label."""
+        if len(self.services) == 1:
+            return self.first.metrics.page(accept)
+        return several({one.names[0]: one.metrics for one in self.services}, accept)
+
+    def stop(self) -> None:
+        """Take no more texts; those there are go on, and no model is loaded for others."""
+        for service in self.services:
+            service.stop()
+
+    def close(self) -> None:
+        """End all texts."""
+        for service in self.services:
+            service.llm.close()
+
+
+def models_of(request: Request) -> Models:
+    """Those of the server that got the request."""
+    models: Models = request.app.state.models
+    return models
+
+
+def service_of(request: Request, name: str | None) -> Service:
+    """The model that a request asks for; ApiError where it is not here."""
+    return models_of(request).named(name)
