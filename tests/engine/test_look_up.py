@@ -89,6 +89,24 @@ def test_what_the_cache_has_is_not_read_again():
     assert engine.backend.runs == [20, 4]
 
 
+def test_what_answers_begin_with_is_read_once_also_where_they_come_together():
+    engine = make_engine(block=8)
+    ids = [ask(engine, (*range(20), end), 20, (1,)) for end in range(30, 40)]
+    events = run_to_end(engine)
+    assert engine.backend.runs == [21, 9 * 5]  # whole blocks of the first; the others' own tokens
+    for id, end in zip(ids, range(30, 40), strict=True):
+        assert heard(events, id) == by_definition((*range(20), end), 20, (1,))
+
+
+def test_who_keeps_nothing_waits_for_nobody():
+    engine = make_engine(block=8)
+    run = RunParams(cache_prompt=False)
+    for _ in range(3):
+        Request(tuple(range(20)), GREEDY, StopParams(max_tokens=1), run).add_to(engine)
+    run_to_end(engine)
+    assert engine.backend.runs == [60]
+
+
 def test_logits_that_are_not_finite_are_its_own_error():
     engine = make_engine(broken_after((1, 2, 3), np.nan))
     bad, good = ask(engine, (1, 2, 3), 1, (4,)), ask(engine, (1, 2), 1, (3,))

@@ -4,6 +4,7 @@ Knows lengths, priorities and block ids. Refuses to know logits, text and stop c
 """
 
 from bisect import insort
+from collections.abc import Hashable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -178,15 +179,11 @@ class Scheduler:
     def _find_more(self, sequence: Sequence) -> None:
         """Take the blocks of its text that others have computed since it was admitted.
 
-        Of equal prompts that come together the first is read, and the others find it. Not where
-        layers see a window: looking one up keeps it, and there is room for few.
+        Of equal prompts that come together the first is read, and the others find it.
         """
-        block = self.blocks.block
-        if not (self._is_cached(sequence) and sequence.decoder.shares(sequence)):
+        if not self._finds(sequence):
             return
-        if self.blocks.windows or sequence.published * block != sequence.num_computed_tokens:
-            return
-        last = sequence.decoder.reusable(sequence)
+        block, last = self.blocks.block, sequence.decoder.reusable(sequence)
         found = self.blocks.match(sequence.tokens(0, last), sequence.request.salt)
         if len(found) <= sequence.published:
             self.blocks.release(found)
@@ -194,6 +191,25 @@ class Scheduler:
         self.blocks.release(sequence.blocks[: len(found)])
         sequence.blocks[: len(found)] = found
         sequence.published, sequence.num_computed_tokens = len(found), len(found) * block
+
+    def _finds(self, sequence: Sequence) -> bool:
+        """Whether what others compute of its next block is of use to it.
+
+        Not where layers see a window: looking a block up keeps it, and there is room for few.
+        """
+        if self.blocks.windows or not self._is_cached(sequence):
+            return False
+        aligned = sequence.published * self.blocks.block == sequence.num_computed_tokens
+        return aligned and sequence.decoder.shares(sequence)
+
+    def _next_block(self, sequence: Sequence) -> Hashable:
+        """What its next whole block is; None where none is for others."""
+        start, block = sequence.num_computed_tokens, self.blocks.block
+        text = tuple(sequence.tokens(start, start + block))
+        if len(text) < block or not self._finds(sequence):
+            return None
+        before = sequence.blocks[sequence.published - 1] if start else None
+        return before, sequence.request.salt, text
 
     def _is_cached(self, sequence: Sequence) -> bool:
         """Whether it takes from the prefix cache and leaves its own there."""
@@ -244,15 +260,22 @@ class Scheduler:
             one.set_drafts(drafts, "draft")
 
     def _prefill(self, decoding: list[Scheduled]) -> list[Scheduled]:
-        """The next part of every sequence of which many rows are to be computed."""
+        """The next part of every sequence of which many rows are to be computed.
+
+        One that would begin with a block that another computes in this step finds it in the next.
+        """
         policy, taken = self.policy, {s.sequence.id for s in decoding}
         room = policy.max_prefill_rows_while_decoding if decoding else policy.max_rows
         room -= sum(s.num_rows for s in decoding)
         prefill: list[Scheduled] = []
+        coming, size = set[Hashable](), self.blocks.block
         for sequence in list(self.running):
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
             self._find_more(sequence)
+            block, after = self._next_block(sequence), sequence.num_computed_tokens + size
+            if block in coming and sequence.decoder.reusable(sequence) >= after:
+                continue
             one = self._rows(sequence, room)
             whole = sequence.decoder.positions(sequence)
             for most in (policy.max_rows, whole):  # of a text that is computed whole
@@ -261,6 +284,8 @@ class Scheduler:
             if one.num_rows:  # else it holds what it has
                 prefill.append(one)
                 room -= one.num_rows
+            if block is not None and len(one.token_ids) >= size:
+                coming.add(block)
         return prefill
 
     def _rows(self, sequence: Sequence, room: int) -> Scheduled:
