@@ -73,3 +73,9 @@ def test_rows_have_the_bits_of_rows_alone(folder, tied):
             assert np.array_equal(llm.logits(ids[:n])[-1], whole[n - 1])
     with LLM(path, lora=lora, threads=1) as llm:
         assert np.array_equal(llm.logits(ids), whole)
+
+
+def test_weights_may_be_on_a_disk(folder, model):
+    lora = adapter_of(model, folder / "disk.gguf")
+    with LLM(model, lora=lora) as here, LLM(model, lora=lora, offload_folder=folder) as there:
+        assert np.array_equal(here.logits(IDS), there.logits(IDS))

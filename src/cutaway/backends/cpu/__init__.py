@@ -77,8 +77,8 @@ class CpuBackend:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
         matrices = pack_matrices(graph, file, self.pool, on_progress, offload)
-        if offload is not None:
-            plan.room = offload.kept
+        self._room = plan.room if offload is None else offload.kept
+        plan.room = self._room
         vectors = {name: read_vector(file, name) for name in vector_names(graph)}
         self._compiler = partial(Compiler, graph, *matrices, vectors)
         self._graph = graph
@@ -98,6 +98,7 @@ class CpuBackend:
         for name in [each for each in vars(made) if _is_cached(each)]:
             delattr(made, name)  # made when it is first wanted, of the new graph
         made._graph, made._plan = graph, self._plan.beside()
+        made._plan.room = self._room
         made._compiler = partial(Compiler, graph, matrices | added, experts, vectors)
         Emitter(made._compiler(), made._plan)
         return made

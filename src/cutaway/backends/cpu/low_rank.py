@@ -27,11 +27,13 @@ def _ops(op: Op, graph: Graph, within: dict[tuple[str, str], str]) -> Iterator[O
     yield replace(op, out=alone, weights=weights)
     a, b = op.weights["lora_a"], op.weights["lora_b"]
     if (a, op.inputs[0]) not in within:
-        rank = graph.shapes[a][0]
-        inner, scaled = Tensor(f"{name} inner", rank), Tensor(f"{name} scaled", rank)
-        within[a, op.inputs[0]] = scaled.name
-        yield Op("linear", inner, op.inputs, {"weight": a}, {"rows": (0, rank)})
-        yield Op("scale", scaled, (inner.name,), {}, {"factor": op.attrs["lora_scale"]})
+        inner, factor = Tensor(f"{name} inner", graph.shapes[a][0]), op.attrs["lora_scale"]
+        within[a, op.inputs[0]] = inner.name
+        yield Op("linear", inner, op.inputs, {"weight": a}, {"rows": (0, inner.width)})
+        if factor != 1:
+            scaled = Tensor(f"{name} scaled", inner.width)
+            within[a, op.inputs[0]] = scaled.name
+            yield Op("scale", scaled, (inner.name,), {}, {"factor": factor})
     rows = {"rows": op.attrs["rows"]}
     yield Op("linear", added, (within[a, op.inputs[0]],), {"weight": b}, rows)
     yield Op("add", op.out, (alone.name, added.name))
