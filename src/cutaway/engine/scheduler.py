@@ -13,6 +13,7 @@ from cutaway.checks import check_int, shown
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
+from cutaway.engine.shared_blocks import SharedBlocks
 from cutaway.engine.speculation import Speculator
 from cutaway.engine.windows import Windows
 from cutaway.errors import InputError
@@ -55,6 +56,7 @@ class Scheduler:
 
     def __init__(self, blocks: BlockManager, policy: Policy, speculator: Speculator) -> None:
         self.blocks, self.policy, self._speculator = blocks, policy, speculator
+        self._shared = SharedBlocks(blocks, prefix_cache=policy.prefix_cache)
         self.waiting: list[Sequence] = []  # both in the order of their keys
         self.running: list[Sequence] = []
         self.started: list[Sequence] = []  # that left the queue for the first time in this step
@@ -91,17 +93,7 @@ class Scheduler:
         """Let others find what was computed for it; let go of what none of its rows will see."""
         if not sequence.request.run.kv_cache:
             return
-        whole = sequence.num_computed_tokens // self.blocks.block
-        if (
-            self._is_cached(sequence)
-            and sequence.decoder.shares(sequence)
-            and whole > sequence.published
-        ):
-            text = sequence.tokens(0, whole * self.blocks.block)
-            sequence.blocks = self.blocks.publish(
-                sequence.blocks, text, sequence.published, sequence.request.salt
-            )
-            sequence.published = whole
+        self._shared.publish(sequence)
         if self.blocks.windows:
             self._pass_by(sequence)
 
@@ -143,7 +135,7 @@ class Scheduler:
 
         None, or how many it still wants where there are too few.
         """
-        held, computed = self._find(sequence, fork_of)
+        held, computed = self._shared.find(sequence, fork_of)
         begun = computed % self.blocks.block > 0  # the last block found will be written into
         positions = sequence.decoder.positions(sequence)
         fresh = self.blocks_for(positions) - len(held) + begun
@@ -161,60 +153,6 @@ class Scheduler:
             sequence.num_cached_tokens = computed
             self.started.append(sequence)
         return None
-
-    def _find(self, sequence: Sequence, fork_of: Sequence | None) -> tuple[list[int], int]:
-        """Blocks that hold the beginning of its text already, and how many tokens of it."""
-        last = sequence.decoder.reusable(sequence)
-        if not sequence.request.run.kv_cache:
-            return [], 0
-        if fork_of and last:
-            shared, passed = fork_of.blocks[: self.blocks_for(last)], self.blocks.passed(last)
-            if not self.blocks.windows or self.blocks.windows.are_there(shared[passed:]):
-                return self.blocks.retain(shared, passed), last
-        if not self._is_cached(sequence):
-            return [], 0
-        held = self.blocks.match(sequence.tokens(0, last), sequence.request.salt)
-        return held, len(held) * self.blocks.block
-
-    def _find_more(self, sequence: Sequence) -> None:
-        """Take the blocks of its text that others have computed since it was admitted.
-
-        Of equal prompts that come together the first is read, and the others find it.
-        """
-        if not self._finds(sequence):
-            return
-        block, last = self.blocks.block, sequence.decoder.reusable(sequence)
-        found = self.blocks.match(sequence.tokens(0, last), sequence.request.salt)
-        if len(found) <= sequence.published:
-            self.blocks.release(found)
-            return
-        self.blocks.release(sequence.blocks[: len(found)])
-        sequence.blocks[: len(found)] = found
-        sequence.published, sequence.num_computed_tokens = len(found), len(found) * block
-
-    def _finds(self, sequence: Sequence) -> bool:
-        """Whether what others compute of its next block is of use to it.
-
-        Not where layers see a window: looking a block up keeps it, and there is room for few.
-        """
-        if self.blocks.windows or not self._is_cached(sequence):
-            return False
-        aligned = sequence.published * self.blocks.block == sequence.num_computed_tokens
-        return aligned and sequence.decoder.shares(sequence)
-
-    def _next_block(self, sequence: Sequence) -> Hashable:
-        """What its next whole block is; None where none is for others."""
-        start, block = sequence.num_computed_tokens, self.blocks.block
-        text = tuple(sequence.tokens(start, start + block))
-        if len(text) < block or not self._finds(sequence):
-            return None
-        before = sequence.blocks[sequence.published - 1] if start else None
-        return before, sequence.request.salt, text
-
-    def _is_cached(self, sequence: Sequence) -> bool:
-        """Whether it takes from the prefix cache and leaves its own there."""
-        run = sequence.request.run
-        return self.policy.prefix_cache and run.kv_cache and run.cache_prompt
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
         """The sample of the same prompt that runs, while this one has not begun to write."""
@@ -272,8 +210,8 @@ class Scheduler:
         for sequence in list(self.running):
             if room <= 0 or sequence.id in taken or not self._grow(sequence):
                 continue
-            self._find_more(sequence)
-            block, after = self._next_block(sequence), sequence.num_computed_tokens + size
+            self._shared.find_more(sequence)
+            block, after = self._shared.next_block(sequence), sequence.num_computed_tokens + size
             if block in coming and sequence.decoder.reusable(sequence) >= after:
                 continue
             one = self._rows(sequence, room)
