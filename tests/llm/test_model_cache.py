@@ -363,9 +363,31 @@ def test_a_model_goes_when_its_time_is_over():
         loop.now = 9
         await turns()
         assert slot.state == "unloading"
+        slot.model.doing.set_result(None)
+        await turns()
+        assert slot.state == "absent"
 
     loop.run_until_complete(main())
     loop.close()
+
+
+def test_what_is_said_of_one_that_is_not_there_is_forgotten(run):
+    async def main():
+        _, [slot] = cache_of(4)
+        slot.keep(0)
+        await used(slot)
+        slot.done()
+        assert slot.state == "loaded"
+        slot.keep(0)
+        assert slot.state == "unloading"
+        await turns()
+        slot.model.doing.set_result(None)
+        await turns()
+        await used(slot)
+        slot.done()
+        assert slot.state == "loaded"
+
+    run(main())
 
 
 def test_more_may_not_wait_than_there_is_room_for(run):

@@ -146,7 +146,9 @@ def test_a_load_that_fails_is_told_and_the_others_go_on(paths, alone, tmp_path):
         async with both([lost, paths[1]], 1) as (first, second):
             path = lost.rename(tmp_path / "elsewhere.gguf")
             for _ in range(2):
-                with pytest.raises(ModelLoadError, match=r"^lost could not be loaded: .*lost.gguf"):
+                with pytest.raises(
+                    ModelLoadError, match="lost could not be loaded: lost cannot be read"
+                ):
                     await first.generate("ab")
             assert await written(second) == alone[1]
             path.rename(lost)  # which changes its time of change

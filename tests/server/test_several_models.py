@@ -259,6 +259,16 @@ def test_a_request_for_nothing_loads_and_unloads(paths):
         wait_until(served, [])
         assert post(served, "/api/chat", nothing)["done_reason"] == "unload"
         assert loaded(served) == []
+        post(served, "/v1/completions", {"model": "b", "prompt": "ab", **SAMPLED})
+        assert loaded(served) == ["b:latest"]  # it was gone, so that nothing was to be done
+
+
+def test_what_a_request_says_goes_before_what_is_usual(paths):
+    with serve_all(lambda: models(paths, idle_s=0)) as served:
+        post(served, "/api/generate", GENERATE)
+        wait_until(served, [])
+        post(served, "/api/generate", GENERATE | {"keep_alive": "5m"})
+        assert loaded(served) == ["a:latest"]
 
 
 @pytest.mark.parametrize(

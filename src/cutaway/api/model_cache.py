@@ -10,7 +10,7 @@ for.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import count
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, Protocol
@@ -21,8 +21,8 @@ from cutaway.progress import megabytes
 State = Literal["absent", "loading", "loaded", "unloading"]
 
 
-class Loadable(Protocol):
-    """What takes memory from the beginning of a load to the end of an unload."""
+class Sized(Protocol):
+    """What has a size."""
 
     @property
     def name(self) -> str:
@@ -30,7 +30,11 @@ class Loadable(Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes."""
+        """Bytes that it takes when it is loaded."""
+
+
+class Loadable(Sized, Protocol):
+    """What takes memory from the beginning of a load to the end of an unload."""
 
     async def load(self) -> None:
         """Take them; where it raises it has none."""
@@ -60,13 +64,14 @@ class ModelCache:
     limit        bytes that they may take together; None: no limit
     idle_s       seconds that a model stays which nobody uses; None: until its room is needed
     max_waiting  uses that may wait; None: no limit
+    tell         of each load and unload, with the model's name
     """
 
     def __init__(
         self, limit: int | None = None, *, idle_s: float | None = None,
-        max_waiting: int | None = None,
+        max_waiting: int | None = None, tell: Callable[..., object] = lambda _what, **_more: None,
     ) -> None:  # fmt: skip
-        self.limit, self.idle_s, self.max_waiting = limit, idle_s, max_waiting
+        self.limit, self.idle_s, self.max_waiting, self.tell = limit, idle_s, max_waiting, tell
         self.slots: list[Slot] = []
         self.queue: list[Waiting] = []
         self.clock, self.stopped = count(1), False
@@ -74,15 +79,19 @@ class ModelCache:
 
     def add(self, model: Loadable, *, loaded: bool = False) -> "Slot":
         """A place for a model. InputError where it can never fit."""
+        self.check(model)
+        slot = Slot(self, model, "loaded" if loaded else "absent")
+        self.slots.append(slot)
+        return slot
+
+    def check(self, model: "Sized") -> None:
+        """InputError for a model that can never fit."""
         if self.limit is not None and model.memory > self.limit:
             raise InputError(
                 f"memory: {model.name} takes {megabytes(model.memory)} with its keys and values, "
                 f"and all models together may have {megabytes(self.limit)}: raise that, or lower "
                 "context or kv_tokens"
             )
-        slot = Slot(self, model, "loaded" if loaded else "absent")
-        self.slots.append(slot)
-        return slot
 
     @property
     def taken(self) -> int:
@@ -205,12 +214,13 @@ class Slot:
         self._cache.advance()
 
     def keep(self, idle_s: float | None) -> None:
-        """From now on it stays so long when nobody uses it; None: until its room is needed."""
-        self._idle_s = idle_s
-        self._rest()
+        """It stays so long when nobody uses it, until it goes; None: until its room is needed."""
+        if self.state in ("loading", "loaded"):
+            self._idle_s = idle_s
+            self._rest()
 
     def keep_as_usual(self) -> None:
-        """From now on it stays as long as any."""
+        """It stays as long as any."""
         self.keep(self._cache.idle_s)
 
     @property
@@ -238,7 +248,7 @@ class Slot:
         self._cache.run(self._unload())
 
     async def _load(self) -> None:
-        cache = self._cache
+        cache, started = self._cache, perf_counter()
         try:
             await self.model.load()
         except Exception as error:
@@ -248,6 +258,8 @@ class Slot:
                 one.fail(error)
         else:
             self.state = "loaded"
+            seconds, memory = round(perf_counter() - started, 3), self.model.memory
+            cache.tell("loaded", model=self.model.name, seconds=seconds, memory=memory)
             for one in self._waiting():  # before it can be one that is to go
                 cache.admit(one)
             self._rest()
@@ -258,6 +270,7 @@ class Slot:
             await self.model.unload()
         finally:
             self.state = "absent"
+            self._cache.tell("unloaded", model=self.model.name)
             self._cache.advance()
 
     def _rest(self) -> None:

@@ -108,9 +108,9 @@ LORA = (
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 
 
-def add_model_arguments(parser: ArgumentParser) -> None:
-    """-m and how the model runs."""
-    group = add_loading_arguments(parser)
+def add_model_arguments(parser: ArgumentParser, *, several: str = "") -> None:
+    """-m and how the model runs; several: -m may be repeated, and this is its help."""
+    group = add_loading_arguments(parser, several=bool(several), said=several)
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
     )
@@ -119,17 +119,17 @@ def add_model_arguments(parser: ArgumentParser) -> None:
 
 
 def add_loading_arguments(
-    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False
+    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, said: str = ""
 ) -> "_ArgumentGroup":
     """-m, which has a default, and how the model is loaded; their group.
 
-    several: -m may be repeated
+    several: -m may be repeated; said: its help, where it is another
     """
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
     group.add_argument(
         "-m", "--model", metavar="NAME|PATH", action="append" if several else "store",
-        help="an alias ('cutaway models' lists them), a .gguf file, a folder that transformers "
-        f"saved, or hf:org/repo[:file]; default {default}",
+        help=said or "an alias ('cutaway models' lists them), a .gguf file, a folder that "
+        f"transformers saved, or hf:org/repo[:file]; default {default}",
     )  # fmt: skip
     group.add_argument(
         "--backend",

@@ -1,20 +1,15 @@
 """``cutaway serve``: an HTTP server with OpenAI's API, and the page."""
 
 import os
-from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from ipaddress import ip_address
 from logging import WARNING
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, canvases, console
+from cutaway.cli import arguments, canvases, served_models
 from cutaway.errors import InputError
-from cutaway.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from cutaway.api.async_model import AsyncModel
     from cutaway.server.http.settings import Settings
 
 _KEY = "CUTAWAY_API_KEY"
@@ -26,6 +21,7 @@ examples:
   {_KEY}=secret cutaway serve --host 0.0.0.0 --allow-host models.example.org
   cutaway serve -m path/to/llada --denoise llada --max-tokens 64
   cutaway serve -m model.gguf --adapter poet=poet.gguf --adapter clerk=peft/clerk:0.5
+  cutaway serve -m smollm2 -m notes=path/to/model.gguf --memory 8GB --unload-after 600
   cutaway serve --replicas 2 --cores 4
   cutaway serve --replicas 1..8 --cores 4 --address auto
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
@@ -46,10 +42,6 @@ _NAMES = (
 _ALLOW_CHANGES = (
     'let requests change the model inside for their own texts: "changes": ["L25.H2 x 0"]'
 )
-_ADAPTER = (
-    "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
-    "it adds; repeat for more"
-)
 _LOG = "format of the log, one line per request; default human"
 _LIMITS = (
     ("--max-num-seqs", int, "N", "sequences that run at once; default 64"),
@@ -58,15 +50,6 @@ _LIMITS = (
     ("--grace", float, "S", "seconds that running requests have to finish on shutdown; default 30"),
     ("--keep-alive", float, "S", "send a comment on a stream that is silent for S seconds; "
      "default 10"),
-)  # fmt: skip
-_CLUSTER = (
-    ("--replicas", str, "N", "run N copies of the model behind this server, each a process of its "
-     "own, by Ray (pip install 'cutaway[ray]'); 1..8 starts and ends some as the load wants it. "
-     "A text whose replica is lost goes on at another one, with the same tokens"),
-    ("--cores", int, "K", "processors that each replica has to itself; default: as many as there "
-     "are for the most of them"),
-    ("--address", str, "ADDR", "a Ray cluster of which this machine is a node, or auto; without it "
-     "one is started on this machine"),
 )  # fmt: skip
 
 
@@ -80,9 +63,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
     group.add_argument("--allow-changes", action="store_true", help=_ALLOW_CHANGES)
-    cluster = parser.add_argument_group("replicas", argument_default=SUPPRESS)
-    for flag, as_type, metavar, text in _CLUSTER:
-        cluster.add_argument(flag, type=as_type, metavar=metavar, help=text)
     limits = parser.add_argument_group("limits", argument_default=SUPPRESS)
     for flag, kind, metavar, text in _LIMITS:
         limits.add_argument(flag, type=kind, metavar=metavar, help=text)
@@ -92,11 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     log.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
     parser.set_defaults(max_waiting=256)
     canvases.add_rule_name(parser)
-    arguments.add_model_arguments(parser)
-    parser.add_argument(
-        "--adapter", dest="adapters", type=_adapter, action=_Named, metavar="NAME=FILE[:X]",
-        default=SUPPRESS, help=_ADAPTER,
-    )  # fmt: skip
+    served_models.add_arguments(parser)
     arguments.add_request_arguments(parser)
 
 
@@ -120,8 +96,8 @@ def run(args: Namespace) -> int:
     sockets = bind(host, port, patience=settings.write_timeout)
     log.configure(args.log)
     url = _url(host, sockets[0].getsockname()[1])
-    with _model(args, options) as llm:
-        app = create_app(llm, settings)
+    with served_models.served(args, options, log.event) as served:
+        app = create_app(served, settings)
         models = app.state.models
 
         def ready() -> None:
@@ -141,50 +117,14 @@ def run(args: Namespace) -> int:
     return code
 
 
-@contextmanager
-def _model(args: Namespace, options: dict[str, Any]) -> "Iterator[AsyncModel]":
-    """The model in this process, or in replicas that end with the block."""
-    given = {name: getattr(args, name) for name in ("cores", "address") if name in args}
-    if "replicas" not in args:
-        if given:
-            raise InputError(f"--{min(given)} is for replicas: add --replicas N")
-        from cutaway.api.async_llm import AsyncLLM
-
-        yield AsyncLLM(console.load(args), **options)
-        return
-    from cutaway.cluster.launch import launched
-    from cutaway.cluster.plan import Plan
-
-    plan = Plan.of(args.replicas, given.get("cores"), arguments.model_options(args), options)
-    with launched(plan, given.get("address"), progress=not args.quiet, **options) as llm:
-        yield llm
-
-
-def _adapter(text: str) -> tuple[str, str]:
-    name, _, path = text.partition("=")
-    if not name or not path:
-        raise ArgumentTypeError(f"must be NAME=FILE or NAME=FILE:X, not {text}")
-    return name, path
-
-
-class _Named(Action):
-    """Each value has a name, which only one has."""
-
-    def __call__(
-        self, parser: ArgumentParser, args: Namespace, values: Any, option: str | None = None
-    ) -> None:
-        found = dict(getattr(args, self.dest, {}))
-        if values[0] in found:
-            parser.error(f"argument {option}: {values[0]} is the name of two")
-        setattr(args, self.dest, {**found, values[0]: values[1]})
-
-
 def _settings(args: Namespace) -> "Settings":
     """What clients may do; other users cannot see a key that is in the environment."""
     from cutaway.server.http.settings import Settings
 
-    model = getattr(args, "model", DEFAULT_MODEL)
-    own = [] if Path(model).expanduser().is_file() else [model]  # a path is no one's business
+    names = [name for name, _ in served_models.named(args)]
+    if len(names) > 1 and args.served_model_name:
+        raise InputError("--served-model-name is for one model: write --model NAME=PATH for each")
+    own = [names[0]] if len(names) == 1 and names[0] else []
     given = {name: getattr(args, name) for name in ("max_body", "keep_alive") if name in args}
     local, known = _is_local(args.host), [] if args.host in _ALL else [_in_url(args.host)]
     key = args.api_key if args.api_key is not None else os.environ.get(_KEY) or None

@@ -138,22 +138,15 @@ async def _ollama(
 
     service = service_of(request, body.model)
     keep = keeping(service.slot, body.keep_alive)
-    answer = (
-        await _nothing(request, body, service)
-        if body.asks_nothing
-        else await _answer(request, body, prompts, make)
-    )
-    keep()
-    return answer
-
-
-async def _nothing(request: Request, body: ollama.Asked, service: Service) -> Response:
-    """The model is to be there, or to go."""
+    if not body.asks_nothing:
+        return await _answer(request, body, prompts, make, keep)
     slot, reason = service.slot, "load"
     if slot and body.keep_alive is not None and seconds_of(body.keep_alive) == 0:
         reason = "unload"
+        keep()
     elif slot:
         await unless_gone(request.receive, slot.use())
+        keep()
         slot.done()
     return Response(dumps(nothing_asked(body, service, reason)), media_type="application/json")
 
@@ -163,8 +156,12 @@ async def _answer(
     body: TextFields | TextAsked,
     prompts: Callable[[Service], Awaitable[Read]],
     make: Callable[[Service, Any, Job, str], Events],
+    begun: Callable[[], object] = lambda: None,
 ) -> Response:
-    """Run a request and answer it; when the client disconnects, its sequences are aborted."""
+    """Run a request and answer it; when the client disconnects, its sequences are aborted.
+
+    begun: called when its texts are in the queue
+    """
     service = service_of(request, body.model)
     access = request.state.access = AccessRecord(service.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
@@ -176,6 +173,7 @@ async def _answer(
         return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
 
     job = await unless_gone(request.receive, _named(body, start()))
+    begun()
     events = make(service, body, job, request.state.request_id)
     if body.stream:
         return EventStream(job, events, service.keep_alive)

@@ -1,0 +1,196 @@
+"""Which models ``cutaway serve`` has: one that stays, several that come and go, or replicas of one.
+
+Knows their names and the arguments. Refuses to know HTTP.
+"""
+
+import re
+from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.cli import arguments, console
+from cutaway.errors import InputError
+from cutaway.hub import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from cutaway.api.async_model import AsyncModel
+    from cutaway.api.on_demand import OnDemandLLM
+
+_NAME = re.compile(r"[\w.:+-]+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?")
+_ADAPTER = (
+    "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
+    "it adds; repeat for more"
+)
+_MODEL = (
+    "an alias ('cutaway models' lists them), a .gguf file, a folder that transformers saved, or "
+    f"hf:org/repo[:file]; default {DEFAULT_MODEL}. Repeat it for several models: requests name "
+    "one, which is loaded when it is used; NAME=PATH says how"
+)
+_MEMORY = (
+    "what all models may take together, keys and values included, as in 8GB or 6GiB: where one "
+    "must be loaded and there is no room, others go that nobody uses, the one first that was asked "
+    "for longest ago; default: what is free at the start"
+)
+_UNLOAD = "unload a model that nobody has used for S seconds; default: when its room is needed"
+_CLUSTER = (
+    ("--replicas", str, "N", "run N copies of the model behind this server, each a process of its "
+     "own, by Ray (pip install 'cutaway[ray]'); 1..8 starts and ends some as the load wants it. "
+     "A text whose replica is lost goes on at another one, with the same tokens"),
+    ("--cores", int, "K", "processors that each replica has to itself; default: as many as there "
+     "are for the most of them"),
+    ("--address", str, "ADDR", "a Ray cluster of which this machine is a node, or auto; without it "
+     "one is started on this machine"),
+)  # fmt: skip
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Which models, how each is loaded, and which of them are in memory."""
+    arguments.add_model_arguments(parser, several=_MODEL)
+    parser.add_argument(
+        "--adapter", dest="adapters", type=_adapter, action=_Named, metavar="NAME=FILE[:X]",
+        default=SUPPRESS, help=_ADAPTER,
+    )  # fmt: skip
+    several = parser.add_argument_group("models in memory", argument_default=SUPPRESS)
+    several.add_argument("--memory", type=_size, metavar="SIZE", help=_MEMORY)
+    several.add_argument("--unload-after", type=float, metavar="S", help=_UNLOAD)
+    cluster = parser.add_argument_group("replicas", argument_default=SUPPRESS)
+    for flag, as_type, metavar, text in _CLUSTER:
+        cluster.add_argument(flag, type=as_type, metavar=metavar, help=text)
+
+
+def named(args: Namespace) -> list[tuple[str | None, str]]:
+    """The models, and the name that each was given; None: it was given by its path.
+
+    InputError where two have one name.
+    """
+    given = getattr(args, "model", None) or [DEFAULT_MODEL]
+    found = [_split(text, several=len(given) > 1) for text in given]
+    _check_names([name for name, _ in found if name is not None])
+    return found
+
+
+@contextmanager
+def served(
+    args: Namespace, options: dict[str, Any], tell: Callable[..., object]
+) -> "Iterator[AsyncModel | Mapping[str, AsyncModel]]":
+    """One model, or several by their names.
+
+    options  keywords of all requests
+    tell     of an event, by its name and fields
+    """
+    each, cluster = named(args), {k: getattr(args, k) for k in ("cores", "address") if k in args}
+    comes_and_goes = len(each) > 1 or "memory" in args or "unload_after" in args
+    one = Namespace(**{**vars(args), "model": each[0][1]})
+    if "replicas" in args:
+        if comes_and_goes:
+            raise InputError(
+                "--replicas is for one model that stays in memory: leave out --memory, "
+                "--unload-after and each --model but one"
+            )
+        from cutaway.cluster.launch import launched
+        from cutaway.cluster.plan import Plan
+
+        plan = Plan.of(args.replicas, cluster.get("cores"), arguments.model_options(one), options)
+        with launched(
+            plan, cluster.get("address"), progress=not args.quiet, **options
+        ) as replicated:
+            yield replicated
+    elif cluster:
+        raise InputError(f"--{min(cluster)} is for replicas: add --replicas N")
+    elif comes_and_goes:
+        llms = _on_demand(args, each, options, tell)
+        yield llms if len(llms) > 1 else next(iter(llms.values()))
+    else:
+        from cutaway.api.async_llm import AsyncLLM
+
+        yield AsyncLLM(console.load(one), **options)
+
+
+def _on_demand(
+    args: Namespace, each: Sequence[tuple[str | None, str]], options: dict[str, Any],
+    tell: Callable[..., object],
+) -> "dict[str, OnDemandLLM]":  # fmt: skip
+    """The first is there at the start, for whoever names none: its mistakes are seen at once."""
+    from cutaway.api.model_cache import ModelCache
+    from cutaway.api.on_demand import OnDemandLLM
+    from cutaway.engine import Policy
+    from cutaway.loading.model import LoadedModel
+    from cutaway.loading.setup import Setup
+    from cutaway.resources import free_memory
+
+    given = arguments.model_options(args)
+    given.pop("model", None)
+    how = {key: given.pop(key) for key in [*given] if key in Setup.__dataclass_fields__}
+    setup, policy, show = Setup(**how), Policy(**given), not args.quiet
+    free = free_memory(swap=False)
+    cache = ModelCache(
+        getattr(args, "memory", free and free.free), idle_s=_unload_after(args), tell=tell,
+        max_waiting=None if policy.max_waiting is None else max(1, policy.max_waiting),
+    )  # fmt: skip
+    opened = [LoadedModel.open(path, setup, progress=show, weights=False) for _, path in each]
+    names = [name or model.name for (name, _), model in zip(each, opened, strict=True)]
+    _check_names(names)
+    for model in opened:
+        cache.check(model)
+    opened[0].load(show=show)
+    made = zip(names, opened, strict=True)
+    return {name: OnDemandLLM(model, cache, policy, **options) for name, model in made}
+
+
+def _split(text: str, *, several: bool) -> tuple[str | None, str]:
+    """A path is no one's business; where it is a folder of one model, it is its name."""
+    path = Path(text).expanduser()
+    name, equals, model = text.partition("=")
+    if equals and not path.exists():
+        if not _NAME.fullmatch(name) or not model:
+            raise InputError(f"--model {text!r}: write NAME=PATH, a name without spaces or slashes")
+        return name, model
+    return (None if (path.exists() if several else path.is_file()) else text), text
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"--model: two models have the name {twice[0]}: write NAME=PATH for one")
+
+
+def _unload_after(args: Namespace) -> float | None:
+    seconds: float | None = getattr(args, "unload_after", None)
+    if seconds is not None and not (seconds >= 0 and isfinite(seconds)):
+        raise InputError(f"--unload-after must be seconds, 0 or more, not {seconds:g}")
+    return seconds
+
+
+def _size(text: str) -> int:
+    """Bytes of "8GB", or of "6GiB"."""
+    found = _SIZE.fullmatch(text.strip().upper())
+    if not found or not (size := int(float(found[1]) * _unit(found[2], binary=bool(found[3])))):
+        raise ArgumentTypeError(f"write a size as 8GB or 6GiB, not {text}")
+    return size
+
+
+def _unit(letter: str, *, binary: bool) -> int:
+    base: int = 1024 if binary else 1000
+    return int(base ** " KMGT".index(letter or " "))
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise ArgumentTypeError(f"must be NAME=FILE or NAME=FILE:X, not {text}")
+    return name, path
+
+
+class _Named(Action):
+    """Each value has a name, which only one has."""
+
+    def __call__(
+        self, parser: ArgumentParser, args: Namespace, values: Any, option: str | None = None
+    ) -> None:
+        found = dict(getattr(args, self.dest, {}))
+        if values[0] in found:
+            parser.error(f"argument {option}: {values[0]} is the name of two")
+        setattr(args, self.dest, {**found, values[0]: values[1]})
