@@ -400,3 +400,20 @@ def test_vectors_come_from_afar(models):
             assert (await front.embed(texts)).vectors.tobytes() == expected.vectors.tobytes()
 
     asyncio.run(main())
+
+
+answers = st.lists(st.lists(st.integers(3, 200), min_size=1, max_size=150), min_size=1, max_size=5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(answers, st.lists(st.integers(0, 12), max_size=3))
+def test_answers_are_scored_once_whoever_scores_them(models, answers, kills):
+    """Long ones are told in parts, of which a replica may have told some."""
+
+    async def main():
+        async with AsyncLLM(models.take(1)[0]) as alone:
+            expected = await alone.score("ab", answers)
+        async with cluster(models, 1, kills=kills) as (front, _):
+            assert await front.score("ab", answers) == expected
+
+    asyncio.run(main())

@@ -133,3 +133,21 @@ def test_an_adapter_cannot_be_called_as_the_model_is(tiny_path, adapters):
 def test_an_adapter_for_all_requests_is_loaded_with_the_model(tiny_path, adapters):
     with LLM(tiny_path, adapters=adapters) as llm, pytest.raises(InputError, match="as lora"):
         AsyncLLM(llm, adapter="poet")
+
+
+def test_scores_and_decisions_are_those_of_the_adapter(served, alone):
+    answers = ["b", " ab"]
+    body = {"text_1": "ab", "text_2": answers}
+    poet, base = (
+        [one["score"] for one in post(served, "/v1/score", model=name, **body).json()["data"]]
+        for name in ("poet", "base")
+    )
+    assert poet == [one.total for one in alone.score("ab", answers)]
+    assert poet != base
+    question = {"type": "predicate", "instructions": "b?"}
+    poet, base = (
+        post(served, "/v1/decisions", model=name, input="a", questions=[question]).json()
+        for name in ("poet", "base")
+    )
+    assert poet["answers"] != base["answers"]
+    assert poet["cutaway"]["system_fingerprint"] == alone.model.system_fingerprint

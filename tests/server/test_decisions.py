@@ -180,7 +180,7 @@ def test_a_trace_has_all_that_the_probabilities_follow_from(tiny, values):
         ({"input": "a", "questions": [{"type": "predicate", "instructions": [
             {"type": "input_image", "image_url": "x"}]}]}, "input_image", "questions"),
         ({"input": [{"role": "user", "content": [{"type": "input_json", "data": 3}]}],
-          "questions": [PREDICATE]}, "input_json has data", "input"),
+          "questions": [PREDICATE]}, "data", "input"),
         ({"input": "a" * 600, "questions": [PREDICATE]}, "maximum context length is 512", None),
         ({"input": "a" * 440, "questions": [{**CHOICE, "choices": [
             {"value": "a"}, {"value": "b" * 120}]}]}, "maximum context length", None),

@@ -253,6 +253,12 @@ def test_fields_documented_are_fields_accepted(document, model):
         ("/v1/inside/without", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/fill", {"text": "a[MASK]"}),
         ("/v1/embeddings", {"input": "a"}),
+        ("/v1/score", {"text_1": "a", "text_2": "b"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine"}),
+        (
+            "/v1/decisions",
+            {"input": "a", "questions": [{"type": "predicate", "instructions": "b"}]},
+        ),
         ("/tokenize", {"prompt": "a"}),
         ("/detokenize", {"tokens": [97]}),
     ],

@@ -73,7 +73,7 @@ class Misuse:
             self.generate, self.generate, self.begin, self.begin, self.read, self.read, self.read,
             self.each, self.chat, self.text, self.logits, self.process, self.process, self.params,
             self.load, self.duplicate, self.asynchronous, self.drop, self.look, self.close,
-            self.keep,
+            self.keep, self.score, self.score,
         ]  # fmt: skip
 
     # -- what is called ----------------------------------------------------------------------
@@ -139,6 +139,17 @@ class Misuse:
 
     def logits(self) -> object:
         return self.llm.logits(self.pick(), *([self.pick(0)] * self.random.randrange(2)))
+
+    def score(self) -> object:
+        verb = self.random.choice(["score", "score", "likelihood", "score_each"])
+        sound = self.random.random() < 0.5
+        if verb == "likelihood":
+            given = {} if sound else {self.random.choice(["window", "before"]): self.pick(0.2)}
+            return self.llm.likelihood(self.pick(), **given)
+        if verb == "score":
+            return self.llm.score(self.pick(), ["b", " ab"] if sound else self.pick())
+        pairs = [("ab", self.pick()), (self.pick(), "b")] if sound else self.pick()
+        return [*self.llm.score_each(pairs)]
 
     def params(self) -> object:
         name = self.random.choice([*(field.name for field in fields(SamplingParams)), "x"])

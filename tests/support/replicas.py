@@ -11,7 +11,7 @@ from cutaway import AsyncLLM
 from cutaway.cluster.front import ClusterLLM
 from cutaway.cluster.job import Job, News
 from cutaway.cluster.replica import Replica
-from cutaway.engine import Arrival, Pass, Step
+from cutaway.engine import Arrival, Pass, Scored, Step
 from cutaway.errors import ReplicaLostError
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
@@ -25,7 +25,7 @@ def sent(thing: Any) -> Any:
 
 
 class Mortal(Replica):
-    """A replica that ends when it would tell another token, or pass, after so many.
+    """A replica that ends when it would tell another token, pass or scores, after so many.
 
     lives  how many; None is for ever
     ends   how: it dies as a process does, tells nothing more at all, or no more news
@@ -55,7 +55,7 @@ class Mortal(Replica):
 
     def _kept(self, arrivals: list[Arrival]) -> Iterator[Arrival]:
         for one in arrivals:
-            if isinstance(one.event, Step | Pass):
+            if isinstance(one.event, Step | Pass | Scored):
                 if self.lives == 0:
                     self.ended.set()
                 if self.lives:

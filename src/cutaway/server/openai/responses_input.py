@@ -106,7 +106,7 @@ _KINDS = (
 )  # fmt: skip
 
 
-def _items(value: Any) -> Any:
+def as_items(value: Any) -> Any:
     """A string as a user's message; items of other kinds are refused by name."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
@@ -129,11 +129,13 @@ Item = Annotated[InputMessage | FunctionCall | CustomCall | CallResult, Field(di
 Items = Annotated[
     list[Item],
     Field(min_length=1),
-    BeforeValidator(_items, json_schema_input_type=str | list[Item]),
+    BeforeValidator(as_items, json_schema_input_type=str | list[Item]),
 ]
 
 
-def conversation(items: Iterable[Item]) -> list[dict[str, Any]]:
+def conversation(
+    items: "Iterable[BaseMessage | FunctionCall | CustomCall | CallResult]",
+) -> list[dict[str, Any]]:
     """As chats have it: calls belong to the assistant's message before them."""
     said: list[dict[str, Any]] = []
     for item in items:

@@ -10,31 +10,70 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import BeforeValidator, Field
 
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.messages import text_parts
+from cutaway.server.openai.messages import BaseMessage, text_parts
 from cutaway.server.openai.request_models import Body, Unsupported, examples
-from cutaway.server.openai.responses_input import Items, conversation
+from cutaway.server.openai.responses_input import (
+    CallResult,
+    CustomCall,
+    FunctionCall,
+    as_items,
+    conversation,
+)
 
 MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
 
 
-class QuestionText(Body):
-    """A part of instructions."""
+class DecisionText(Body):
+    """A part of a message or of instructions."""
 
     type: Literal["input_text"]
     text: str
 
 
-class QuestionJson(Body):
-    """A part of instructions that is data."""
+class DecisionAnswer(Body):
+    """A part of an earlier answer."""
+
+    type: Literal["output_text"]
+    text: str
+
+
+class DecisionJson(Body):
+    """A part that is data, which is read as text."""
 
     type: Literal["input_json"]
     data: dict[str, Any] | list[dict[str, Any]]
 
+    @property
+    def text(self) -> str:
+        """As a model reads it."""
+        return json.dumps(self.data, ensure_ascii=False)
 
-Part = Annotated[
-    QuestionText | QuestionJson,
+
+QuestionPart = Annotated[
+    DecisionText | DecisionJson,
     Field(discriminator="type"),
     text_parts("questions", "input_text", "input_json"),
+]
+MessagePart = Annotated[
+    DecisionText | DecisionAnswer | DecisionJson,
+    Field(discriminator="type"),
+    text_parts("input", "input_text", "output_text", "input_json"),
+]
+
+
+class DecisionMessage(BaseMessage):
+    """A message. Developer messages are given to templates as system messages, which all know."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[MessagePart]
+    unsupported: ClassVar[Unsupported] = {
+        "phase": ((), "templates have no place for it; leave it out")
+    }
+
+
+Item = Annotated[
+    DecisionMessage | FunctionCall | CustomCall | CallResult, Field(discriminator="type")
 ]
 
 
@@ -49,16 +88,13 @@ class Asked(Protocol):
 
 
 class _Question(Body):
-    instructions: str | list[Part]
+    instructions: str | list[QuestionPart]
     name: str | None = Field(None, description="is answered with its answer")
 
     def _said(self) -> str:
         if isinstance(self.instructions, str):
             return self.instructions
-        return "\n".join(
-            part.text if isinstance(part, QuestionText) else as_text(part.data)
-            for part in self.instructions
-        )
+        return "\n".join(part.text for part in self.instructions)
 
     def _listed(self, options: Sequence[tuple[str, str | None]]) -> str:
         lines = [f"- {text}: {about}" if about else f"- {text}" for text, about in options]
@@ -137,26 +173,6 @@ Question = Annotated[
 ]
 
 
-def _with_data(value: Any) -> Any:
-    """Parts of messages that are data, as text."""
-    if not isinstance(value, list):
-        return value
-    return [
-        item | {"content": [_as_part(part) for part in item["content"]]}
-        if isinstance(item, dict) and isinstance(item.get("content"), list)
-        else item
-        for item in value
-    ]
-
-
-def _as_part(part: Any) -> Any:
-    if not (isinstance(part, dict) and part.get("type") == "input_json"):
-        return part
-    if part.keys() != {"type", "data"} or not isinstance(part["data"], dict | list):
-        raise ApiError(400, "input: a part input_json has data, an object or a list", param="input")
-    return {"type": "input_text", "text": as_text(part["data"])}
-
-
 class DecisionsRequest(Body):
     """An input, and questions about it."""
 
@@ -178,10 +194,11 @@ class DecisionsRequest(Body):
         },
     )  # fmt: skip
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
-    input: Annotated[Items, BeforeValidator(_with_data)] = Field(
-        description="a text, or messages and calls as in /v1/responses; parts of type input_json "
-        "are read as text"
-    )
+    input: Annotated[
+        list[Item],
+        Field(min_length=1),
+        BeforeValidator(as_items, json_schema_input_type=str | list[Item]),
+    ] = Field(description="a text, or messages and calls from the first to the last")
     questions: list[Question] = Field(
         min_length=1, max_length=MOST_QUESTIONS, fail_fast=True,
         description="each is asked for itself, after the input",
@@ -220,8 +237,3 @@ def _named(field: str, texts: Sequence[str]) -> Mapping[str, str]:
             )  # fmt: skip
         found[text] = f"{field}[{i}]"
     return found
-
-
-def as_text(data: Any) -> str:
-    """Data as a model reads it."""
-    return json.dumps(data, ensure_ascii=False)
