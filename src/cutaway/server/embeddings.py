@@ -15,6 +15,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.embedding import Embeddings
+from cutaway.server.body import Body, Texts, examples
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
@@ -24,7 +25,6 @@ from cutaway.server.ollama.fields import STAYS, KeepAlive, OllamaMachine
 from cutaway.server.ollama.keeping import keeping
 from cutaway.server.ollama.schemas import OllamaEmbedded, OllamaVector
 from cutaway.server.openai.plain_schemas import Embeddings as Answer
-from cutaway.server.openai.request_models import Body, Texts, examples
 from cutaway.server.vectors import vectors
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from cutaway.api.filling import split_at_masks
 from cutaway.api.llm import LLM
+from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
@@ -16,7 +17,6 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import FilledIn
-from cutaway.server.openai.request_models import Body, examples
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.inside import Lens, Look, OtherRowError, Pushes, inside, packed, summary, written
+from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.guests import as_guest
@@ -23,7 +24,6 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.inside_schemas import Looked
-from cutaway.server.openai.request_models import Body, examples
 from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])

@@ -31,11 +31,11 @@ from cutaway.practice import (
     from_values,
 )
 from cutaway.practice.start import shortened
+from cutaway.server.body import Body
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText
 from cutaway.server.lessons import Lessons, lesson_ways, lessons
-from cutaway.server.openai.request_models import Body
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
+from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
@@ -24,7 +25,6 @@ from cutaway.server.ollama.schemas import (
     OllamaTags,
     OllamaVersion,
 )
-from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])

@@ -7,6 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.errors import TooLongError
+from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
@@ -14,7 +15,6 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.openai.plain_schemas import Detokenized, Tokenized, TokenizerInfo
-from cutaway.server.openai.request_models import Body, examples
 from cutaway.server.service import Service, unless_gone
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])

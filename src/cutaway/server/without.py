@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from cutaway.api.llm import LLM
 from cutaway.inside import OtherRowError, without
+from cutaway.server.body import examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText, beside, other_row, traced
 from cutaway.server.openai.inside_schemas import LeftOut
-from cutaway.server.openai.request_models import examples
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.messages import ONLY_TEXT
-from cutaway.server.openai.request_models import Body, Unsupported
 
 CacheControl = Annotated[
     dict[str, Any] | None,

@@ -22,8 +22,8 @@ from cutaway.server.anthropic.blocks import (
     UserBlock,
 )
 from cutaway.server.anthropic.tools import WithTools
+from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.request_models import Body, Unsupported
 
 _BILLING = "x-anthropic-billing-header:"
 """How a block begins that Claude Code sends to Anthropic: another in each request, it would be a

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from cutaway.server.anthropic.conversation import Conversation, Message
+from cutaway.server.body import Body, Stops, Unsupported, examples
 from cutaway.server.openai.formats import InPrompt
-from cutaway.server.openai.request_models import Body, Stops, TextFields, Unsupported, examples
+from cutaway.server.openai.request_models import TextFields
 from cutaway.server.service import Service
 from cutaway.text.messages import with_schema
 

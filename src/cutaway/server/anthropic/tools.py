@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field
 from cutaway.api.tools import ToolUse
 from cutaway.errors import InputError
 from cutaway.server.anthropic.blocks import CacheControl
+from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.request_models import Body, Unsupported
 from cutaway.server.service import Service
 
 

@@ -11,14 +11,10 @@ from pydantic import Field
 
 from cutaway.api.tools import ToolUse
 from cutaway.sampling import PARAMS
+from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.formats import InPrompt
-from cutaway.server.openai.request_models import (
-    Body,
-    NumberFields,
-    Stops,
-    Unsupported,
-)
+from cutaway.server.openai.request_models import NumberFields
 from cutaway.server.service import Service
 
 KeepAlive = float | str | None

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.ollama.fields import TextAsked
 from cutaway.server.openai.messages import ONLY_TEXT
-from cutaway.server.openai.request_models import Body, Unsupported, examples
 from cutaway.server.service import Service
 from cutaway.text.messages import with_schema
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from cutaway.api.tools import Delta, Thought
 from cutaway.engine import Ended, Step
+from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
 from cutaway.server.openai.choices import Choices
@@ -19,13 +20,7 @@ from cutaway.server.openai.formats import (
 )
 from cutaway.server.openai.logprobs import Entry, chat_form
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
-from cutaway.server.openai.request_models import (
-    ONE_CACHE,
-    Body,
-    SampledFields,
-    Unsupported,
-    examples,
-)
+from cutaway.server.openai.request_models import ONE_CACHE, SampledFields
 from cutaway.server.openai.tools import Tools, WithTools, finish_reason, piece
 from cutaway.server.service import Job, Service
 from cutaway.text.messages import with_schema

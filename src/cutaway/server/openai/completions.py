@@ -8,10 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from cutaway.server.body import Texts, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
-from cutaway.server.openai.request_models import SampledFields, Texts, Unsupported, examples
+from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Job, Service
 
 

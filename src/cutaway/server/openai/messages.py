@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import BeforeValidator
 
+from cutaway.server.body import Body
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.request_models import Body
 
 ONLY_TEXT = "only text is read and written here; leave it out"
 

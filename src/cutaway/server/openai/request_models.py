@@ -9,31 +9,21 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    GetJsonSchemaHandler,
-    ValidationInfo,
     create_model,
     model_validator,
 )
 
 from cutaway.checks import check_int
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param
+from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.canvas import Denoised
 from cutaway.server.service import MOST_TEXTS
 
 When = Literal["before", "after"]
 
-Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
-"""A field that others have -> the values that ask for nothing, and what is said to other values."""
-
 ONE_CACHE = "what was read is kept while there is room; leave it out"
-MOST_STOPS = 64
-MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from them
-_NULL = {"type": "null"}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
     *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
@@ -74,105 +64,10 @@ _INERT: Unsupported = {
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
-def _stops(value: Any, info: ValidationInfo) -> Any:
-    """One string or a list of them, as a list."""
-    name = info.field_name
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise ApiError(400, f"{name} must be a string or a list of strings", param=name)
-    if len(stops) > MOST_STOPS:
-        raise ApiError(400, f"{name} has {len(stops)} strings; at most {MOST_STOPS}", param=name)
-    if (length := sum(map(len, stops))) > MOST_OF_STOPS:
-        raise ApiError(
-            400, f"{name} has {length} characters; at most {MOST_OF_STOPS} in all", param=name
-        )
-    return stops
-
-
-Stops = Annotated[
-    list[str],
-    BeforeValidator(_stops, json_schema_input_type=str | list[str]),
-    Field(description="end before the first of these texts"),
-]
-
-
-def _one_or_many(value: Any, info: ValidationInfo) -> Any:
-    """A text or token ids, or a list of them, as a list."""
-    many = isinstance(value, list) and not (value and all(type(i) is int for i in value))
-    texts = value if many else [value]
-    good = all(
-        isinstance(p, str) or (isinstance(p, list) and all(type(i) is int for i in p))
-        for p in texts
-    )
-    if not good or not texts:
-        name = info.field_name
-        raise ApiError(
-            400, f"{name} must be a string, a list of token ids, or a list of either", param=name
-        )
-    return texts
-
-
 MinTokens = Annotated[
     int | None,
     Field(description="ours: no end token, stop token or stop string before so many tokens"),
 ]
-Texts = Annotated[
-    list[str | list[int]],
-    BeforeValidator(_one_or_many, json_schema_input_type=str | list[int] | list[str | list[int]]),
-]
-
-
-class Body(BaseModel):
-    """A request: null is as good as left out, and nothing unknown is passed over."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    unsupported: ClassVar[Unsupported] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_unsupported(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        for name, (harmless, why) in cls.unsupported.items():
-            if name in data and not _among(data[name], (None, *harmless)):
-                raise ApiError(400, f"{name}: {why}", param=name, code="unsupported_parameter")
-        return {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
-        """For the document, with what is said above of null and of inert fields."""
-        made = handler(core)
-        schema = handler.resolve_ref_schema(made)
-        needed = schema.get("required", ())
-        fields = {
-            name: _described(field, null=name not in needed)
-            for name, field in schema["properties"].items()
-        }
-        unsupported = {
-            name: {"enum": [None, *harmless], "description": why}
-            for name, (harmless, why) in cls.unsupported.items()
-        }
-        schema |= {"properties": {**fields, **unsupported}, "additionalProperties": _NULL}
-        return made
-
-
-def examples(*bodies: dict[str, Any]) -> ConfigDict:
-    """Of a request, for the document."""
-    return ConfigDict(json_schema_extra={"examples": [*bodies]})
-
-
-def _among(value: Any, others: Sequence[Any]) -> bool:
-    """As JSON has it, where true is not 1."""
-    return any(type(value) is type(one) and value == one for one in others)
-
-
-def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
-    """A field's schema, with null where that may stand; its title would be its name again."""
-    about = {k: v for k, v in field.items() if k in ("description", "default")}
-    kind = {k: v for k, v in field.items() if k not in (*about, "title")}
-    if null and _NULL not in kind.get("anyOf", ()):
-        kind = {"anyOf": [kind, _NULL]}
-    return {**kind, **about}
 
 
 class StreamOptions(Body):

@@ -5,9 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
-from cutaway.server.openai.request_models import Body, Unsupported
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from cutaway.sampling.observe import MAX_TOP
+from cutaway.server.body import Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.formats import (
     FlatFormat,
@@ -19,7 +20,7 @@ from cutaway.server.openai.formats import (
     constraint,
     schema_of,
 )
-from cutaway.server.openai.request_models import ONE_CACHE, MinTokens, TextFields, Unsupported
+from cutaway.server.openai.request_models import ONE_CACHE, MinTokens, TextFields
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.openai.tools import WithTools
 from cutaway.text.messages import with_schema

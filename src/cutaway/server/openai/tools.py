@@ -11,10 +11,10 @@ from pydantic_core import from_json
 
 from cutaway.api.tools import AnswerReader, ToolUse
 from cutaway.engine import Ended
+from cutaway.server.body import Body
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common
 from cutaway.server.openai.chat_schemas import CallPiece, ChatReason
-from cutaway.server.openai.request_models import Body
 from cutaway.server.service import Service
 from cutaway.text.tools import Arguments, CallStart
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
+from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.messages import BaseMessage, text_parts
-from cutaway.server.openai.request_models import Body, Unsupported, examples
 from cutaway.server.openai.responses_input import (
     CallResult,
     CustomCall,

@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.scoring import Cut, Cutter
+from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import TokensRead
-from cutaway.server.openai.request_models import Body, Unsupported, examples
 from cutaway.server.openai.score_schemas import HowRanked, Ranked, Ranking
 from cutaway.server.scores.asking import lead_of, prompt_of
 from cutaway.server.scores.cosines import cosines

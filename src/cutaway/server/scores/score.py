@@ -12,13 +12,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.scoring import Cut, Cutter
+from cutaway.server.body import Body, Texts, Unsupported, examples
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import TokensRead
-from cutaway.server.openai.request_models import Body, Texts, Unsupported, examples
 from cutaway.server.openai.score_schemas import PairScore, Scores
 from cutaway.server.scores.cosines import cosines
 from cutaway.server.scores.likelihoods import check_amount, likelihoods, method_of, scored_tokens
