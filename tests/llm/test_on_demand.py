@@ -92,6 +92,18 @@ def test_nothing_is_left_in_memory_of_one_that_went(paths):
                 _ = first.model.backend
             assert first.state().kv_blocks == 0
 
+
+def test_what_was_counted_is_counted_on(paths):
+    async def main():
+        async with both(paths, 1) as (first, second):
+            for counted in (3, 6):
+                await first.embed("ab")
+                first._running.engine.engine.scheduler.preemptions += 3
+                assert first.state().preemptions == counted
+                await second.embed("ab")
+                assert first.slot.state == "absent"
+                assert first.state().preemptions == counted
+
     asyncio.run(main())
 
 

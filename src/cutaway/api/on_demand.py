@@ -6,6 +6,7 @@ Knows what must have ended before they go. Refuses to know which other models th
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -68,6 +69,7 @@ class OnDemandLLM(AsyncModel):
         super().__init__(model, options, progress=False)
         self._policy, self._closed, self._unwanted = policy, False, Flag()
         self._running: _Running | None = None
+        self._preemptions = 0  # of engines that have ended
         if model.is_loaded:
             self._begin()
         self._cache, self.slot = cache, cache.add(self, loaded=model.is_loaded)
@@ -95,6 +97,7 @@ class OnDemandLLM(AsyncModel):
         assert running is not None
         running.guests.close()
         await running.engine.drain()
+        self._preemptions += EngineState.of(running.engine.engine).preemptions
         del running
         await asyncio.to_thread(self.model.close)
 
@@ -142,8 +145,9 @@ class OnDemandLLM(AsyncModel):
         return self._running
 
     def state(self) -> EngineState:
-        """See ``AsyncModel``; of an engine that is not there, nothing."""
-        return EngineState.of(self._running.engine.engine) if self._running else _NOTHING
+        """See ``AsyncModel``; of an engine that is not there, what it has counted."""
+        now = EngineState.of(self._running.engine.engine) if self._running else _NOTHING
+        return replace(now, preemptions=now.preemptions + self._preemptions)
 
     @property
     def alive(self) -> bool:

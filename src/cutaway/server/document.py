@@ -54,7 +54,8 @@ _REFUSED = {
     415: "The Content-Type is not JSON.",
     429: "The queue is full; try again in Retry-After seconds.",
     500: "The server failed; its log has the reason under the x-request-id.",
-    503: "The server is stopping, or has stopped; or its replicas were lost, one after the other.",
+    503: "The server is stopping, or has stopped; its replicas were lost, one after the other; or "
+    "the model could not be loaded.",
 }
 _HEADERS = {
     401: {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}},
