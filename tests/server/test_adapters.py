@@ -151,3 +151,13 @@ def test_scores_and_decisions_are_those_of_the_adapter(served, alone):
     )
     assert poet["answers"] != base["answers"]
     assert poet["cutaway"]["system_fingerprint"] == alone.model.system_fingerprint
+
+
+def test_what_is_read_by_a_model_with_an_adapter_for_all_is_its_own(tiny_path, adapters):
+    with LLM(tiny_path, lora=adapters["poet"], threads=1) as llm:
+        score, vector = llm.score("ab", ["b"])[0].total, llm.embed("ab").vectors[0].tolist()
+    with serve(LLM(tiny_path, lora=adapters["poet"], threads=1)) as served:
+        answer = post(served, "/v1/score", text_1="ab", text_2="b").json()
+        assert answer["data"][0]["score"] == score
+        answer = post(served, "/v1/embeddings", input="ab").json()
+        assert answer["data"][0]["embedding"] == vector

@@ -176,13 +176,15 @@ class AsyncModel(ModelUser, ABC):
         return asked.found([reader.vector() for reader in readers])
 
     async def score(
-        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False
+        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
     ) -> "list[Likelihood]":
         """As ``LLM.score``; others are served meanwhile."""
         from cutaway.api.scoring import answers_of
 
         return await self._scored(
-            await asyncio.to_thread(answers_of, self, prompt, answers, special=special)
+            await asyncio.to_thread(
+                answers_of, self, prompt, answers, special=special, adapter=adapter
+            )
         )
 
     async def likelihood(
@@ -192,12 +194,13 @@ class AsyncModel(ModelUser, ABC):
         window: int | None = None,
         before: int = 1,
         special: bool = False,
+        adapter: str = "",
     ) -> "Likelihood":
         """As ``LLM.likelihood``; others are served meanwhile."""
         from cutaway.api.scoring import joined, windows_of
 
         asked = await asyncio.to_thread(
-            windows_of, self, text, window=window, before=before, special=special
+            windows_of, self, text, window=window, before=before, special=special, adapter=adapter
         )
         return joined(await self._scored(asked))
 

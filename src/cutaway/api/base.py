@@ -138,13 +138,19 @@ class ModelUser:
         if decoder and options.sources["max_tokens"] == "default":
             options = self._fitting(options, len(ids) + len(decoder.behind))
         request = options.request(ids, tuple(self.tokenizer.end_ids), decoder)
-        if options.adapter:
-            request = request.but(adapter=self.model.under(options.adapter).adapter)
+        request = request.but(adapter=self.adapter_hash(options.adapter))
         if options.changes:
             from cutaway.changes import bind
 
             request = replace(request, changes=bind(options.changes, self.graph, len(ids)))
         return Asked(request, text, tuple(notes), held)
+
+    def adapter_hash(self, name: str) -> str:
+        """What a ``Request`` says of an adapter that is named; "": it names none.
+
+        InputError for a name that was not loaded.
+        """
+        return self.model.under(name).adapter if name else ""
 
     def _fitting(self, options: Options, around: int) -> Options:
         """As many cells as are usual, or as fit beside so many tokens: there is no shorter end."""

@@ -111,7 +111,7 @@ class TextReader(ModelUser):
         return Whole(self, self._runner).logits(asked)
 
     def score(
-        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False
+        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
     ) -> "list[Likelihood]":
         """How likely each answer is after the prompt: nothing is drawn.
 
@@ -119,15 +119,18 @@ class TextReader(ModelUser):
         a prompt belongs to the answers, and both are encoded as one text, as lm-eval does it. An
         empty prompt is BOS.
         special: parse special tokens such as <|im_start|> in texts
+        adapter: the name of a loaded adapter, as for generate
         The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
         InputError for an empty answer, TooLongError where prompt and answer do not fit.
         """
         from cutaway.api.scoring import answers_of, score
 
-        return score(self._runner, answers_of(self, prompt, answers, special=special))
+        return score(
+            self._runner, answers_of(self, prompt, answers, special=special, adapter=adapter)
+        )
 
     def score_each(
-        self, pairs: "Iterable[Pair]", *, special: bool = False
+        self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "Iterator[Likelihood]":
         """As ``score``, for any number of prompts with an answer each, in their order.
 
@@ -136,7 +139,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api.scoring import score_each
 
-        return score_each(self, self._runner, pairs, special=special)
+        return score_each(self, self._runner, pairs, special=special, adapter=adapter)
 
     def likelihood(
         self,
@@ -145,6 +148,7 @@ class TextReader(ModelUser):
         window: int | None = None,
         before: int = 1,
         special: bool = False,
+        adapter: str = "",
         progress: "Progress | None" = None,
     ) -> "Likelihood":
         """How likely a text of any length is: each token after BOS, given those before it.
@@ -157,7 +161,9 @@ class TextReader(ModelUser):
         """
         from cutaway.api.scoring import joined, score, windows_of
 
-        asked = windows_of(self, text, window=window, before=before, special=special)
+        asked = windows_of(
+            self, text, window=window, before=before, special=special, adapter=adapter
+        )
         return joined(score(self._runner, asked, progress))
 
     def fill(

@@ -56,7 +56,7 @@ async def read_texts(
     """
     service = service_of(request, model)
     access = request.state.access = AccessRecord(service.named(model), user)
-    adapter = service.model(model).adapter
+    adapter = service.llm.adapter_hash(service.adapter(model))
     access.prompt = said if service.log_prompts else None
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")

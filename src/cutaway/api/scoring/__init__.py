@@ -40,24 +40,28 @@ _AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
 _CHUNK = 512  # pairs of many that are read ahead
 
 
-def answers_of(llm: "ModelUser", prompt: Any, answers: Any, *, special: bool) -> Scorer:
+def answers_of(
+    llm: "ModelUser", prompt: Any, answers: Any, *, special: bool, adapter: str
+) -> Scorer:
     """The answers of one prompt. InputError where one cannot be scored."""
     listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not listed or not answers:
         raise InputError(
             f"answers must be a list of texts or of lists of ids, not {shown(answers)}"
         )
-    cutter = Cutter(llm, special=special)
-    return Scorer(cutter.pair(prompt, one, f"answers[{i}]") for i, one in enumerate(answers))
+    cutter = Cutter(llm, special=special, adapter=adapter)
+    each = (cutter.pair(prompt, one, f"answers[{i}]") for i, one in enumerate(answers))
+    return Scorer(each, cutter.adapter)
 
 
 def windows_of(
-    llm: "ModelUser", text: Any, *, window: int | None, before: int, special: bool
+    llm: "ModelUser", text: Any, *, window: int | None, before: int, special: bool, adapter: str
 ) -> Scorer:
     """The windows of a long text. InputError where it cannot be scored."""
-    cutter = Cutter(llm, special=special)
+    cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
-    return Scorer(windows(cutter.whole(text), size, check_int("before", before, 1, size)))
+    each = windows(cutter.whole(text), size, check_int("before", before, 1, size))
+    return Scorer(each, cutter.adapter)
 
 
 def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> list[Likelihood]:
@@ -76,14 +80,14 @@ def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> 
 
 
 def score_each(
-    llm: "ModelUser", runner: Runner, pairs: Iterable[Pair], *, special: bool
+    llm: "ModelUser", runner: Runner, pairs: Iterable[Pair], *, special: bool, adapter: str
 ) -> Iterator[Likelihood]:
     """See ``LLM.score_each``."""
-    cutter = Cutter(llm, special=special)
+    cutter = Cutter(llm, special=special, adapter=adapter)
     numbered = enumerate(pairs)
     while some := [*islice(numbered, _CHUNK)]:
-        asked = Scorer(cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
-        yield from score(runner, asked)
+        each = (cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
+        yield from score(runner, Scorer(each, cutter.adapter))
 
 
 def _two(index: int, pair: Any) -> Pair:

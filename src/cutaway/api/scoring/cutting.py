@@ -32,9 +32,13 @@ class Cutter:
     are encoded as one text, and what the prompt has not by itself is the answer's. Where a token
     would span the two, the answer is encoded by itself. An empty prompt is BOS.
     special: parse special tokens such as <|im_start|> in texts
+    adapter: the name of a loaded adapter, whose likelihoods are asked for; "": none
     """
 
-    def __init__(self, llm: "ModelUser", *, special: bool = False) -> None:
+    def __init__(self, llm: "ModelUser", *, special: bool = False, adapter: str = "") -> None:
+        if not isinstance(adapter, str):
+            raise InputError(f"adapter must be a string, not {shown(adapter)}")
+        self.adapter = llm.adapter_hash(adapter)
         if not isinstance(special, bool):
             raise InputError(f"special must be true or false, not {shown(special)}")
         self._llm, self._limits, self._special = llm, limits_of(llm.model), special

@@ -90,8 +90,9 @@ class Scorer:
     Answers that differ in their last token alone are one request.
     """
 
-    def __init__(self, cuts: Iterable[Cut]) -> None:
-        self.cuts = [*cuts]
+    def __init__(self, cuts: Iterable[Cut], adapter: str = "") -> None:
+        """adapter: of a ``Request``."""
+        self.cuts, self._adapter = [*cuts], adapter
         self._ends: dict[Cut, list[int]] = {}  # by prompt and answer without its last token
         for prompt, answer in self.cuts:
             ends = self._ends.setdefault(Cut(prompt, answer[:-1]), [])
@@ -103,7 +104,9 @@ class Scorer:
         """What the engine is asked."""
         for (prompt, begun), ends in self._ends.items():
             decoder = LookUp(len(prompt), tuple(ends))
-            yield _template().but(prompt_token_ids=prompt + begun, decoder=decoder)
+            yield _template().but(
+                prompt_token_ids=prompt + begun, decoder=decoder, adapter=self._adapter
+            )
 
     def found(self, readers: Sequence[LookUpReader]) -> list[Likelihood]:
         """Of each answer, by a reader of each request."""
