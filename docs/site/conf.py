@@ -4,6 +4,7 @@ Knows the theme, and what is made while it builds. Refuses to know what a page s
 the pages is in ``index.md``, and one that is in no section there ends the build.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ extensions = ["myst_nb", "sphinx.ext.autodoc"]
 exclude_patterns = ["site"]
 myst_heading_anchors = 4  # as GitHub names them
 
+# Notebooks run in processes that have these from this one.
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads spin where others use the processors, too
 nb_execution_mode = "force"  # a notebook's figures are those of the build
 nb_execution_raise_on_error = True
 nb_execution_timeout = 240
@@ -40,7 +44,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-pygments_style, pygments_dark_style = "tango", "monokai"
+pygments_style, pygments_dark_style = "tango", "github-dark"
 
 
 def setup(app: Any) -> None:

@@ -26,7 +26,7 @@ def listed(lines: Iterable[str], parameters: Iterable[str] = ()) -> list[str]:
     made: list[str] = []
     open_item = False  # whether the lines that follow belong to an item of a list
     for whole in lines:
-        for line in inside.split(whole):
+        for line in inside.split(_plain(whole)):
             if found := _COLUMNS.fullmatch(line) or begins.fullmatch(line):
                 made += [] if open_item else [""]
                 made.append(f"* **{found[1]}**: {found[2]}")
@@ -37,6 +37,13 @@ def listed(lines: Iterable[str], parameters: Iterable[str] = ()) -> list[str]:
             else:
                 made.append(f"  {line.strip()}" if open_item else line)
     return made
+
+
+def _plain(line: str) -> str:
+    """A line whose signs mean nothing to reStructuredText, but for what is ``code``."""
+    parts = line.split("``")
+    parts[::2] = [re.sub(r"([*|\\]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    return "``".join(parts)
 
 
 def columns(docstring: str) -> dict[str, str]:

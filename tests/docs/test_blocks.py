@@ -8,7 +8,8 @@ import pytest
 
 from support.doc_pages import PAGES, blocks, calls, commands, named_in_prose, parser_of
 
-KINDS = {"sh", "python", "json", "yaml", "console", "text", "", "{eval-rst}", "{toctree}"}
+KINDS = {"sh", "python", "json", "console", "js", "yaml", "toml", "text", ""}
+DIRECTIVES = {"{eval-rst}", "{toctree}"}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -33,7 +34,7 @@ def test_commands_in_prose_exist_with_their_flags(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_says_what_it_is(page):
     for block in blocks(page):
-        assert block.kind in KINDS, block
+        assert block.kind in KINDS | DIRECTIVES, block
         if block.kind in ("", "text"):  # or its commands would escape
             assert not re.search(r"^(cutaway|\$) ", block.code, re.MULTILINE), block
 

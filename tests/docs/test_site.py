@@ -30,6 +30,31 @@ def test_every_public_name_is_in_the_reference():
 
 
 @pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize(
+    "notebook", sorted((DOCS / "notebooks").glob("*.md")), ids=lambda p: p.stem
+)
+def test_notebooks_run_and_claim_nothing_false(notebook, tmp_path):
+    if find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed: it is of the extra docs")
+    cells = re.findall(
+        r"^```\{code-cell\} python\n(.*?)^```$", notebook.read_text("utf-8"), re.S | re.M
+    )
+    assert any("assert " in cell for cell in cells)
+    more = {"MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(cells)], cwd=tmp_path, env=_env() | more,
+        text=True, capture_output=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-3000:]
+
+
+def _env():
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+@pytest.mark.slow
+@pytest.mark.model
 def test_it_is_built_without_a_warning(tmp_path):
     needed = ("sphinx", "furo", "myst_nb", "matplotlib")
     if missing := [name for name in needed if find_spec(name) is None]:
@@ -37,8 +62,7 @@ def test_it_is_built_without_a_warning(tmp_path):
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", DOCS / "site"]
     run = subprocess.run(
         [*build, "-d", tmp_path / "doctrees", DOCS, tmp_path / "site"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        text=True, capture_output=True, timeout=600, check=False,
+        env=_env(), text=True, capture_output=True, timeout=900, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]
     for words in ("The sky is", "cutaway trace branch", "POST /v1/completions", "top_n_sigma"):
