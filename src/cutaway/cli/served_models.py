@@ -83,6 +83,10 @@ def served(
     tell     of an event, by its name and fields
     """
     each, cluster = named(args), {k: getattr(args, k) for k in ("cores", "address") if k in args}
+    if len(each) > 1 and ("lora" in args or "adapters" in args):
+        raise InputError(
+            "--lora and --adapter are for one model: leave them out, or each --model but one"
+        )
     comes_and_goes = len(each) > 1 or "memory" in args or "unload_after" in args
     one = Namespace(**{**vars(args), "model": each[0][1]})
     if "replicas" in args:
