@@ -99,6 +99,7 @@ def test_tensors_that_do_not_fit(opened, tensors, tmp_path, change, sentence):
         ({"general__type": "model"}, "general.type is 'model'"),
         ({"adapter__type": "control_vector"}, "adapter.type is 'control_vector'"),
         ({"architecture": "qwen2"}, "of the architecture 'qwen2', and the model's is llama"),
+        ({"adapter__alora__invocation_tokens": "x"}, "adapter.alora.invocation_tokens: "),
         ({"alpha": -1.0}, "adapter.lora.alpha is -1.0"),
         ({"alpha": float("nan")}, "adapter.lora.alpha is nan"),
         ({"alpha": float("inf")}, "adapter.lora.alpha is inf"),

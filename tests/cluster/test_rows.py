@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, InputError
 from cutaway.cluster.rows import COLUMNS, Job, digest
+from support.adapters import adapter_of
 
 OPTIONS = {"max_tokens": 6, "temperature": 1.0, "ignore_eos": True}
 IDS = st.one_of(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1))
@@ -33,6 +34,16 @@ def test_a_row_is_what_one_model_writes_with_its_seed(llm):
         assert row["token_ids"] == list(alone.token_ids)
         assert (row["finish_reason"], row["error"]) == ("max_tokens", None)
         assert row["system_fingerprint"] == llm.model.system_fingerprint
+
+
+def test_rows_of_an_adapter_say_whose_bits_they_are(tiny_path, tmp_path):
+    lora = adapter_of(tiny_path, tmp_path / "poet.gguf")
+    with LLM(tiny_path, adapters={"poet": lora}) as llm:
+        [row] = written(llm, [("a", "abc")], options={"adapter": "poet"})
+    with LLM(tiny_path, lora=lora) as alone:
+        done = alone.generate("abc", seed=row["seed"], **OPTIONS)
+        told = done.fingerprint, alone.model.system_fingerprint
+    assert (row["fingerprint"], row["system_fingerprint"]) == told
 
 
 @given(st.lists(IDS, unique=True, min_size=2, max_size=6), st.data())

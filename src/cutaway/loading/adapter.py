@@ -135,6 +135,11 @@ def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
         raise FormatError(
             f"the adapter is of the architecture {found!r:.40}, and the model's is {architecture}"
         )
+    if "adapter.alora.invocation_tokens" in file.metadata:
+        raise FormatError(
+            "adapter.alora.invocation_tokens: an adapter that begins behind some of the prompt's "
+            "tokens is not supported; only plain LoRA is"
+        )
     alpha = file.metadata.get("adapter.lora.alpha", 0.0)
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= _MOST:
         raise FormatError(f"adapter.lora.alpha is {alpha!r:.40}; it must be a number, 0 or above")
