@@ -69,7 +69,7 @@ def test_adapters_write_other_texts(alone):
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_bits_are_those_of_an_adapter_for_all(files, alone, data):
-    """Together in any batch, cached or not, speculated, preempted."""
+    """Together in any batch, cached or not, speculated, queued."""
     model, adapters = files
     asked = data.draw(st.lists(st.tuples(
         st.sampled_from(NAMES), st.integers(0, 2), st.sampled_from(["off", "ngram", "jacobi"])
@@ -87,6 +87,19 @@ def test_bits_are_those_of_an_adapter_for_all(files, alone, data):
             left = [stream for stream in left if next(stream, None)]
         for (name, seed, _), stream in zip(asked, streams, strict=True):
             is_same(stream.completion(), alone[name][seed])
+
+
+def test_one_that_is_sent_back_to_the_queue_is_computed_again_with_its_adapter(files, alone):
+    model, adapters = files
+    how = {"max_tokens": 24, "ignore_eos": True}
+    with LLM(model, adapters=adapters, kv_tokens=128, threads=2) as llm:
+        first = llm.stream(PROMPT, adapter="one", seed=0, priority=1, **how)
+        for _ in range(5):
+            next(first)
+        second = llm.stream(PROMPT, adapter="two", seed=1, **how)
+        is_same(second.finish(), alone["two"][1])
+        assert llm.engine.scheduler.preemptions == 1
+        is_same(first.finish(), alone["one"][0])
 
 
 def test_the_reference_backend_has_them_too(files):
