@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
+from cutaway.backends.cpu import tiers
 from support.adapters import LAYER, adapter_of, matrices, merged, random_lora, write_lora
 from support.random_llama import write_tiny_llama
 
@@ -79,3 +80,15 @@ def test_weights_may_be_on_a_disk(folder, model):
     lora = adapter_of(model, folder / "disk.gguf")
     with LLM(model, lora=lora) as here, LLM(model, lora=lora, offload_folder=folder) as there:
         assert np.array_equal(here.logits(IDS), there.logits(IDS))
+
+
+def test_no_instruction_set_changes_a_bit(folder, monkeypatch):
+    path = write_tiny_llama(folder / "isa.gguf", **SHAPE, layers=2, format="Q8_0")
+    loras = [adapter_of(path, folder / f"{d.__name__}.gguf", dtype=d, rank=5)
+             for d in (np.float16, np.float32)]  # fmt: skip
+    for lora in loras:
+        found = []
+        for tier in tiers():
+            monkeypatch.setenv("CUTAWAY_ISA", tier)
+            found.append(logits(path, "cpu", lora=lora))
+        assert all(np.array_equal(one, found[0]) for one in found)
