@@ -121,8 +121,12 @@ def test_what_is_not_written_is_of_the_model_too(served, alone):
         assert ids == llm.tokenize("ab")
         told = post(served, "/detokenize", {"model": name, "tokens": ids})["prompt"]
         assert told == llm.detokenize(ids)
+        unnamed = {key: value for key, value in step.items() if key != "model"}
         lesson = post(served, "/page/practice", {"inside": step})
         assert lesson["exercises"]
+        assert post(served, "/page/practice", {"inside": unnamed, "model": name}) == lesson
+        ways = post(served, "/page/practice", {"ways": True, "model": name})
+        assert post(served, "/page/practice", {"ways": True, "model": f"file-{name}"}) == ways
         scores = {"model": name, "text_1": "ab", "text_2": "b"}
         [score] = post(served, "/v1/score", scores)["data"]
         assert score["score"] == llm.score("ab", ["b"])[0].total
@@ -136,7 +140,10 @@ def test_who_knows_which_models_there_are(served):
     assert [one["name"] for one in tags] == [f"{name}:latest" for name in every]
     assert len({one["digest"] for one in tags}) == 2
     assert post(served, "/api/show", {"model": "b"})["modelfile"] == "FROM b\n"
-    assert get(served, "/page/about")["model"] == "a"
+    about = get(served, "/page/about")
+    assert (about["model"], about["models"]) == ("a", ["a", "b"])
+    assert get(served, "/page/about?model=file-b")["weights"] == tags[2]["digest"]
+    assert httpx.get(f"{served.url}/page/about?model=c").status_code == 404
     assert get(served, "/ready") == {"status": "ready"}
     assert get(served, "/health") == {"status": "ok"}
 
@@ -297,6 +304,7 @@ def test_one_model_is_served_as_ever(tiny):
     [running] = get(tiny, "/api/ps")["models"]
     assert running["expires_at"] == "2318-01-01T00:00:00Z"
     assert "loaded" not in get(tiny, "/v1/models")["data"][0]
+    assert "models" not in get(tiny, "/page/about")
     page = httpx.get(f"{tiny.url}/metrics").text
     assert "cutaway_model_loaded" not in page
     assert "\ncutaway_requests_running 0.0\n" in page

@@ -16,6 +16,7 @@ from cutaway.practice.lessons import Scene, possible
 from cutaway.practice.lessons.ways import ways
 from cutaway.server.guests import as_guest
 from cutaway.server.inside import StepOfText, beside, other_row, traced
+from cutaway.server.models import service_of
 
 _KEPT = 16  # steps
 
@@ -39,12 +40,13 @@ async def lessons(body: StepOfText, request: Request) -> Lessons:
     return known[key]
 
 
-async def lesson_ways(request: Request) -> Lessons:
+async def lesson_ways(model: str | None, request: Request) -> Lessons:
     """What the model writes in each way that it has."""
     known: OrderedDict[str, Lessons] = request.app.state.lessons
-    if "ways" not in known:
-        known["ways"] = await as_guest(request, None, _ways)
-    return known["ways"]
+    key = f"ways of {service_of(request, model).names[0]}"
+    if key not in known:
+        known[key] = await as_guest(request, model, _ways)
+    return known[key]
 
 
 def _ways(llm: LLM) -> Lessons:

@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from cutaway._version import __version__
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.models import service_of
+from cutaway.server.models import models_of, service_of
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
 from cutaway.trace.catalogue import catalogue
@@ -38,9 +38,9 @@ async def page(request: Request) -> Response:
 
 
 @router.get("/page/about")
-async def about(request: Request) -> Response:
-    """The model that is served, and the defaults of requests."""
-    service = service_of(request, None)
+async def about(request: Request, model: str | None = None) -> Response:
+    """The model that is served, or one of several, and the defaults of requests."""
+    service, every = service_of(request, model), models_of(request).services
     params = service.llm.parse({}).settings(0)
     answer: dict[str, Any] = {
         "model": service.names[0],
@@ -51,6 +51,8 @@ async def about(request: Request) -> Response:
         "canvas": _canvas(service),
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
+    if len(every) > 1:
+        answer["models"] = [one.names[0] for one in every]
     return Response(dumps(answer), media_type="application/json")
 
 

@@ -82,6 +82,7 @@ class PracticeRequest(Body):
     """The start of the exercises, the step of a run whose inside they are on, the cells of a
     canvas (true: a sample of these), or what the model writes in each way; left out: the sample."""
 
+    model: str | None = None
     start: StartFields | None = None
     inside: StepOfText | None = None
     cells: CellsFields | bool | None = None
@@ -96,6 +97,13 @@ class PracticeRequest(Body):
         return Cells(
             text=shortened(known["text"]), made=check_int("made", known["made"], 0), **lists
         )
+
+    def asked_step(self) -> StepOfText | None:
+        """The step whose inside they are on, of the model that was named."""
+        step = self.inside
+        if step is None or step.model is not None:
+            return step
+        return step.model_copy(update={"model": self.model})
 
     def made(self) -> Start:
         """The start. InputError where its values are out of range."""
@@ -118,10 +126,10 @@ class AnswerRequest(PracticeRequest):
 @router.post("/page/practice")
 async def practice(body: PracticeRequest, request: Request) -> Response:
     """The exercises, without their solutions."""
-    if body.inside is not None:
-        return _sent(_told(await lessons(body.inside, request)))
+    if (step := body.asked_step()) is not None:
+        return _sent(_told(await lessons(step, request)))
     if body.ways:
-        return _sent(_told(await lesson_ways(request)))
+        return _sent(_told(await lesson_ways(body.model, request)))
     if body.cells:
         return await _answer(lambda: _told(_of_cells(body.asked_cells())))
     return await _answer(lambda: _asked(body.made()))
@@ -130,11 +138,11 @@ async def practice(body: PracticeRequest, request: Request) -> Response:
 @router.post("/page/practice/answer")
 async def answer(body: AnswerRequest, request: Request) -> Response:
     """Whether an answer is right; null where there is none or it cannot be parsed."""
-    if body.inside is not None:
-        found = await lessons(body.inside, request)
+    if (step := body.asked_step()) is not None:
+        found = await lessons(step, request)
         return _sent(_judged(found.exercises, body))
     if body.ways:
-        return _sent(_judged((await lesson_ways(request)).exercises, body))
+        return _sent(_judged((await lesson_ways(body.model, request)).exercises, body))
     if body.cells:
         return await _answer(lambda: _judged(_of_cells(body.asked_cells()).exercises, body))
     return await _answer(lambda: _judged(_exercises(body.made()), body))

@@ -6,7 +6,7 @@ import "../compose/compose.js";
 import "../lessons/lesson.js";
 import "../compose/settings.js";
 import "../parts/what-if.js";
-import { ApiError, ask } from "../state/api.js";
+import { ApiError, aboutServer } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
@@ -19,7 +19,7 @@ async function begin() {
   const saved = store.restore(location.hash.slice(1));
   assemble(store, session);
   try {
-    store.set({ about: await (await ask("/page/about")).json() });
+    store.set({ about: await aboutServer() });
   } catch (error) {
     const locked = error instanceof ApiError && error.status === 401;
     store.set({ notice: sentence(error), locked });

@@ -20,13 +20,14 @@ export class RunPicker extends View {
   copy = el("button", { onclick: () => this.copied() });
   saving = el("button", { onclick: () => this.download(), title: "the run as a trace, .jsonl" }, "Download");
   served = el("span", { class: "faint served" });
+  models = el("select", { "aria-label": "Model", hidden: true, onchange: () => asked(this.models.value) });
   seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy);
   lock = lock();
 
   build() {
     const help = el("button", { "aria-label": "Keys", title: "Keys (?)", onclick: pressHelp }, "?");
     replace(this, this.choice, this.stop, this.seeds,
-      el("span", { class: "row" }, ...this.opener(), this.saving, help), this.served, this.lock);
+      el("span", { class: "row" }, ...this.opener(), this.saving, help), this.models, this.served, this.lock);
   }
 
   draw() {
@@ -36,7 +37,11 @@ export class RunPicker extends View {
     this.stop.hidden = !run?.live;
     this.saving.disabled = !run?.trace.known || lineage(runs, run).some((one) => one.live);
     this.tellSeed(run?.trace.known?.seed ?? null);
-    say(this.served, about ? `${about.model} · cutaway ${about.version}` : "");
+    const several = about?.models ?? [];
+    say(this.served, about ? `${several.length ? "" : `${about.model} · `}cutaway ${about.version}` : "");
+    this.models.hidden = !several.length;
+    if (several.length !== this.models.options.length) replace(this.models, ...several.map((name) => el("option", { value: name }, name)));
+    this.models.value = about?.model ?? "";
     this.lock.hidden = !locked;
   }
 
@@ -101,6 +106,9 @@ export class RunPicker extends View {
 
 /** @param {Run[]} runs @param {Run} run @returns {string} */
 const nameOf = (runs, run) => `${run.live ? "● " : ""}${titleOf(runs, run)}${run.live ? " (live)" : ""}`;
+
+/** @param {string} model begin anew with it: the runs that there are were another's */
+const asked = (model) => location.assign(`?model=${encodeURIComponent(model)}`);
 
 /** The help opens with its key, and so it does here. */
 const pressHelp = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));

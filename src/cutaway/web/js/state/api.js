@@ -24,8 +24,17 @@ export const key = () => sessionStorage.getItem(KEY) ?? "";
 /** @param {string} value */
 export const setKey = (value) => sessionStorage.setItem(KEY, value);
 
+/** @returns {string | null} the model that the address chooses, where the server has several */
+const model = () => new URLSearchParams(globalThis.location?.search).get("model");
+
+/** @returns {Promise<any>} what is served, of which each request is asked from now on */
+export async function aboutServer() {
+  const chosen = model();
+  return (await ask(`/page/about${chosen === null ? "" : `?model=${encodeURIComponent(chosen)}`}`)).json();
+}
+
 /**
- * @param {string} path @param {unknown} [body] asked with POST where there is one
+ * @param {string} path @param {object} [body] asked with POST where there is one
  * @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function ask(path, body, signal) {
@@ -35,7 +44,8 @@ export async function ask(path, body, signal) {
   const init = { headers, signal: signal ?? null };
   if (body !== undefined) {
     headers["content-type"] = "application/json";
-    Object.assign(init, { method: "POST", body: written(body) });
+    const chosen = model();
+    Object.assign(init, { method: "POST", body: written(chosen === null ? body : { model: chosen, ...body }) });
   }
   let answer;
   try {

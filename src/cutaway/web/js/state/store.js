@@ -38,7 +38,7 @@
  * price         of a million tokens
  * refused       what the server said to a request that it did not take, and to which of its fields
  * notice        a sentence for the person; null: nothing is to be said
- * about         what is served, with "canvas" where it reveals these and writes none from left to right; null: nothing was asked yet, or there is no server
+ * about         what is served, with "models" where there are several to choose from, with "canvas" where it reveals these and writes none from left to right; null: nothing was asked yet, or there is no server
  * locked        whether the server wants a key that it was not given
  * @typedef {{by: import("../figures/inside.js").Measure, map: import("../figures/inside.js").MapBy,
  *   head: [number, number] | null, part: string | null}} Chosen
@@ -51,7 +51,7 @@
  *   refused: {param: string | null, message: string} | null, notice: string | null,
  *   about: About | null, locked: boolean}} State
  *
- * @typedef {{model: string, weights: string, version: string, context: number,
+ * @typedef {{model: string, models?: string[], weights: string, version: string, context: number,
  *   defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 
