@@ -41,6 +41,7 @@ sanitize:
 	native/tests/build.sh build/sanitize/races -g1 -fsanitize=thread
 	TSAN_OPTIONS=halt_on_error=1 build/sanitize/races
 
-# The site, in build/site: pip install '.[docs]' has what it needs. Notebooks are run, a warning is an error.
+# The site, in build/site: pip install '.[docs]' has what it needs. Notebooks are run, a warning is an error; all is read
+# again, since much of it follows from the package.
 docs:
-	python -m sphinx -W --keep-going -c docs/site -d build/doctrees docs build/site
+	python -m sphinx -E -W --keep-going -c docs/site -d build/doctrees docs build/site

@@ -14,6 +14,7 @@ import pytest
 from cutaway import LLM, hub
 from cutaway.server.http.settings import Settings
 from support.doc_pages import PAGES, ROOT, blocks, commands
+from support.page_sections import ADDRESS
 from support.served import serve
 
 ASKS = "asks at a terminal"
@@ -42,6 +43,8 @@ NOT_RUN = {
     ("docs/experiments.md", "cutaway exposure "): SMALLER,
     ("docs/fill.md", "cutaway generate -m hf:"): FETCHED,
     ("docs/integrations.md", ""): "see tests/clients/conftest.py",
+    ("docs/models.md", "cutaway generate -m big.gguf"): "is of a larger model",
+    ("docs/models.md", "cutaway models show gemma3-270m"): FETCHED,
     ("docs/models.md", "cutaway generate -m hf:"): FETCHED,
     ("docs/models.md", "cutaway generate -m path/to/folder"): FOLDER,
     ("docs/models.md", "cutaway quantize path/to/folder"): FOLDER,
@@ -52,6 +55,7 @@ NOT_RUN = {
     ("docs/models.md", "python bench/make_model.py"): "makes gigabytes",
     ("docs/models.md", "python bench/compare.py"): "needs another engine",
     ("docs/models.md", "tail -1 1b.txt"): "of what was measured",
+    ("docs/practice.md", "cutaway practice "): ASKS,
     ("docs/quantize.md", "python bench/kv_formats.py"): MINUTES,
     ("docs/scale.md", "pip install"): INSTALLS,
     ("docs/scale.md", "cutaway serve "): SERVES,
@@ -73,7 +77,7 @@ NOT_RUN = {
 }
 """(page, what a command or a block of Python begins with) -> why it is not run here."""
 
-URL = "http://127.0.0.1:8000"
+
 GIVEN = {
     "city.json": '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}',
     "sentences.txt": "The sky is blue.\nThe sea is deep.\n",
@@ -82,8 +86,10 @@ GIVEN = {
     "book.txt": "It was a dark and stormy night; the rain fell in torrents. " * 8,
 }
 """What a reader has, and no block makes."""
-RUN = [page for page in PAGES if any(block.kind in ("python", "sh") for block in blocks(page))]
-QUICK = ("docs/denoise.md", "docs/score.md", "docs/structured.md", "docs/tools.md")
+RUN = [
+    page for page in PAGES if any(block.script or block.kind == "python" for block in blocks(page))
+]
+QUICK = ("docs/score.md", "docs/structured.md", "docs/tools.md")
 """Pages whose examples take seconds."""
 SERVED = {"docs/denoise.md": "toy-canvas", "docs/embed.md": "minilm"}
 """Which model a page's server has, where it is not SmolLM2."""
@@ -129,12 +135,14 @@ def folder(tmp_path, monkeypatch, smollm2_path):
 def test_examples_run(page, url, folder):
     known = {}
     for block in blocks(page):
-        code = block.code.replace(URL, url)
-        if block.kind == "python" and not left_out(page, code):
+        code = block.code.replace(ADDRESS, url)
+        if block.kind == "python" and not left_out(page, block.code):
             exec(compile(code, f"{page}, line {block.line}", "exec"), known)
-        elif block.kind == "sh":
-            run = [command for command in commands(code) if not left_out(page, command)]
-            shell("\n".join(run), f"{page}, line {block.line}")
+        elif block.script:
+            run = [one for one in commands(block.script) if not left_out(page, one)]
+            out = shell("\n".join(run).replace(ADDRESS, url), f"{page}, line {block.line}")
+            if block.kind == "console" and run:
+                assert out.rstrip() == block.code.partition("\n")[2].rstrip()
 
 
 def left_out(page, code):
@@ -150,6 +158,7 @@ def shell(script, place):
         text=True, capture_output=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{place}:\n{done.stderr[-2000:]}"
+    return done.stdout
 
 
 @pytest.mark.parametrize(("page", "begins"), NOT_RUN)
@@ -157,7 +166,7 @@ def test_what_is_not_run_is_on_its_page(page, begins):
     found = [
         code
         for block in blocks(page)
-        for code in ([block.code] if block.kind == "python" else commands(block.code))
+        for code in ([block.code] if block.kind == "python" else commands(block.script))
     ]
     assert any(code.startswith(begins) for code in found)
     reason, _, test = NOT_RUN[page, begins].partition("see ")

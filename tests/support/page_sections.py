@@ -1,17 +1,22 @@
 """The examples of one section of a page in docs/."""
 
 import re
-from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
-_ADDRESS = "http://127.0.0.1:8000"  # of ``cutaway serve``, in all pages
+from support import doc_pages
+
+ADDRESS = "http://127.0.0.1:8000"
+"""Of ``cutaway serve``, in all pages."""
 
 
 def blocks(page: str, title: str, language: str, url: str) -> list[str]:
     """The section's blocks of code in a language, with the address of a server that there is."""
-    [section] = re.findall(
-        rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", (DOCS / page).read_text(), re.M | re.S
-    )
-    found = re.findall(rf"^```{language}\n(.*?)^```$", section, re.M | re.S)
+    text = doc_pages.PAGES[f"docs/{page}"]
+    [section] = re.finditer(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", text, re.M | re.S)
+    first, behind = (text.count("\n", 0, place) for place in section.span())
+    found = [
+        block.code
+        for block in doc_pages.blocks(f"docs/{page}")
+        if block.kind == language and first < block.line <= behind
+    ]
     assert found, f"{page}: {title} has no {language}"
-    return [block.replace(_ADDRESS, url) for block in found]
+    return [block.replace(ADDRESS, url) for block in found]
