@@ -249,3 +249,27 @@ def test_the_page_s_example(capsys):
     [example] = blocks("integrations.md", "lm-eval", "python", "")
     exec(compile(example, "integrations.md", "exec"), {})
     assert 0.5 < float(capsys.readouterr().out.splitlines()[-1]) < 1
+
+
+@pytest.mark.model
+def test_by_a_server_and_its_tokens(url, llm):
+    """Numbers are sent with all their digits, and summed one after the other by lm-eval."""
+    pytest.importorskip("tenacity", reason="pip install 'lm-eval[api]', to ask a server")
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    lm = LocalCompletionsAPI(
+        base_url=f"{url}/v1/completions", model="smollm2", tokenizer_backend="remote", batch_size=4
+    )
+    assert lm.eot_token_id in llm.tokenizer.end_ids
+    assert lm.prefix_token_id == llm.tokenizer.bos_id
+    done = evaluate(lm, ["capitals", "written"])
+    for doc, said in answers(done, "capitals"):
+        own = llm.score(doc["question"], [f" {choice}" for choice in doc["choices"]])
+        assert [greedy for _, greedy in said] == [one.is_greedy for one in own]
+        assert [total for total, _ in said] == pytest.approx([one.total for one in own], rel=1e-12)
+    for doc, said in answers(done, "written"):
+        own = llm.generate(doc["question"], temperature=0, max_tokens=12, stop=["\n", "."])
+        assert said == [own.text]
+    [(empty, _)] = lm.loglikelihood([ask("", "Paris")])
+    [own] = llm.score([lm.prefix_token_id], [llm.tokenize("Paris")])
+    assert empty == pytest.approx(own.total, rel=1e-12)

@@ -177,6 +177,22 @@ def test_the_tokenizer_is_told_as_lm_eval_reads_it(client, tiny, tiny_alone):
     }
 
 
+def test_the_name_of_a_special_token_alone_is_its_id(client, tiny_alone):
+    """So lm-eval finds the id of the end token; within a text it stays text."""
+    end = client.get("/tokenizer_info").json()["eos_token"]
+    [id] = [id for id in tiny_alone.tokenizer.end_ids if tiny_alone.tokenizer.token_name(id) == end]
+
+    def tokens(prompt, **more):
+        body = {"prompt": prompt, "add_special_tokens": False, **more}
+        return client.post("/tokenize", json=body).json()["tokens"]
+
+    assert tokens(end) == [id]
+    for text in (f"{end} ", f"a{end}", end + end):
+        assert id not in tokens(text)
+        assert id in tokens(text, special=True)
+    assert id not in tokens(end, special=False)
+
+
 def test_head_works_wherever_get_does(client):
     document = client.get("/openapi.json").json()
     paths = [path for path, verbs in document["paths"].items() if "get" in verbs]

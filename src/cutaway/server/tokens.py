@@ -36,7 +36,10 @@ class TokenizeRequest(Body):
     add_special_tokens: bool = Field(
         True, description="begin with the begin token, if there is one"
     )
-    special: bool = Field(False, description="parse special tokens in the text")
+    special: bool | None = Field(
+        None, description="parse special tokens in the text; left out: only where it is the name "
+        "of one and nothing else, as lm-eval asks for the id of the end token"
+    )  # fmt: skip
     return_token_strs: bool = Field(False, description="include the tokens' names, too")
 
 
@@ -70,7 +73,10 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     if body.messages is not None:
         return llm.chat_ids([message.plain() for message in body.messages])
     add_bos = None if body.add_special_tokens else False
-    return llm.tokenize(body.prompt or "", special=body.special, add_bos=add_bos)
+    text, special = body.prompt or "", body.special
+    if special is None:
+        special = [*llm.tokenizer.control_tokens(text)] == [text]
+    return llm.tokenize(text, special=special, add_bos=add_bos)
 
 
 @router.get("/tokenizer_info", responses=replies(TokenizerInfo))
