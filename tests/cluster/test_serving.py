@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from time import monotonic, sleep
 
 import pytest
@@ -72,6 +74,26 @@ def test_the_server_and_all_that_it_started_end_with_a_signal(server):
 def test_ctrl_c_ends_it_too(tiny_path):
     with replicated("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
         assert started.end(signal.SIGINT) == 130
+
+
+@pytest.mark.slow
+def test_nobody_starts_ray_again_once_it_has_ended(tiny_path):
+    """As a thread of Ray's own does that comes late."""
+    code = f"""
+from cutaway.cluster.launch import launched
+from cutaway.cluster.plan import Plan
+
+with launched(Plan.of(1, 1, {{"model": {str(tiny_path)!r}}}, {{}}), progress=False):
+    import ray
+try:
+    ray.put(1)
+except Exception as error:
+    print(type(error).__name__, ray.is_initialized())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=90
+    )
+    assert done.stdout.split()[-1:] == ["False"], (done.stdout, done.stderr)
 
 
 @pytest.mark.slow

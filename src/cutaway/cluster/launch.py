@@ -22,9 +22,13 @@ from cutaway.resources import usable_cores
 if TYPE_CHECKING:
     from cutaway.cluster.front import ClusterLLM
 
-FRONT_ENVIRONMENT = {"RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0"}
-"""What Ray Serve reads where a Front runs. A router with an event loop of its own wakes threads of
-two processes more often while others compute: the first token came twice as much later."""
+FRONT_ENVIRONMENT = {
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+}
+"""What Ray reads where a Front runs. A router with an event loop of its own wakes threads of two
+processes more often while others compute: the first token came twice as much later. And a thread of
+Ray's that is late would start another Ray, once this one has ended, and the process would stay."""
 _LISTENS_S = 5.0
 _OURS = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
