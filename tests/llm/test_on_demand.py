@@ -13,6 +13,7 @@ from cutaway.api.on_demand import OnDemandLLM
 from cutaway.errors import ModelLoadError
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
+from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
 
 SETUP = Setup(context=64, kv_tokens=128, threads=1)
@@ -250,6 +251,27 @@ def test_draining_waits_for_what_runs(paths, alone):
             [done] = await texts.finish()
             assert done.fingerprint == alone[0][0]
             assert await second.drain()
+
+    asyncio.run(main())
+
+
+def test_its_adapters_come_and_go_with_it(paths, tmp_path):
+    how = {"adapters": {"poet": adapter_of(paths[0], tmp_path / "poet.gguf", seed=1)}}
+    sizes = {"context": 64, "kv_tokens": 128, "threads": 1}
+    with LLM(paths[0], **how, **sizes, progress=False) as llm:
+        expected = [llm.generate("ab", seed=1, adapter=a, **SAMPLED) for a in (None, "poet")]
+    prints = [done.fingerprint for done in expected]
+    assert prints[0] != prints[1]
+
+    async def main():
+        model = opened(paths[0], Setup(**how, **sizes))
+        async with OnDemandLLM(model, ModelCache(idle_s=0)) as llm:
+            for _ in range(2):
+                for adapter, known in zip((None, "poet"), prints, strict=True):
+                    done = await llm.generate("ab", seed=1, adapter=adapter, **SAMPLED)
+                    assert done.fingerprint == known
+                while llm.slot.state != "absent":
+                    await asyncio.sleep(0)
 
     asyncio.run(main())
 
