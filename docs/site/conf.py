@@ -6,10 +6,13 @@ the pages is in ``index.md``, and one that is in no section there ends the build
 
 import os
 import sys
+from inspect import isfunction, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from sphinx.util.inspect import stringify_signature
 
 import docstrings  # beside this file, which is no package
 import written
@@ -51,6 +54,7 @@ def setup(app: Any) -> None:
     """Connect what writes parts of pages, and what reads docstrings."""
     app.connect("source-read", _fill_in)
     app.connect("autodoc-process-docstring", _read)
+    app.connect("autodoc-process-signature", _overloads)
 
 
 def _fill_in(_app: Any, _name: str, source: list[str]) -> None:
@@ -59,3 +63,17 @@ def _fill_in(_app: Any, _name: str, source: list[str]) -> None:
 
 def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: list[str]) -> None:
     docstrings.read(object, lines)
+
+
+def _overloads(
+    _app: Any, _what: str, name: str, object: Any, _options: Any, *_signature: Any
+) -> tuple[str, str] | None:
+    """All that a function takes and gives; autodoc knows those of the class's own module alone."""
+    if not (overloads := get_overloads(object) if isfunction(object) else []):
+        return None
+    each = [signature(one) for one in overloads]
+    each = [one.replace(parameters=[*one.parameters.values()][1:]) for one in each]  # no self
+    lines = [stringify_signature(one, unqualified_typehints=True) for one in each]
+    *more, (arguments, result) = [line.rsplit(" -> ", 1) for line in lines]
+    said = [*(" -> ".join(line) for line in more), arguments]
+    return f"\n{name.removeprefix('cutaway.')}".join(said), result

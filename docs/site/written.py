@@ -40,7 +40,8 @@ def readme() -> str:
 
 def changelog() -> str:
     """The changes by release, below the page's own title."""
-    return (ROOT / "CHANGELOG.md").read_text("utf-8").partition("\n")[2]
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8").partition("\n")[2]
+    return text.replace("](docs/", "](../")
 
 
 def commands() -> str:

@@ -22,6 +22,12 @@ def test_every_page_is_in_one_section():
     assert sorted(named) == sorted(str(page) for page in pages if str(page) != "index")
 
 
+def test_links_lead_to_files():
+    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), (page.name, link)
+
+
 def test_every_public_name_is_in_the_reference():
     page = (DOCS / "reference" / "api.md").read_text("utf-8")
     shown = set(re.findall(r"autoclass:: cutaway\.(\w+)", page))
