@@ -42,6 +42,8 @@ NOT_RUN = {
     ("docs/experiments.md", "cutaway repair "): SMALLER,
     ("docs/experiments.md", "cutaway exposure "): SMALLER,
     ("docs/fill.md", "cutaway generate -m hf:"): FETCHED,
+    ("docs/install.md", "pip "): INSTALLS,
+    ("docs/install.md", "make release-check"): MINUTES,
     ("docs/integrations.md", ""): "see tests/clients/conftest.py",
     ("docs/models.md", "cutaway generate -m big.gguf"): "is of a larger model",
     ("docs/models.md", "cutaway models show gemma3-270m"): FETCHED,
@@ -76,8 +78,6 @@ NOT_RUN = {
     ("docs/spark.md", "from pyspark"): "see tests/cluster/test_spark.py",
 }
 """(page, what a command or a block of Python begins with) -> why it is not run here."""
-
-
 GIVEN = {
     "city.json": '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}',
     "sentences.txt": "The sky is blue.\nThe sea is deep.\n",
@@ -149,7 +149,8 @@ def left_out(page, code):
     return any(page == p and code.startswith(begins) for p, begins in NOT_RUN)
 
 
-_FAIL = 'curl() { command curl --fail-with-body "$@"; }\n'
+_FAIL = 'curl() { command curl --fail-with-body "$@"; }\npip() { false; }\n'
+"""What a page downloads must be there, and a test installs nothing."""
 
 
 def shell(script, place):
