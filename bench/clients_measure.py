@@ -107,6 +107,10 @@ def measure(asked: Namespace, url: str, text: str) -> dict[int, dict[str, float]
 
 def figures(one: dict[str, Any], answer: int) -> dict[str, float]:
     """What is shown, of all requests of a run."""
+    if one["e2e_ttft"] is None:
+        raise SystemExit(
+            "llama-benchy had no answer in time: measure on a machine that is less busy"
+        )
     first = one["e2e_ttft"]["values"]
     rates = one["tg_req_throughput"]["values"]
     whole = [ms / 1000 + answer / rate for ms, rate in zip(first, rates, strict=True)]
