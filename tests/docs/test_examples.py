@@ -72,6 +72,7 @@ NOT_RUN = {
     ("docs/score.md", "zcat "): "needs such a file",
     ("docs/server.md", "pip install"): INSTALLS,
     ("docs/server.md", "cutaway serve"): SERVES,
+    ("docs/server.md", "python bench/clients_measure.py"): "needs another engine",
     ("docs/tools.md", "cutaway chat --tools "): ASKS,
     ("docs/trace.md", "cutaway resume "): "see tests/cli/test_resume.py",
     ("docs/spark.md", "import pandas"): "see tests/cluster/test_spark.py",
