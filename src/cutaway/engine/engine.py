@@ -50,7 +50,7 @@ class Engine:
     ) -> None:
         policy = policy or Policy()
         self.backends = {"": backend, **(adapters or {})}
-        self.backend, self.limits, self.token_bytes = backend, limits, token_bytes
+        self.limits, self.token_bytes = limits, token_bytes
         self.vocabulary = Vocabulary(limits, token_bytes, grammars)
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
@@ -60,6 +60,11 @@ class Engine:
         self.early: Callable[[list[Event]], object] | None = None
         self._events: list[Event] = []
         self._ids = count()
+
+    @property
+    def backend(self) -> Backend:
+        """The model's own, of requests that name no adapter."""
+        return self.backends[""]
 
     # -- the loop ----------------------------------------------------------------------------
 

@@ -62,11 +62,11 @@ def timed(engine: Engine) -> Iterator[TimedBackend]:
     """The engine with a stop-watch around its backend."""
     backend = engine.backend
     watch = TimedBackend(backend)
-    engine.backend = cast("Backend", watch)
+    engine.backends[""] = cast("Backend", watch)
     try:
         yield watch
     finally:
-        engine.backend = backend
+        engine.backends[""] = backend
 
 
 def decode(
