@@ -4,11 +4,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from cutaway import hub
 
-settings.register_profile("shared-machine", deadline=None)  # a stall is not a failure
+settings.register_profile(  # a stall is not a failure
+    "shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared-machine")
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that;
