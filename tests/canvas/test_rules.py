@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cutaway.canvas import RULES, SETTINGS, Figures, ForcedCell, Rule, make_canvas, read_rule
@@ -158,6 +158,7 @@ def test_a_factor_by_brute_force(of, factor):
     st.integers(1, 40), st.integers(1, 60), st.sampled_from(["even", "dream", "linear", "cosine"]),
     st.integers(1, 40), st.sampled_from([None, 4, 8, 32]), st.integers(0, 70),
 )  # fmt: skip
+@example(length=13, steps=4, schedule="even", block=1, model_block=4, first=1)
 def test_a_schedule_reveals_every_cell_and_no_pass_is_in_vain(
     length, steps, schedule, block, model_block, first
 ):

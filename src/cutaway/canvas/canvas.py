@@ -192,17 +192,21 @@ def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = N
         ends = [min(end, length) for end in range(size - first % size, length + size, size)]
         ends = ends[: ends.index(length) + 1]
     blocks = list(zip([0, *ends], ends, strict=False))
-    passes = [_passes(rule, start, end, length) for start, end in blocks]
-    return Canvas(rule, first, [Cell() for _ in range(length)], blocks, passes)
+    return Canvas(
+        rule, first, [Cell() for _ in range(length)], blocks, _passes(rule, blocks, length)
+    )
 
 
-def _passes(rule: Rule, start: int, end: int, length: int) -> int:
-    """A block's share of the steps; no more than it has cells, where each reveals as many."""
-    if rule.steps is None:
-        return end - start
-    share = rule.steps * end // length - rule.steps * start // length
+def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[int]:
+    """Each block's share of the steps; no more than it has cells, where each reveals as many."""
+    sizes, steps = [end - start for start, end in blocks], rule.steps
+    if steps is None:
+        return sizes
+    shares = [max(1, steps * end // length - steps * start // length) for start, end in blocks]
+    for _ in range(sum(shares) - max(steps, len(blocks))):  # small blocks have more than a share
+        shares[shares.index(max(shares))] -= 1
     capped = rule.schedule == "even" and rule.remask in ("none", "edit")
-    return max(1, min(share, end - start) if capped else share)
+    return [min(pair) for pair in zip(shares, sizes, strict=True)] if capped else shares
 
 
 def looked_at(rule: Rule, cells: int, sight: str | int) -> int:
