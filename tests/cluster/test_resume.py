@@ -12,6 +12,7 @@ from cutaway import AsyncLLM
 from cutaway.api.generation import Generation
 from cutaway.engine import Ended
 from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
+from support.paced import Paced
 from support.replicas import Killable, Models, cluster
 
 PROMPT = "Once upon a time there was a tiny model that said anything at all"
@@ -254,21 +255,6 @@ def test_a_full_queue_is_told_at_first_and_waited_for_later(models, expected, mo
             await front.generate(PROMPT, **LONG)
 
     asyncio.run(main())
-
-
-class Paced:
-    """An engine that makes no more steps than it is allowed."""
-
-    def __init__(self, engine, steps: int, monkeypatch) -> None:
-        self.engine, self.steps = engine, 0
-        self.allowed, self._step = threading.Semaphore(steps), engine.step
-        monkeypatch.setattr(engine, "step", self._paced)
-
-    def _paced(self):
-        if not self.engine.is_idle:
-            self.allowed.acquire()
-            self.steps += 1
-        return self._step()
 
 
 @pytest.mark.parametrize("forgets", [False, True])

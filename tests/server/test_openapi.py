@@ -69,7 +69,7 @@ def strict(document):
 # -- everything is asked for -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [4, pytest.param(1500, marks=pytest.mark.slow)])
 def test_every_answer_is_as_documented(served, document, strict, examples):
     asked_for = ask_for_everything(document, served.url, KEY, examples)
     answers = [(_shapes(operation), answer) for operation, answer in asked_for]

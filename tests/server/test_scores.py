@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
+from support.paced import Paced
 from support.served import serve
 
 WORDING = {"system": "", "user": "{instruction}: {query} {document}"}
@@ -208,14 +209,17 @@ def test_what_cannot_be_is_refused_in_a_sentence(post, path, body, sentence, par
         assert error["param"].partition("[")[0] == param
 
 
-def test_a_client_that_leaves_ends_its_answers(tiny):
-    engine = tiny.service.llm.engine.engine
-    body = {"text_1": "ab" * 200, "text_2": [[i % 250 + 3] * 50 for i in range(2000)]}
+def test_a_client_that_leaves_ends_its_answers(tiny, monkeypatch):
+    paced = Paced(tiny.service.llm.engine.engine, 3, monkeypatch)
+    engine, answers = paced.engine, [[i % 250 + 3, i // 250 + 3] * 25 for i in range(2000)]
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{tiny.url}/v1/score", json=body, timeout=0.5)
+        body = {"text_1": "ab" * 200, "text_2": answers}
+        httpx.post(f"{tiny.url}/v1/score", json=body, timeout=1)
     for _ in range(600):
         if engine.is_idle:
             break
+        paced.allowed.release()
         asyncio.run(asyncio.sleep(0.05))
+    assert paced.steps < 100  # all would take two hundred
     assert engine.is_idle
     assert engine.blocks.free == engine.blocks.count

@@ -46,6 +46,7 @@ def one(tiny_path):
 def test_the_menu_says_who_writes(open_page, server):
     page = open_page(server.url)
     menu = page.tab.get_by_label("Model", exact=True)
+    menu.locator("option").nth(1).wait_for(state="attached")
     assert menu.locator("option").all_inner_texts() == ["a", "b"]
     for name in ("b", "a"):
         menu.select_option(name)
