@@ -27,8 +27,8 @@ FRONT_ENVIRONMENT = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 """What Ray reads where a Front runs. A router with an event loop of its own wakes threads of two
-processes more often while others compute: the first token came twice as much later. And a thread of
-Ray's that is late would start another Ray, once this one has ended, and the process would stay."""
+processes more often while others compute, and the first token comes later. And a thread of Ray's
+that is late would start another Ray, once this one has ended, and the process would stay."""
 _LISTENS_S = 5.0
 _OURS = re.compile(r"^(?:cutaway\.errors\.\w+|RuntimeError): (.+)$", re.MULTILINE)
 
