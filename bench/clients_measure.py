@@ -1,11 +1,11 @@
 """``cutaway serve`` and llama.cpp's server on the same files, measured by somebody else's program.
 
-    python bench/clients_measure.py MODEL.gguf… --llama-server PATH --tokenizer FOLDER
+    python bench/clients_measure.py MODEL.gguf… --llama-server PATH --tokenizer FOLDER…
         [--benchy llama-benchy] [--threads N] [--prompt 64] [--answer 32] [--streams 1 4]
         [--rounds 3] [--write docs/server.md]
 
 llama-benchy (PyPI) asks both over HTTP, in turns, so that what disturbs a round disturbs both.
-FOLDER has the model's tokenizer as transformers keeps it; of a GGUF file it is made by
+FOLDER, one for each file, has its tokenizer as transformers keeps it; of a GGUF file it is made by
 ``AutoTokenizer.from_pretrained(FOLDER, gguf_file=NAME).save_pretrained(FOLDER)``. Figures are
 medians; ratios are medians of each round's ratio. The last line is one JSON document.
 """
@@ -90,13 +90,13 @@ def book() -> Iterator[str]:
             server.shutdown()
 
 
-def measure(asked: Namespace, url: str, text: str) -> dict[int, dict[str, float]]:
+def measure(asked: Namespace, tokenizer: str, url: str, text: str) -> dict[int, dict[str, float]]:
     """By streams: the figures of one server."""
     with TemporaryDirectory() as folder:
         told = Path(folder, "told.json")
         command = [
             asked.benchy, "--base-url", f"{url}/v1", "--model", "model", "--tokenizer",
-            asked.tokenizer, "--pp", asked.prompt, "--tg", asked.answer, "--exact-tg", "--runs", 1,
+            tokenizer, "--pp", asked.prompt, "--tg", asked.answer, "--exact-tg", "--runs", 1,
             "--no-cache", "--skip-coherence", "--latency-mode", "none", "--book-url", text,
             "--concurrency", *asked.streams, "--format", "json", "--save-result", told,
         ]  # fmt: skip
@@ -138,7 +138,7 @@ def parse() -> Namespace:
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, nargs="+")
     parser.add_argument("--llama-server", required=True)
-    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--tokenizer", required=True, nargs="+")
     parser.add_argument("--benchy", default="llama-benchy")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--prompt", type=int, default=64)
@@ -146,10 +146,13 @@ def parse() -> Namespace:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", type=Path)
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if len(asked.tokenizer) != len(asked.model):
+        parser.error("--tokenizer takes a folder for each MODEL.gguf, in their order")
+    return asked
 
 
-def in_turns(asked: Namespace, file: Path, text: str) -> list[dict[str, Any]]:
+def in_turns(asked: Namespace, file: Path, tokenizer: str, text: str) -> list[dict[str, Any]]:
     """Of each round, both servers' figures."""
     model = ["-m", str(file), "--threads", str(asked.threads)]
     most = max(asked.streams)
@@ -161,7 +164,7 @@ def in_turns(asked: Namespace, file: Path, text: str) -> list[dict[str, Any]]:
         for number in range(asked.rounds):
             say(f"{file.stem}: round {number + 1} of {asked.rounds}")
             urls = {"theirs": their_url, "ours": our_url}
-            rounds.append({who: measure(asked, url, text) for who, url in urls.items()})
+            rounds.append({who: measure(asked, tokenizer, url, text) for who, url in urls.items()})
     return rounds
 
 
@@ -169,7 +172,10 @@ def main() -> None:
     """Measure, tell, and write the table where asked."""
     asked = parse()
     with book() as text:
-        made = {model.stem: in_turns(asked, model, text) for model in asked.model}
+        made = {
+            model.stem: in_turns(asked, model, tokenizer, text)
+            for model, tokenizer in zip(asked.model, asked.tokenizer, strict=True)
+        }
     shown = "\n\n".join(f"{name}:\n\n{table(asked, rounds)}" for name, rounds in made.items())
     print(shown)
     if asked.write:
