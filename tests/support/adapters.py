@@ -54,9 +54,17 @@ def write_lora(
     return path
 
 
-def adapter_of(model: Path, path: Path, *, names: Iterable[str] = LAYER, **how: Any) -> Path:
+def adapter_of(
+    model: Path,
+    path: Path,
+    *,
+    names: Iterable[str] = LAYER,
+    architecture: str = "llama",
+    **how: Any,
+) -> Path:
     """A random one, written."""
-    return write_lora(path, random_lora(matrices(model, names), **how))
+    tensors = random_lora(matrices(model, names), **how)
+    return write_lora(path, tensors, architecture=architecture)
 
 
 def merged(model: Path, path: Path, tensors: Mapping[str, np.ndarray], scale: float = 2.0) -> Path:

@@ -94,31 +94,34 @@ class AsyncLLM(AsyncModel):
         *,
         messages: Iterable[Message] | None = None,
         special: bool = False,
+        adapter: str = "",
     ) -> "Prefix":
         """As ``LLM.save_prefix``; others are served meanwhile."""
         from cutaway.api import prefix
 
-        between = self._between()
+        model, between = self.model.under(adapter), self._between()
 
         def read() -> "tuple[Path, AskedPrefix]":
             asked = prefix.read_asked(self, prompt, messages, special)
-            prefix.check_worth(asked, self.model, between)
+            prefix.check_worth(asked, model, between)
             return prefix.place_of(path), asked
 
         place, asked = await asyncio.to_thread(read)
-        reader = await self.queue([(asked.request(), 1)])
+        request = asked.request().but(adapter=model.request_adapter)
+        reader = await self.queue([(request, 1)])
         while await reader.read():
             pass
         return await asyncio.to_thread(
-            prefix.save, place, asked, self.model, between, whole=True, show=self.progress
+            prefix.save, place, asked, model, between, whole=True, show=self.progress
         )
 
-    async def restore_prefix(self, path: "str | PathLike[str]") -> "Prefix":
+    async def restore_prefix(self, path: "str | PathLike[str]", *, adapter: str = "") -> "Prefix":
         """As ``LLM.restore_prefix``; others are served meanwhile."""
         from cutaway.api import prefix
 
+        model = self.model.under(adapter)
         return await asyncio.to_thread(
-            prefix.restore, path, self.model, self._between(), show=self.progress
+            prefix.restore, path, model, self._between(), show=self.progress
         )
 
     def _between(self) -> "Between":

@@ -4,22 +4,22 @@ Knows prompts, options and texts that grow. Refuses to know HTTP, and where an e
 """
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cutaway.api.base import Asked, Message, ModelUser, common_options, read_messages
+from cutaway.api.async_reader import AsyncReader
+from cutaway.api.base import Asked, Message, common_options, read_messages
 from cutaway.api.generation import Generation
 from cutaway.api.generations import Generations
 from cutaway.api.llm import LLM
 from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.reading import read_all
 from cutaway.api.request import Options
 from cutaway.api.samples import answers
-from cutaway.engine import EngineState, Reader, Request, Step
+from cutaway.engine import EngineState, Request, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Grammar, Trial, source_of
 from cutaway.loading.model import LoadedModel
@@ -27,19 +27,17 @@ from cutaway.loading.model import LoadedModel
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.api.embedding import Embeddings
     from cutaway.api.generation import Begin
     from cutaway.api.keywords import RequestOptions
-    from cutaway.api.scoring import Likelihood, Scorer
+    from cutaway.api.revising import Revised
     from cutaway.api.tools import Tools
     from cutaway.grammar import Compiled
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncModel(ModelUser, ABC):
+class AsyncModel(AsyncReader):
     """All that can be asked of a model without its weights. ``async with`` closes it.
 
     options  keywords of all requests, which their own go before
@@ -57,25 +55,6 @@ class AsyncModel(ModelUser, ABC):
         self._compiling: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "grammars")
 
     # -- where the weights are ---------------------------------------------------------------
-
-    @abstractmethod
-    async def queue(self, asked: Sequence[tuple[Request, int]]) -> Reader:
-        """Queue n samples of each request, all or none, for one reader of all, in this order.
-
-        The seeds are chosen, so that the caller knows what is asked of each: ``Request.samples``.
-        Raises InputError for what does not fit the model, QueueFullError where there is no room.
-        """
-
-    @abstractmethod
-    async def aside(
-        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """What a function of an ``LLM`` returns or raises, called where the weights are.
-
-        It must be found by its name in its module: it, its arguments and its result may be
-        pickled. Others are served meanwhile, and one is called at a time. Cancelled, it is told
-        that nobody waits any more.
-        """
 
     @abstractmethod
     def state(self) -> EngineState:
@@ -156,58 +135,20 @@ class AsyncModel(ModelUser, ABC):
 
         return await asyncio.to_thread(read)
 
-    async def embed(
-        self,
-        texts: Any,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int | None = None,
-        *,
-        truncate: bool = False,
-    ) -> "Embeddings":
-        """As ``LLM.embed``; others are served meanwhile."""
-        from cutaway.api.embedding import Embedder, VectorReader
+    async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
+        """As ``LLM.denoise``."""
+        from cutaway.api.request import rule_apart
 
-        asked = await asyncio.to_thread(
-            Embedder, self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
-            truncate=truncate,
-        )  # fmt: skip
-        readers = await read_all(self.queue, asked.requests, VectorReader)
-        return asked.found([reader.vector() for reader in readers])
+        return await self.generate(prompt, **rule_apart(settings))
 
-    async def score(
-        self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
-    ) -> "list[Likelihood]":
-        """As ``LLM.score``; others are served meanwhile."""
-        from cutaway.api.scoring import answers_of
+    async def revise(
+        self, prompt: Prompt = "", draft: Prompt | None = None, **how: Any
+    ) -> "Revised":
+        """As ``LLM.revise``; one at a time, and others are served meanwhile.
 
-        return await self._scored(
-            await asyncio.to_thread(
-                answers_of, self, prompt, answers, special=special, adapter=adapter
-            )
-        )
-
-    async def likelihood(
-        self,
-        text: Prompt,
-        *,
-        window: int | None = None,
-        before: int = 1,
-        special: bool = False,
-        adapter: str = "",
-    ) -> "Likelihood":
-        """As ``LLM.likelihood``; others are served meanwhile."""
-        from cutaway.api.scoring import joined, windows_of
-
-        asked = await asyncio.to_thread(
-            windows_of, self, text, window=window, before=before, special=special, adapter=adapter
-        )
-        return joined(await self._scored(asked))
-
-    async def _scored(self, asked: "Scorer") -> "list[Likelihood]":
-        from cutaway.api.scoring import LookUpReader
-
-        return asked.found(await read_all(self.queue, asked.requests, LookUpReader))
+        how: its keywords but progress and stopped; a filler must be where the weights are
+        """
+        return await self.aside(_revise, prompt, draft, how)
 
     def parse(self, given: Mapping[str, Any], *, traced: bool = False) -> Options:
         """The options of a request with those of all. InputError for one that cannot be.
@@ -293,3 +234,7 @@ class AsyncModel(ModelUser, ABC):
         self._trial.close()
         self.model.grammars.read = source_of
         return True
+
+
+def _revise(llm: LLM, prompt: Prompt, draft: Prompt | None, how: Mapping[str, Any]) -> "Revised":
+    return llm.revise(prompt, draft, **how)

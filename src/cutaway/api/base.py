@@ -52,7 +52,6 @@ class ModelUser:
 
     def __init__(self, model: LoadedModel, progress: bool) -> None:
         self.model, self.progress = model, progress
-        self._draft = ""
 
     # -- what the model is ---------------------------------------------------------------------
 
@@ -150,7 +149,7 @@ class ModelUser:
 
         InputError for a name that was not loaded.
         """
-        return self.model.under(name).adapter if name else ""
+        return self.model.under(name).request_adapter
 
     def _fitting(self, options: Options, around: int) -> Options:
         """As many cells as are usual, or as fit beside so many tokens: there is no shorter end."""

@@ -82,8 +82,9 @@ class Embedder:
         normalize: bool | None = None,
         dimensions: int | None = None,
         truncate: bool = False,
+        adapter: str = "",
     ) -> None:
-        self._llm, said = llm, llm.model.pooling
+        self._llm, self._adapter, said = llm, llm.adapter_hash(adapter), llm.model.pooling
         for name, flag in (("normalize", normalize), ("truncate", truncate)):
             if flag is not None and not isinstance(flag, bool):
                 raise InputError(f"{name} must be true or false, not {shown(flag)}")
@@ -107,7 +108,7 @@ class Embedder:
     @property
     def requests(self) -> Iterable[Request]:
         """What the engine is asked."""
-        parts = _parts(self.pooling)
+        parts = {**_parts(self.pooling), "adapter": self._adapter}
         return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
 
     def found(self, vectors: Sequence[NDArray[np.float64]]) -> Embeddings:

@@ -137,9 +137,11 @@ def save(
 
     whole: CutawayError where that is not all of it
     """
-    block = model.backend.kv.block_tokens
+    block, salt = model.backend.kv.block_tokens, _salt(model)
     ids = asked.ids[: len(asked.ids) // block * block]
-    cached = between(lambda engine: read_blocks(engine, ids, 0, len(ids), lambda *_: None))
+    cached = between(
+        lambda engine: read_blocks(engine, ids, 0, len(ids), lambda *_: None, salt=salt)
+    )
     if whole and cached * block < len(ids):
         raise _lost()
     head = Head(
@@ -152,7 +154,7 @@ def save(
         while done < head.blocks:
             first = done
             done = between(
-                lambda engine: read_blocks(engine, head.token_ids, first, most, file.add)  # noqa: B023
+                lambda engine: read_blocks(engine, head.token_ids, first, most, file.add, salt=salt)  # noqa: B023
             )
             if done == first:
                 raise _lost()
@@ -166,9 +168,10 @@ def restore(path: Any, model: "LoadedModel", between: Between, *, show: bool) ->
     with PrefixReader(_named(path)) as file, _bar("restoring", file.head, show=show) as bar:
         head, most = file.head, _most(model)
         _check_same(file.path, head, model)
+        salt = _salt(model)
 
         def fill(engine: Engine) -> int:
-            return fill_blocks(engine, head.token_ids, head.block_bytes, most, file.read)
+            return fill_blocks(engine, head.token_ids, head.block_bytes, most, file.read, salt=salt)
 
         before, done = -1, 0
         while before < done < head.blocks:
@@ -197,6 +200,11 @@ def _check_same(path: Path, head: Head, model: "LoadedModel") -> None:
             f"{path} was saved with another {what} ({then or 'none'}) than this model has now "
             f"({now.get(what, 'none')}): save it again"
         )
+
+
+def _salt(model: "LoadedModel") -> tuple[int, str] | None:
+    """Of its texts in the prefix cache."""
+    return Request(prompt_token_ids=(), adapter=model.request_adapter).salt
 
 
 def _most(model: "LoadedModel") -> int:

@@ -42,6 +42,7 @@ class Runner:
     the engine needs a lock of its own.
 
     steps      so many were made
+    draft      the name of the draft model that was loaded for the engine; "": none
     abandoned  ids of sequences whose readers were dropped, to be ended before the next step; a
                reader may be collected in the midst of one
     """
@@ -52,7 +53,7 @@ class Runner:
         self._stepping: int | None = None  # the thread that does
         self._waiting = 0  # threads that wait for it to become None
         self._free = Condition(self._lock)
-        self.steps = 0
+        self._steps, self.draft = 0, ""
         self.abandoned: deque[int] = deque()
         self._readers: WeakValueDictionary[int, Reader] = WeakValueDictionary()
         self._sequences: dict[int, Sequence] = {}
@@ -65,6 +66,11 @@ class Runner:
         if self._engine is None:
             raise InputError(self._closed)
         return self._engine
+
+    @property
+    def steps(self) -> int:
+        """See the class."""
+        return self._steps
 
     # -- what threads ask --------------------------------------------------------------------
 
@@ -154,7 +160,7 @@ class Runner:
         try:
             self._deliver(self.engine.step())
         finally:
-            self.steps += 1
+            self._steps += 1
 
     def _end_abandoned(self) -> None:
         while self.abandoned:

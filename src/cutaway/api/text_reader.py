@@ -6,11 +6,12 @@ whatever is written. Refuses to know who steps the engine.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.api.adapted import AdaptedRunner
 from cutaway.api.base import Message, ModelUser
 from cutaway.api.prompts import Prompt
 from cutaway.api.runner import Runner
@@ -42,17 +43,38 @@ class TextReader(ModelUser):
         """The loop. Between steps only, on a thread that owns it."""
         return self._runner.engine
 
+    def under(self, adapter: str) -> Self:
+        """The same model with the adapter of a name for all that is asked, as ``lora`` has it.
+
+        For what takes an LLM: a replay, a look inside. It shares engine, weights and prefix cache,
+        and ends with this one; "" is this one. InputError for a name that was not loaded.
+        """
+        model = self.model.under(adapter)
+        if model is self.model:
+            return self
+        made = object.__new__(type(self))
+        made.__dict__ |= vars(self) | {
+            "model": model, "_runner": AdaptedRunner(self._runner, model.request_adapter)
+        }  # fmt: skip
+        return made
+
     def logits(
-        self, token_ids: Sequence[int], start: int = 0, changes: "Bound | None" = None
+        self,
+        token_ids: Sequence[int],
+        start: int = 0,
+        changes: "Bound | None" = None,
+        *,
+        adapter: str = "",
     ) -> Logits:
         """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
 
         Of a model that sees more than the past, it is the token at i (``ModelConfig.shift``: at
         i + 1).
         start: of which position the first row is; those before it are computed and not returned.
-        changes: of ``cutaway.changes.bind``.
+        changes: of ``cutaway.changes.bind``. adapter: the name of a loaded one, as for generate
         Runs beside whatever else is written.
         """
+        runner = self.under(adapter)._runner
         ids = check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
         sight, wanted = self.config.sight, tuple(range(start, len(ids)))
@@ -61,8 +83,8 @@ class TextReader(ModelUser):
         request = Request(prompt_token_ids=ids, decoder=decoder, changes=changes)
         first = 0 if sees_more else start
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
-        with self._runner.running(request, reader):
-            self._runner.wait(lambda: reader.ended)
+        with runner.running(request, reader):
+            runner.wait(lambda: reader.ended)
         return reader.logits()
 
     def row(
@@ -71,6 +93,8 @@ class TextReader(ModelUser):
         names: Sequence[str],
         firsts: Mapping[int, int],
         changes: "Bound | None" = None,
+        *,
+        adapter: str = "",
     ) -> Row:
         """The row that predicts what follows a text: its logits, and what it was made from.
 
@@ -80,13 +104,15 @@ class TextReader(ModelUser):
         from cutaway.api.row import row
 
         ids = check_ids("token_ids", token_ids)
-        return row(self._runner, ids, names, firsts, changes)
+        return row(self.under(adapter)._runner, ids, names, firsts, changes)
 
     def last_rows(
         self,
         like: Sequence[int],
         texts: Iterable[tuple[Sequence[int], "Bound | None"]],
         stopped: Callable[[], bool] = bool,
+        *,
+        adapter: str = "",
     ) -> Iterator[tuple[int, Logits]]:
         """(index, logits (vocab,)) of what follows each text, in the order in which they end.
 
@@ -96,11 +122,11 @@ class TextReader(ModelUser):
         """
         from cutaway.api.last_rows import last_rows
 
-        vocab = self.tokenizer.vocab_size
+        runner, vocab = self.under(adapter)._runner, self.tokenizer.vocab_size
         each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
-        return last_rows(self._runner, check_ids("token_ids", like), each, vocab, stopped)
+        return last_rows(runner, check_ids("token_ids", like), each, vocab, stopped)
 
-    def logits_at(self, asked: "Sequence[Asked]") -> list[Logits]:
+    def logits_at(self, asked: "Sequence[Asked]", *, adapter: str = "") -> list[Logits]:
         """What the model says of positions of texts that it sees as a whole, (n, vocab) each.
 
         asked: (token ids, positions) of each text, many of which are read at once. InputError where
@@ -108,7 +134,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api.filling.whole import Whole
 
-        return Whole(self, self._runner).logits(asked)
+        return Whole(self, self.under(adapter)._runner).logits(asked)
 
     def score(
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
@@ -137,9 +163,10 @@ class TextReader(ModelUser):
         Some hundred are read ahead. Those that begin alike are computed once where they follow each
         other.
         """
-        from cutaway.api.scoring import score_each
+        from cutaway.api.scoring import parts_of, score
 
-        return score_each(self, self._runner, pairs, special=special, adapter=adapter)
+        for part in parts_of(self, pairs, special=special, adapter=adapter):
+            yield from score(self._runner, part)
 
     def likelihood(
         self,
@@ -173,25 +200,31 @@ class TextReader(ModelUser):
         targets: Iterable[str] | None = None,
         *,
         candidates: int = 64,
+        adapter: str = "",
     ) -> "Filled":
         """What may stand where a text has [MASK], or the model's own mask token.
 
         A model that sees the whole text says it; of one that writes, it follows by Bayes' rule.
         top: how many for each mask. targets: only these texts, each scored whole. candidates: how
         many are considered by Bayes' rule, and how many beginnings of several masks together
+        adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.api.filling import fill
 
-        return fill(self, self._runner, text, top=top, targets=targets, candidates=candidates)
+        runner = self.under(adapter)._runner
+        return fill(self, runner, text, top=top, targets=targets, candidates=candidates)
 
-    def pseudo_likelihood(self, text: str, metric: str = "word_l2r") -> "PseudoLikelihood":
+    def pseudo_likelihood(
+        self, text: str, metric: str = "word_l2r", *, adapter: str = ""
+    ) -> "PseudoLikelihood":
         """How well a text suits a model that sees it as a whole: each token, while it is masked.
 
         metric: "original", or "word_l2r", where those behind it in its word are masked, too
+        adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.api.filling.likelihood import pseudo_likelihood
 
-        return pseudo_likelihood(self, self._runner, text, metric)
+        return pseudo_likelihood(self, self.under(adapter)._runner, text, metric)
 
     def embed(
         self,
@@ -201,6 +234,7 @@ class TextReader(ModelUser):
         dimensions: int | None = None,
         *,
         truncate: bool = False,
+        adapter: str = "",
     ) -> "Embeddings":
         """A vector of each text: rows of the last layer, which become one.
 
@@ -210,18 +244,20 @@ class TextReader(ModelUser):
         normalize: to length 1; None does what the files say, or else True
         dimensions: only the first so many numbers
         truncate: cut a text that is longer than the model reads, which is else an InputError
+        adapter: the name of a loaded adapter, as for generate
         """
         from cutaway.api.embedding import Embedder, embed
 
         asked = Embedder(
             self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
-            truncate=truncate,
+            truncate=truncate, adapter=adapter,
         )  # fmt: skip
         return embed(self._runner, asked)
 
-    def head(self, hidden: NDArray[np.float32]) -> Logits:
+    def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
-        return self._between(lambda engine: engine.backend.head(hidden).copy())
+        backend = self.model.under(adapter).backend
+        return self._between(lambda _: backend.head(hidden).copy())
 
     # -- what was computed, on disk ------------------------------------------------------------
 
@@ -233,37 +269,42 @@ class TextReader(ModelUser):
         messages: Iterable[Message] | None = None,
         special: bool = False,
         compute: bool = True,
+        adapter: str = "",
     ) -> "Prefix":
         """Save the keys and values of a prompt, for ``restore_prefix`` of the same model.
 
         prompt, messages: as for generate and chat; whole KV blocks of 32 tokens are saved
         special: parse special tokens in a prompt that is text
         compute: compute what the prefix cache lacks; else save what it has
+        adapter: the name of a loaded adapter, whose texts are told apart from the model's
         A file of this name is replaced once the new one is whole. Raises InputError for a prompt
         that cannot be, CutawayError where it cannot be written.
         """
         from cutaway.api import prefix
 
+        llm = self.under(adapter)
         place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
         if not isinstance(compute, bool):
             raise InputError(f"compute must be true or false, not {shown(compute)}")
         if compute:
-            prefix.check_worth(asked, self.model, self._between)
-            prefix.compute(self._runner, asked, show=self.progress)
+            prefix.check_worth(asked, llm.model, self._between)
+            prefix.compute(llm._runner, asked, show=self.progress)
         return prefix.save(
-            place, asked, self.model, self._between, whole=compute, show=self.progress
+            place, asked, llm.model, self._between, whole=compute, show=self.progress
         )
 
-    def restore_prefix(self, path: str | PathLike[str]) -> "Prefix":
+    def restore_prefix(self, path: str | PathLike[str], *, adapter: str = "") -> "Prefix":
         """Put a saved prefix into the prefix cache: prompts that begin with its tokens go on there.
 
         ``cached_tokens`` of the result are fewer than ``token_ids`` where ``kv_tokens`` has no
         room for all. Not a bit is other than if it had been computed. Raises InputError for a file
         that cannot be read or is of another model, FormatError for one that is damaged.
+        adapter: the name of the one that it was saved with
         """
         from cutaway.api import prefix
 
-        return prefix.restore(path, self.model, self._between, show=self.progress)
+        model = self.model.under(adapter)
+        return prefix.restore(path, model, self._between, show=self.progress)
 
     def _between(self, function: Callable[[Engine], T]) -> T:
         """Call a function of the engine between two steps."""

@@ -83,7 +83,8 @@ class TextWriter(TextReader):
 
         if options.draft is not None:
             self.load_draft(options.draft)
-        return write_between(partial(self._start, prompt), self._runner, self.model, options)
+        runner = self.under(options.adapter)._runner
+        return write_between(partial(self._start, prompt), runner, self.model, options)
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
@@ -121,7 +122,7 @@ class TextWriter(TextReader):
         )
         prompt, own = request if paired else (request, {})
         options = self.parse_options({**common, **own})
-        if options.draft not in (None, self._draft):
+        if options.draft not in (None, self._runner.draft):
             raise InputError("speculate: name the draft model among the common options")
         return self._start(prompt, options)
 
@@ -203,6 +204,7 @@ class TextWriter(TextReader):
         seed: int | None = None,
         progress: "Progress | None" = None,
         stopped: Callable[[], bool] = bool,
+        adapter: str = "",
         **options: Any,
     ) -> "Revised":
         """Write a draft, or take the one that is given, and try its worst tokens again.
@@ -214,7 +216,8 @@ class TextWriter(TextReader):
         candidates: how many are tried in each place. span: tokens that metropolis draws at once
         filler: for better, a model that sees a text as a whole: it refills whole words
         progress: called with what is done, how much, and of how much. stopped: asked between two
-        steps; what was tried until then is kept. options: of the draft, as for generate
+        steps; what was tried until then is kept. adapter: the name of a loaded adapter, with which
+        the draft is written and revised. options: of the draft, as for generate
         Raises InputError for a value out of range.
         """
         from cutaway.api.revising import How, revise
@@ -223,8 +226,9 @@ class TextWriter(TextReader):
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
             candidates=candidates, span=span, filler=filler, seed=seed,
         )  # fmt: skip
+        llm = self.under(adapter)
         return revise(
-            self, self._runner, prompt, draft, how, filler=filler,
+            llm, llm._runner, prompt, draft, how, filler=filler,
             options=options, progress=progress, stopped=stopped,
         )  # fmt: skip
 
@@ -275,11 +279,11 @@ class TextWriter(TextReader):
 
         InputError where texts run, or the model cannot draft for this one.
         """
-        if self._draft == name:
+        if self._runner.draft == name:
             return
         load = partial(load_draft, name, self.model, self.engine, progress=self.progress)
         self._runner.call(load)
-        self._draft = name
+        self._runner.draft = name
 
 
 def _count_ended(streams: list[Stream]) -> int:

@@ -129,9 +129,11 @@ class BlockManager:
             ids = ids[: self.windows.usable(ids)]
         return self._hold(ids, self.passed(len(ids) * self.block))
 
-    def match_behind(self, tokens: Sequence[int], passed: int) -> list[int]:
+    def match_behind(
+        self, tokens: Sequence[int], passed: int, salt: Salt | None = None
+    ) -> list[int]:
         """The longest such chain of which all windows are there but the first ``passed``."""
-        ids = self._chain(tokens)
+        ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: passed + self.windows.until(ids[passed:])]
         return self._hold(ids, passed)

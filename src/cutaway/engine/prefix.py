@@ -8,6 +8,7 @@ Refuses to know files, and what is in a block.
 from collections.abc import Callable, Sequence
 
 from cutaway.backends import Bytes
+from cutaway.engine.block_manager import Salt
 from cutaway.engine.engine import Engine
 
 OnBlock = Callable[[int, list[Bytes]], object]
@@ -15,13 +16,15 @@ OnBlock = Callable[[int, list[Bytes]], object]
 
 
 def read_blocks(
-    engine: Engine, token_ids: Sequence[int], first: int, most: int, read: OnBlock
-) -> int:
+    engine: Engine, token_ids: Sequence[int], first: int, most: int, read: OnBlock,
+    *, salt: Salt | None = None,
+) -> int:  # fmt: skip
     """Show ``read`` the blocks of a text from one on, ``most`` of them; the first not shown.
 
+    salt: see ``Request``
     It is ``first`` itself where the prefix cache does not have that block, or the text ends.
     """
-    held = engine.blocks.match(token_ids)
+    held = engine.blocks.match(token_ids, salt)
     engine.move_windows()
     try:
         last = max(first, min(first + most, len(held)))
@@ -33,20 +36,22 @@ def read_blocks(
 
 
 def fill_blocks(
-    engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], most: int, fill: OnBlock
-) -> int:
+    engine: Engine, token_ids: Sequence[int], sizes: Sequence[int], most: int, fill: OnBlock,
+    *, salt: Salt | None = None,
+) -> int:  # fmt: skip
     """Put the next blocks of a text into the prefix cache; how many of it are there then.
 
     ``fill`` writes all of a block's memory, or raises, and then that block and those after it are
     not put in. Blocks that are there already are not filled again; where no block is free the
     number does not grow.
     sizes: bytes of each block, fewer where layers that see a window do not store it
+    salt: see ``Request``
     """
     blocks, whole = engine.blocks, len(token_ids) // engine.blocks.block
     full = engine.backend.kv.bytes_per_token * blocks.block
     lacking = (place for place in range(whole, 0, -1) if sizes[place - 1] < full)
     passed = next(lacking, 0)  # behind these the windows are there
-    held = blocks.match_behind(token_ids, passed)
+    held = blocks.match_behind(token_ids, passed, salt)
     known = filled = len(held)
     wanted = min(most, whole - known, blocks.free)
     held += blocks.allocate(wanted)
@@ -57,7 +62,7 @@ def fill_blocks(
             fill(filled, engine.backend.block_memory(block_id, windows=windows))
         filled = known + wanted
     finally:  # what was filled before an error is whole
-        held = blocks.publish(held, token_ids[: filled * blocks.block], known)
+        held = blocks.publish(held, token_ids[: filled * blocks.block], known, salt)
         blocks.pass_by(held[known:passed])
         blocks.release(held, passed)
         engine.move_windows()

@@ -6,6 +6,7 @@ Knows what is the adapter's; all else is the model's, whenever its weights come 
 from typing import TYPE_CHECKING, Any
 
 from cutaway.backends import Backend
+from cutaway.errors import InputError
 from cutaway.loading.adapter import Adapter
 from cutaway.loading.model import LoadedModel
 
@@ -21,6 +22,16 @@ class AdaptedModel(LoadedModel):
     def __init__(self, model: LoadedModel, name: str, adapter: Adapter) -> None:
         self._model, self._key = model, name
         self.name, self.graph, self.adapter = f"{model.name}+{name}", adapter.graph, adapter.sha256
+        self.request_adapter = adapter.sha256
+
+    def under(self, adapter: str) -> LoadedModel:
+        """See ``LoadedModel``; it has one at a time."""
+        if adapter:
+            raise InputError(f"adapter: {self.name} has one already: name it of the model itself")
+        return self
+
+    def close(self) -> None:
+        """See the class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -51,6 +51,9 @@ class LoadedModel:
     adapter    the hash of its adapter; "": it has none
     """
 
+    request_adapter = ""
+    """What a ``Request`` says of the adapter, where only those that name it have it."""
+
     def __init__(
         self, path: Path, setup: Setup, *, progress: bool = False, weights: bool = True
     ) -> None:
@@ -167,6 +170,8 @@ class LoadedModel:
 
         "" is the model itself. InputError for a name that was not loaded.
         """
+        if not isinstance(adapter, str):
+            raise InputError(f"adapter must be a string, not {shown(adapter)}")
         if not adapter:
             return self
         if adapter not in self._adapters:

@@ -74,7 +74,6 @@ def _check(options: Options) -> None:
         "forced": bool(options.run.forced),
         "replay": bool(options.run.replay),
         "changes": bool(options.changes),
-        "adapter": bool(options.adapter),
         "check": constraint.check is not None,
         constraint.source.kind if constraint.source else "": constraint.source is not None,
     }

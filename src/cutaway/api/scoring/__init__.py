@@ -29,8 +29,8 @@ __all__ = [
     "Scorer",
     "answers_of",
     "joined",
+    "parts_of",
     "score",
-    "score_each",
     "windows",
     "windows_of",
 ]
@@ -79,15 +79,15 @@ def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> 
     return asked.found(readers)
 
 
-def score_each(
-    llm: "ModelUser", runner: Runner, pairs: Iterable[Pair], *, special: bool, adapter: str
-) -> Iterator[Likelihood]:
-    """See ``LLM.score_each``."""
+def parts_of(
+    llm: "ModelUser", pairs: Iterable[Pair], *, special: bool, adapter: str
+) -> Iterator[Scorer]:
+    """Any number of prompts with an answer each, a part after the other; see ``LLM.score_each``."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     numbered = enumerate(pairs)
     while some := [*islice(numbered, _CHUNK)]:
         each = (cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
-        yield from score(runner, Scorer(each, cutter.adapter))
+        yield Scorer(each, cutter.adapter)
 
 
 def _two(index: int, pair: Any) -> Pair:

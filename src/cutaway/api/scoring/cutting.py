@@ -36,8 +36,6 @@ class Cutter:
     """
 
     def __init__(self, llm: "ModelUser", *, special: bool = False, adapter: str = "") -> None:
-        if not isinstance(adapter, str):
-            raise InputError(f"adapter must be a string, not {shown(adapter)}")
         self.adapter = llm.adapter_hash(adapter)
         if not isinstance(special, bool):
             raise InputError(f"special must be true or false, not {shown(special)}")

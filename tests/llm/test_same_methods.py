@@ -1,0 +1,86 @@
+"""What LLM has AsyncLLM has, and what runs the model takes an adapter: or a reason is here."""
+
+import inspect
+
+import pytest
+
+from cutaway import LLM, AsyncLLM
+
+ONLY_LLM = {
+    "engine": "AsyncLLM has its own, of another kind",
+    "row": "a row of a look: aside calls what needs an LLM",
+    "last_rows": "as row",
+    "logits_at": "as row",
+    "head": "as row",
+    "generate_each": "tasks of generate: the loop has them in one batch",
+    "streams": "submit",
+    "between": "generate with a suffix, which asks it aside",
+    "fill_gaps": "as between",
+    "load_draft": "a draft model is named where the model is",
+    "hand_over": "an engine comes from an LLM and goes back there",
+    "take_back": "as hand_over",
+    "under": "for what takes an LLM; aside calls that",
+}
+ONLY_ASYNC = {
+    "aclose": "an LLM closes at once",
+    "drain": "an LLM has no queue that outlives its calls",
+    "alive": "an LLM says InputError",
+    "state": "an LLM has its engine",
+    "replicas": "an LLM has none",
+    "queue": "what has no weights asks where they are",
+    "aside": "as queue",
+    "parse": "an LLM has no options of all requests",
+    "submit": "streams",
+    "compiled": "an LLM's thread waits for its own grammars alone",
+    "compiling": "as compiled",
+    "end_compiling": "as compiled",
+}
+NOT_IN_TASKS = {
+    "revise": "progress and stopped are functions of a thread; a task is cancelled",
+    "likelihood": "progress, as revise",
+    "chat": "run_tools and max_rounds: a task runs what is called itself",
+    "save_prefix": "compute: for the command that saves what a run has left",
+}
+RUNS_NOTHING = {
+    "accepts", "adapter_hash", "chat_ids", "chat_prompt", "check_length", "close", "detokenize",
+    "hand_over", "load_draft", "parse_options", "read", "read_prompt", "take_back", "tokenize",
+    "under",
+    "between", "fill_gaps",  # whose options have it
+    "aclose", "aside", "compiled", "compiling", "drain", "end_compiling", "parse", "queue",
+    "state", "submit",
+}  # fmt: skip
+
+
+def methods(kind):
+    found = {name: value for name, value in inspect.getmembers(kind) if not name.startswith("_")}
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
+def keywords(method):
+    """Names that it takes, and whether it takes others."""
+    given = inspect.signature(method).parameters
+    return set(given), any(one.kind is one.VAR_KEYWORD for one in given.values())
+
+
+def test_each_has_what_the_other_has_or_a_reason():
+    ours, theirs = ({n for n in dir(kind) if not n.startswith("_")} for kind in (LLM, AsyncLLM))
+    assert ours - theirs == ONLY_LLM.keys()
+    assert theirs - ours == ONLY_ASYNC.keys()
+
+
+@pytest.mark.parametrize("name", sorted(methods(LLM).keys() & methods(AsyncLLM).keys()))
+def test_with_the_same_keywords_or_a_reason(name):
+    ours, _ = keywords(methods(LLM)[name])
+    theirs, others = keywords(methods(AsyncLLM)[name])
+    assert (others or ours <= theirs) or name in NOT_IN_TASKS
+    assert theirs <= ours | {"how"}
+
+
+@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
+def test_what_runs_the_model_takes_an_adapter(kind):
+    lacking = set()
+    for name, method in methods(kind).items():
+        taken, others = keywords(method)
+        if not (others or "adapter" in taken):
+            lacking.add(name)
+    assert lacking <= RUNS_NOTHING
