@@ -29,6 +29,7 @@ def filled_in(page: str) -> str:
 def readme() -> str:
     """The README, as a page of this folder."""
     text = (ROOT / "README.md").read_text("utf-8").replace("](docs/", "](")
+    text = text.replace("](CHANGELOG.md)", "](reference/releases.md)")
     return re.sub(
         r"<picture>.*?srcset=\"docs/(\S+)\".*?alt=\"(.*?)\" src=\"docs/(\S+)\".*?</picture>",
         "```{image} \\3\n:alt: \\2\n:class: only-light\n```\n"

@@ -22,18 +22,13 @@ FETCHED = "fetches a model over the network"
 SERVES = "serves until it is stopped"
 FOLDER = "see tests/huggingface/test_folder_faces.py"
 MINUTES = "takes minutes"
-SMALLER = "takes minutes; README and the page's Python do it at a smaller size"
+SMALLER = "takes minutes; the tour and the page's Python do it at a smaller size"
 HOSTS = "is of other machines"
 INSTALLS = "installs packages"
 NOT_RUN = {
     ("README.md", "pip install"): INSTALLS,
-    ("README.md", "cutaway chat --tools "): ASKS,
-    ("README.md", "cutaway serve "): SERVES,
-    ("README.md", "cutaway resume "): "see tests/cli/test_resume.py",
+    ("README.md", "cutaway serve"): SERVES,
     ("README.md", "cutaway verify "): MINUTES,
-    ("README.md", "cutaway bench "): MINUTES,
-    ("README.md", "cutaway generate -m hf:"): FETCHED,
-    ("README.md", "cutaway generate -m gemma3-270m "): FETCHED,
     ("docs/adapters.md", ""): "see tests/server/test_adapters.py",
     ("docs/changes.md", 'cutaway generate "The sky is" --control-vector'): "needs such a file",
     ("docs/embed.md", "python bench/embeddings.py"): "needs two other engines",
@@ -74,6 +69,13 @@ NOT_RUN = {
     ("docs/server.md", "cutaway serve"): SERVES,
     ("docs/server.md", "python bench/clients_measure.py"): "needs another engine",
     ("docs/tools.md", "cutaway chat --tools "): ASKS,
+    ("docs/tour.md", "cutaway chat --tools "): ASKS,
+    ("docs/tour.md", "cutaway serve "): SERVES,
+    ("docs/tour.md", "cutaway resume "): "see tests/cli/test_resume.py",
+    ("docs/tour.md", "cutaway verify "): MINUTES,
+    ("docs/tour.md", "cutaway bench "): MINUTES,
+    ("docs/tour.md", "cutaway generate -m hf:"): FETCHED,
+    ("docs/tour.md", "cutaway generate -m gemma3-270m "): FETCHED,
     ("docs/trace.md", "cutaway resume "): "see tests/cli/test_resume.py",
     ("docs/spark.md", "import pandas"): "see tests/cluster/test_spark.py",
     ("docs/spark.md", "from pyspark"): "see tests/cluster/test_spark.py",
