@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("cutaway._native", reason="the native backend was not built")
 
 from cutaway import _native, model
-from cutaway.backends import cpu
+from cutaway.backends.cpu import packing
 from cutaway.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 
@@ -28,11 +28,11 @@ class Watched(GGUFFile):
 
 @pytest.mark.parametrize("ahead", [0, 10_000, 1 << 30])
 def test_every_matrix_is_expected_once_before_it_is_read(tmp_path, monkeypatch, ahead):
-    monkeypatch.setattr(cpu, "_AHEAD", ahead)
+    monkeypatch.setattr(packing, "_AHEAD", ahead)
     file = Watched(write_tiny_llama(tmp_path / "tiny.gguf", layers=3))
     shapes = {name: info.shape for name, info in file.tensors.items()}
     _, graph = model.build(file.metadata, shapes, None)
-    cpu.pack_matrices(graph, file, _native.Pool(1))
+    packing.pack_matrices(graph, file, _native.Pool(1))
     expected = [name for what, name in file.log if what == "expect"]
     read = [name for what, name in file.log if what == "read"]
     assert expected == read == list(dict.fromkeys(read))
