@@ -64,7 +64,7 @@ def times(replicas: int, choices: int) -> dict[str, float]:
     for number, one in enumerate(asked):
         load = Load(10, 3, number, [one.keys])
         told.append(seconds(lambda load=load: router.told(str(number % replicas), load)))  # type: ignore[misc] # noqa: B023
-    ids, blocks = [*range(TOKENS)], len(router._known)
+    ids, blocks = [*range(TOKENS)], len(router._known.by_key)
     return {
         "hash_s": median(seconds(lambda: block_keys(ids)) for _ in range(choices)),
         "new_s": median(new),

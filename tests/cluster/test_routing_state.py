@@ -114,7 +114,7 @@ class RouterMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self):
-        assert dict(self.router._known).keys() == {key for key, _ in self.known}
+        assert self.router._known.by_key.keys() == {key for key, _ in self.known}
         assert len(self.known) <= self.most
         assert self.router._jobs.keys() == self.sent.keys()
 

@@ -1,7 +1,7 @@
 """Which replica a job goes to: the one where its first token costs the fewest rows.
 
-Knows which blocks of which prompts each replica has been sent, and how much it has to do. Refuses
-to know how jobs travel, clocks, and Ray: every answer is a function of what was told before.
+Knows how much each replica has to do, and which of them come into question. Refuses to know how
+jobs travel, clocks, and Ray: every answer is a function of what was told before.
 
 One currency, rows of a step:
 
@@ -19,16 +19,15 @@ than reading it again costs, another becomes one of them. There is no threshold,
 replica has to do changes nothing for prompts that it knows nothing of.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.backends import KV_BLOCK
 from cutaway.checks import check_int
+from cutaway.cluster.known_blocks import Known, KnownBlocks
 from cutaway.cluster.prompts import Prompt, digest
 
 Scores = NDArray[np.uint64]
@@ -131,29 +130,6 @@ class _Replica:
         self.rows, self.texts = self.rows - cost.rows, self.texts - cost.texts
 
 
-class _Known:
-    """Who knows how much of one prompt."""
-
-    def __init__(self, known: Mapping[int, int], prompt: Prompt) -> None:
-        self.prompt = prompt
-        self.levels: list[tuple[int, int]] = []  # (who, blocks), fewer know more
-        blocks = 0
-        for key in prompt.keys:
-            who = known.get(key)
-            if who is None:
-                break
-            blocks += 1
-            if self.levels and self.levels[-1][0] == who:
-                self.levels.pop()
-            self.levels.append((who, blocks))
-        self.next_key = prompt.keys[blocks] if blocks < len(prompt.keys) else None
-
-    def matched(self, bit: int) -> int:
-        """How many tokens the replica need not read."""
-        blocks = next((blocks for who, blocks in reversed(self.levels) if who & bit), 0)
-        return min(blocks, self.prompt.reusable) * KV_BLOCK
-
-
 class Router:
     """One Front's view of its replicas. One thread at a time may use it.
 
@@ -162,15 +138,12 @@ class Router:
     """
 
     def __init__(self, most_keys: int = MOST_KEYS, text_rows: int = TEXT_ROWS) -> None:
-        self.most_keys = check_int("most_keys", most_keys, 1)
+        self._known = KnownBlocks(check_int("most_keys", most_keys, 1))
         self.text_rows = check_int("text_rows", text_rows, 0)
         self._replicas: dict[str, _Replica] = {}
         self._places: list[_Replica | None] = []
         self._seeds: NDArray[np.uint64] = np.empty(0, np.uint64)  # by place
         self._there = 0  # a bit for each place that is taken
-        # The same of each block that somebody knows. A block's parent is written after it, hence
-        # stays longer: who knows a block knows all before it.
-        self._known: OrderedDict[int, int] = OrderedDict()
         self._jobs: dict[str, _Replica] = {}  # not counted by their replicas yet
         self._routed = 0
 
@@ -195,16 +168,7 @@ class Router:
             self.ended(job)
         one.told(load)
         for keys in load.prompts:
-            self._learn(one, keys)
-
-    def _learn(self, one: _Replica, keys: Sequence[int]) -> None:
-        """It has these blocks; the first of them counts as asked for last."""
-        for key in reversed(keys):
-            who = self._known.get(key)
-            self._known[key] = who | one.bit if who else one.bit  # an object that many share
-            self._known.move_to_end(key)
-        while len(self._known) > self.most_keys:
-            self._known.popitem(last=False)
+            self._known.learn(one.bit, keys)
 
     def _add(self, name: str) -> None:
         place = self._places.index(None) if None in self._places else len(self._places)
@@ -223,11 +187,7 @@ class Router:
             for job in one.sent:
                 del self._jobs[job]
         self._there &= ~lost
-        for key, who in [(key, who) for key, who in self._known.items() if who & lost]:
-            if who & ~lost:
-                self._known[key] = who & ~lost
-            else:
-                del self._known[key]
+        self._known.forget(lost)
 
     # -- a job -----------------------------------------------------------------------------------
 
@@ -243,7 +203,7 @@ class Router:
                 free &= ~self._replicas[name].bit
         if not free:
             return []
-        found = [_Known(self._known, prompt) for prompt in prompts]
+        found = [self._known.of(prompt) for prompt in prompts]
         scores, tokens = self._scores(found), sum(prompt.tokens for prompt in prompts)
         costed = []
         for place in self._considered(found, scores, free):
@@ -270,7 +230,7 @@ class Router:
         self._jobs[job] = one
         one.take(job, cost)
         for prompt in prompts:
-            self._learn(one, prompt.keys)
+            self._known.learn(one.bit, prompt.keys)
 
     def ended(self, job: str) -> bool:
         """It is over, or never came there; one that its replica has counted is the replica's.
@@ -284,7 +244,7 @@ class Router:
 
     # -- who is considered -----------------------------------------------------------------------
 
-    def _considered(self, found: list[_Known], scores: Scores, free: int) -> list[int]:
+    def _considered(self, found: list[Known], scores: Scores, free: int) -> list[int]:
         """Places: of those that know most, and the two that come first by rendezvous."""
         taken: list[int] = []
         left = free
@@ -295,7 +255,7 @@ class Router:
                 break
         return list(dict.fromkeys(taken + _best(free, scores, DRAWN)))
 
-    def _scores(self, found: list[_Known]) -> Scores:
+    def _scores(self, found: list[Known]) -> Scores:
         """Each place's luck with the first block that nobody knows.
 
         Where every block is known somewhere, or there is none, it is the luck of the draw, so that

@@ -1,0 +1,69 @@
+"""Which replicas have which blocks of prompts: a bit for each replica, by the keys of blocks.
+
+Knows what was sent where, as far back as there is room. Refuses to know loads and choices.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from cutaway.backends import KV_BLOCK
+from cutaway.cluster.prompts import Prompt
+
+
+class Known:
+    """Who knows how much of one prompt.
+
+    levels    (who, blocks), fewer know more
+    next_key  of the first block that nobody knows; None: there is none
+    """
+
+    def __init__(self, known: Mapping[int, int], prompt: Prompt) -> None:
+        self.prompt = prompt
+        self.levels: list[tuple[int, int]] = []
+        blocks = 0
+        for key in prompt.keys:
+            who = known.get(key)
+            if who is None:
+                break
+            blocks += 1
+            if self.levels and self.levels[-1][0] == who:
+                self.levels.pop()
+            self.levels.append((who, blocks))
+        self.next_key = prompt.keys[blocks] if blocks < len(prompt.keys) else None
+
+    def matched(self, bit: int) -> int:
+        """How many tokens the replica need not read."""
+        blocks = next((blocks for who, blocks in reversed(self.levels) if who & bit), 0)
+        return min(blocks, self.prompt.reusable) * KV_BLOCK
+
+
+class KnownBlocks:
+    """Of all prompts that were sent; most: blocks, of which those asked for least recently go.
+
+    A block's parent is written after it, hence stays longer: who knows a block knows all before it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.by_key: OrderedDict[int, int] = OrderedDict()
+
+    def of(self, prompt: Prompt) -> Known:
+        """Who knows how much of it."""
+        return Known(self.by_key, prompt)
+
+    def learn(self, bit: int, keys: Sequence[int]) -> None:
+        """A replica has these blocks; the first of them counts as asked for last."""
+        for key in reversed(keys):
+            who = self.by_key.get(key)
+            self.by_key[key] = who | bit if who else bit  # an object that many share
+            self.by_key.move_to_end(key)
+        while len(self.by_key) > self._most:
+            self.by_key.popitem(last=False)
+
+    def forget(self, bits: int) -> None:
+        """These replicas have nothing any more."""
+        for key, who in [(key, who) for key, who in self.by_key.items() if who & bits]:
+            if who & ~bits:
+                self.by_key[key] = who & ~bits
+            else:
+                del self.by_key[key]
