@@ -19,7 +19,8 @@ from cutaway.inside.draw import draws
 from cutaway.inside.embedding import Nearest, nearest
 from cutaway.inside.lens import Lens, lens
 from cutaway.inside.picture import Picture
-from cutaway.inside.pushes import Pushes, Seen, pushes
+from cutaway.inside.pushes import Pushes, pushes
+from cutaway.inside.seen import Seen
 from cutaway.model.anatomy import Anatomy
 from cutaway.rerun.branch import token_of
 from cutaway.rerun.request import bound, check_from_left, check_room, check_vocabulary
