@@ -8,8 +8,9 @@ import pytest
 from cutaway import LLM
 from cutaway.api.model_cache import ModelCache
 from cutaway.api.on_demand import OnDemandLLM
-from cutaway.cli import arguments, served_models
+from cutaway.cli import served_models
 from cutaway.cli.main import main
+from cutaway.cli.parsed import model_options
 from cutaway.cli.parser import Parser
 from cutaway.cli.serve import add_arguments
 from cutaway.cluster.plan import Plan
@@ -48,7 +49,7 @@ def parsed(*words):
 
 
 def served(*words):
-    return arguments.model_options(parsed(*words))
+    return model_options(parsed(*words))
 
 
 def test_adapters_of_a_server_have_names(capsys):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cutaway.api.request import OPTIONS
-from cutaway.cli import arguments, serve
+from cutaway.cli import parsed, serve
 from cutaway.cli.parser import Parser
 from cutaway.cluster.plan import read_replicas
 from cutaway.server import status
@@ -30,7 +30,7 @@ def command(words):
     parser = Parser("cutaway serve", "")
     serve.add_arguments(parser)
     args = parser.parse(argv)
-    arguments.request_options(args)
+    parsed.request_options(args)
     serve._settings(args)
     return args
 

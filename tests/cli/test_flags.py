@@ -13,7 +13,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.api.request import OPTIONS
-from cutaway.cli import arguments
+from cutaway.cli import arguments, parsed
 from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
 from support.random_llama import write_tiny_llama
@@ -155,12 +155,12 @@ def test_every_option_reaches_the_model_or_the_request():
     shown = {"help", "price", "quiet", "json"}
     names = {action.dest for action in parser._actions} - shown
     values = {name: object() for name in names}
-    models = arguments.model_options(Namespace(**values))
+    models = parsed.model_options(Namespace(**values))
     assert models.keys() <= signature(LLM).parameters.keys()
     assert names <= {*models, *OPTIONS}
 
 
 def test_what_was_given_becomes_the_request(tiny):
     given = {"temperature": 0.5, "max_tokens": 3, "seed": 1, "model": tiny, "json": True}
-    options = arguments.request_options(Namespace(**given, logit_bias=[(5, 1.0)]))
+    options = parsed.request_options(Namespace(**given, logit_bias=[(5, 1.0)]))
     assert options == {"temperature": 0.5, "max_tokens": 3, "seed": 1, "logit_bias": {5: 1.0}}

@@ -1,29 +1,17 @@
-"""Options that several commands share, and the keywords of LLM and its requests that they become.
+"""Options that several commands share.
 
 Knows argparse. An option that was not given is absent from the namespace, so that each default
-is written down once, where it is used.
+is written down once, where it is used. Refuses to know what becomes of them (parsed.py).
 """
 
-import sys
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections import Counter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cutaway.cli import changes
-from cutaway.errors import InputError
 from cutaway.sampling import PARAMS, PRESETS, STAGES
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
-
-    from cutaway.api.llm import LLM
-
-_MODEL = (
-    "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
-    "max_waiting", "quantize", "kv", "offload_folder",
-    "lora", "adapters",
-)  # fmt: skip
 
 
 def _names(text: str) -> list[str]:
@@ -168,8 +156,7 @@ def add_experiment_arguments(parser: ArgumentParser) -> None:
     add_model_arguments(parser)
     add_sampling_arguments(parser)
     parser.add_argument("--svg", metavar="FILE", help="also draw the curves into an SVG file")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    add_report_arguments(parser)
 
 
 def add_request_arguments(parser: ArgumentParser) -> None:
@@ -207,6 +194,12 @@ def _add_constraints(parser: ArgumentParser) -> None:
     group.add_argument("--heal", action="store_true", help=_HEAL)
 
 
+def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> None:
+    """How a report is printed. quiet: what --quiet says of itself."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
+
+
 def add_output_arguments(
     parser: ArgumentParser, *, samples: bool = False, canvas: bool = False
 ) -> None:
@@ -234,69 +227,6 @@ def add_trace_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--trace", metavar="FILE", help=_TRACE)
     group.add_argument("--candidates", type=int, metavar="N", help=_CANDIDATES)
     group.add_argument("--track", action="append", metavar="TOKEN", help=_TRACK)
-
-
-def model_options(args: Namespace) -> dict[str, Any]:
-    """The keywords for LLM that were given."""
-    return {name: getattr(args, name) for name in _MODEL if hasattr(args, name)}
-
-
-def request_options(args: Namespace) -> dict[str, Any]:
-    """The keywords of the request that were given, refused here, before a model is fetched."""
-    from cutaway.api.request import OPTIONS, parse_options
-
-    options = {name: value for name, value in vars(args).items() if name in OPTIONS}
-    options.pop("track", None)  # texts of tokens as yet: see tracked
-    options |= changes.from_files(args)
-    if "logit_bias" in options:
-        options["logit_bias"] = _each_once(options["logit_bias"])
-    if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
-        raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
-    # Breakers are texts as yet: only the model's tokenizer knows the ids.
-    parse_options({name: given for name, given in options.items() if name != "dry_breakers"})
-    return options
-
-
-def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
-    """The keyword for --track: token ids, which only the model's tokenizer knows."""
-    named = getattr(args, "track", [])
-    return {"track": [i for text in named for i in _token_ids(text, llm)]} if named else {}
-
-
-def _token_ids(text: str, llm: "LLM") -> list[int]:
-    """The id itself, or every token with this text: several may have it, as a letter and a byte."""
-    of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
-    if text.isdecimal():
-        if int(text) not in everything:
-            raise InputError(f"--track {text}: the model's token ids are 0 to {everything[-1]}")
-        return [int(text)]
-    data = text.encode("utf-8", "surrogateescape")
-    found = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
-    if not found:
-        raise InputError(f"--track {text!r}: the model has no such token; see 'cutaway tokenize'")
-    return found
-
-
-def token(text: str | None) -> int | str | None:
-    """A token by its id or its text, for whoever looks it up."""
-    return int(text) if text and text.isdecimal() else text
-
-
-def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
-    for token_id, times in Counter(token_id for token_id, _ in biases).items():
-        if times > 1:
-            raise InputError(f"logit_bias[{token_id}] is given {times} times: give it once")
-    return dict(biases)
-
-
-def read_text(text: str) -> str:
-    """The argument itself, or standard input for "-" without one final newline."""
-    if text != "-":
-        return text
-    try:
-        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error
 
 
 def _schema(text: str) -> str | Path:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, canvases, changes, console, figures, tools
+from cutaway.cli import arguments, canvases, changes, console, figures, parsed, tools
 from cutaway.errors import InputError
 from cutaway.progress import say
 
@@ -72,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Talk until the input ends."""
-    options = arguments.request_options(args)
+    options = parsed.request_options(args)
     toolbox = tools.Toolbox(args)
     with _kept(args) as kept:
         return _talk(args, options, toolbox, kept)
@@ -86,7 +86,7 @@ def _talk(
         llm.engine.limits.check_past("chat --denoise RULE")
     if llm.template is None:
         raise InputError("this model has no chat template; use 'cutaway generate'")
-    options |= arguments.tracked(args, llm)
+    options |= parsed.tracked(args, llm)
     toolbox.use(llm).options(options)  # what cannot be is refused before anybody writes
     conversation = Conversation(llm, args, options, toolbox, kept)
     if sys.stdin.isatty():

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
-from cutaway.cli.arguments import model_options
+from cutaway.cli.parsed import model_options
 from cutaway.cli.terminal.streams import in_one_file
 from cutaway.progress import Bar, Figures, say, tokens_done
 

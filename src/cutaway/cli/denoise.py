@@ -6,12 +6,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cutaway.canvas import RULES, SETTING_WORDS
-from cutaway.cli import arguments, canvases, console, figures
+from cutaway.cli import arguments, canvases, console, parsed, samples
 from cutaway.cli.terminal.canvas import CanvasView
-from cutaway.cli.terminal.streams import print_json
 from cutaway.engine import Pass
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.api.completion import Completion
@@ -70,44 +68,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Reveal, print, and return 0, or 130 where Ctrl-C ended it."""
-    prompt = arguments.read_text(args.prompt)
+    prompt = parsed.read_text(args.prompt)
     vars(args).setdefault("model", _TOY)
     args.denoise = {name: value for name, value in vars(args).items() if name in SETTING_WORDS}
-    options = arguments.request_options(args)
+    options = parsed.request_options(args)
     if not args.json and "logprobs" in options:
         raise InputError("--logprobs are printed as JSON: add --json")
     llm = console.load(args)
-    options |= arguments.tracked(args, llm)
+    options |= parsed.tracked(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
         done = [_revealed(args, llm, streams, place) for place in range(len(streams))]
-    if "trace" in options and not args.quiet:
-        console.say_where_traces_are(options["trace"], range(1, 1 + len(streams)))
-    if args.json:
-        documents = [figures.document(one, args.price) for one in done]
-        print_json(documents if len(documents) > 1 else documents[0])
-    return 130 if any(one.finish_reason == "aborted" for one in done) else 0
+    return samples.finish(args, streams, done)
 
 
 def _revealed(args: Namespace, llm: "LLM", streams: "list[Stream]", place: int) -> "Completion":
     """Print one sample and its statistics; the others are revealed meanwhile."""
-    stream, several = streams[place], len(streams) > 1
-    if several and not args.json:
-        print(f"--- {place + 1} of {len(streams)} · seed {stream.seed} ---", flush=True)
+    samples.begin(args, streams, place)
+    stream = streams[place]
     view = _view(llm, stream)
     _read(stream, view, show=not args.json)
-    completion = stream.completion()
-    if several and not args.json:
-        print(flush=True)
-    elif not args.json:
-        console.end_line(figures=not args.quiet)
-    if not args.quiet:
-        for note in completion.notes:
-            say(f"note: {note}")
-        if completion.finish_reason == "aborted" and view.written:
-            say(f"stopped with {view.written} cells of an unfinished block: {view.standing()}")
-        say(figures.statistics(completion, args.price))
+    completion, notes = stream.completion(), []
+    if completion.finish_reason == "aborted" and view.written:
+        notes = [f"stopped with {view.written} cells of an unfinished block: {view.standing()}"]
+    samples.end(args, streams, completion, notes)
     return completion
 
 

@@ -4,8 +4,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, changes, console, figures
-from cutaway.cli.terminal.streams import print_json
+from cutaway.cli import arguments, changes, console, figures, parsed, samples
 from cutaway.errors import InputError
 from cutaway.progress import say
 
@@ -95,14 +94,14 @@ def run(args: Namespace) -> int:
         raise InputError("--trace records one prompt: leave out --input and --output, or --trace")
     from cutaway.cli import bulk
 
-    return bulk.run(args, arguments.request_options(args))
+    return bulk.run(args, parsed.request_options(args))
 
 
 def _one(args: Namespace) -> int:
     if args.prompt is None and args.prefix is None:
         raise InputError("give a prompt, or --input and --output")
-    prompt = arguments.read_text(args.prompt or "")
-    options = arguments.request_options(args)
+    prompt = parsed.read_text(args.prompt or "")
+    options = parsed.request_options(args)
     if not args.json and {"logprobs", "prompt_logprobs"} & options.keys():
         raise InputError("--logprobs and --prompt-logprobs are printed as JSON: add --json")
     llm = console.load(args)
@@ -110,24 +109,15 @@ def _one(args: Namespace) -> int:
         prompt = _restored(args, llm) + prompt
     from cutaway.api.samples import constraint_estimate
 
-    options |= arguments.tracked(args, llm)
+    options |= parsed.tracked(args, llm)
     with ExitStack() as stack:
         streams = [stack.enter_context(stream) for stream in _started(llm, prompt, options)]
         stack.enter_context(console.stoppable(*streams))
         if "align" in options:
             done = [_aligned(args, streams)]
         else:
-            done = [_written(args, place, streams) for place in range(len(streams))]
-    if "trace" in options and not args.quiet:
-        console.say_where_traces_are(options["trace"], range(1, 1 + len(streams)))
-    said = constraint_estimate(done)
-    if said and not args.quiet:
-        say(figures.estimated(said))
-    if args.json:
-        more = {"constraint_estimate": said.to_dict()} if said else {}
-        documents = [figures.document(completion, args.price) | more for completion in done]
-        print_json(documents if len(documents) > 1 else documents[0])
-    return 130 if any(completion.finish_reason == "aborted" for completion in done) else 0
+            done = [_written(args, streams, place) for place in range(len(streams))]
+    return samples.finish(args, streams, done, constraint_estimate(done))
 
 
 def _started(llm: "LLM", prompt: str, options: dict[str, Any]) -> "list[Stream]":
@@ -167,18 +157,9 @@ def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
     return done
 
 
-def _written(args: Namespace, place: int, streams: list["Stream"]) -> "Completion":
+def _written(args: Namespace, streams: list["Stream"], place: int) -> "Completion":
     """Print one sample and its statistics; the others are generated meanwhile."""
-    stream, several = streams[place], len(streams) > 1
-    if several and not args.json:
-        print(f"--- {place + 1} of {len(streams)} · seed {stream.seed} ---", flush=True)
-    completion = console.write(stream, show=not args.json)
-    if several and not args.json:
-        print(flush=True)
-    elif not args.json:
-        console.end_line(figures=not args.quiet)
-    if not args.quiet:
-        for note in completion.notes:
-            say(f"note: {note}")
-        say(figures.statistics(completion, args.price))
+    samples.begin(args, streams, place)
+    completion = console.write(streams[place], show=not args.json)
+    samples.end(args, streams, completion)
     return completion

@@ -44,8 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="tokens of each window but the first that are new, 1 to --context; default: all",
     )  # fmt: skip
     arguments.add_loading_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:

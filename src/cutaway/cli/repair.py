@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from cutaway.canvas import rule_of_text
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 from cutaway.progress import texts_done
 
@@ -53,13 +53,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     arguments.add_loading_arguments(parser)
     arguments.add_sampling_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
-    prompt, options = arguments.read_text(args.prompt), arguments.request_options(args)
+    prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
     for rule in args.rules or ():
         rule_of_text(rule)  # refused before a model is loaded
     options |= {"rules": args.rules, "errors": args.errors, "seeds": args.seeds}

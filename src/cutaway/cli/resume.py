@@ -7,7 +7,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console, figures
+from cutaway.cli import arguments, console, figures, parsed
 from cutaway.errors import InputError
 from cutaway.progress import say
 
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     """Write the rest, print all of the text, and return 0, or 130 where Ctrl-C ended it."""
     from cutaway.trace import Trace
 
-    trace, how = Trace.read(args.file), arguments.request_options(args)
+    trace, how = Trace.read(args.file), parsed.request_options(args)
     from cutaway.rerun import check_cut, resume
 
     check_cut(trace)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import PLAIN, REVERSE, Line, Span, Style, clip, table, width
 from cutaway.errors import InputError
@@ -78,8 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
     parser.add_argument("--trials", action="store_true", help="also print each trial")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no figures")
+    arguments.add_report_arguments(parser, "no progress and no figures")
 
 
 def run(args: Namespace) -> int:
@@ -88,9 +87,9 @@ def run(args: Namespace) -> int:
         raise InputError("give a prompt to write a draft from, or a text with --draft")
     if args.prompt == args.draft == "-":
         raise InputError("standard input can be the prompt or the draft: give one of them here")
-    options = arguments.request_options(args)
-    prompt = arguments.read_text(args.prompt)
-    draft = None if args.draft is None else arguments.read_text(args.draft)
+    options = parsed.request_options(args)
+    prompt = parsed.read_text(args.prompt)
+    draft = None if args.draft is None else parsed.read_text(args.draft)
     llm, stop = console.load(args), console.Stop()
     filler = None if args.filler is None else type(llm)(args.filler, progress=not args.quiet)
     with (

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from logging import WARNING
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, canvases, served_models
+from cutaway.cli import arguments, canvases, parsed, served_models
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Serve until a signal comes; 0 after SIGTERM, 130 after Ctrl-C."""
-    settings, options = _settings(args), arguments.request_options(args)
+    settings, options = _settings(args), parsed.request_options(args)
     grace = getattr(args, "grace", 30.0)
     if not 0 <= grace < float("inf"):
         raise InputError(f"--grace must be seconds, 0 or more, not {grace}")

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.errors import InputError
 from cutaway.hub import DEFAULT_MODEL
 
@@ -98,7 +98,7 @@ def served(
         from cutaway.cluster.launch import launched
         from cutaway.cluster.plan import Plan
 
-        plan = Plan.of(args.replicas, cluster.get("cores"), arguments.model_options(one), options)
+        plan = Plan.of(args.replicas, cluster.get("cores"), parsed.model_options(one), options)
         with launched(
             plan, cluster.get("address"), progress=not args.quiet, **options
         ) as replicated:
@@ -126,7 +126,7 @@ def _on_demand(
     from cutaway.loading.setup import Setup
     from cutaway.resources import free_memory
 
-    given = arguments.model_options(args)
+    given = parsed.model_options(args)
     given.pop("model", None)
     how = {key: given.pop(key) for key in [*given] if key in Setup.__dataclass_fields__}
     setup, policy, show = Setup(**how), Policy(**given), not args.quiet

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from cutaway.cli import arguments
+from cutaway.cli import parsed
 from cutaway.cli.terminal import streams
 from cutaway.progress import say
 
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     from cutaway.loading.open import open_model
     from cutaway.text import Tokenizer
 
-    text = arguments.read_text(args.text)
+    text = parsed.read_text(args.text)
     with open_model(hub.resolve(args.model)) as file:
         tokenizer = Tokenizer.from_gguf(file.metadata)
     ids = tokenizer.encode(text, special=args.special)

@@ -67,8 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quantize", metavar="FORMAT", help=arguments.QUANTIZE)
     parser.add_argument("--kv", metavar="FORMAT", default="f16", help=arguments.KV)
     parser.add_argument("--offload-folder", metavar="DIR", help=arguments.OFFLOAD)
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from time import perf_counter
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
 from cutaway.progress import megabytes, say
@@ -42,7 +42,7 @@ def run(args: Namespace) -> int:
     check_place(place)
     if place.exists() and not args.force:
         raise InputError(f"FILE: {place} exists; name a new file, or add --force to replace it")
-    text = arguments.read_text(args.prompt)
+    text = parsed.read_text(args.prompt)
     llm = console.load(args)
     started = perf_counter()
     with signals.leaving_nothing():

@@ -2,7 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-from cutaway.cli import arguments, changes, console, figures
+from cutaway.cli import arguments, changes, console, figures, parsed
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 from cutaway.progress import say
@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
     """Branch, print the new text, and return 0, or 130 where Ctrl-C ended it."""
     from cutaway.trace import Trace
 
-    trace, options = Trace.read(args.file), arguments.request_options(args)
+    trace, options = Trace.read(args.file), parsed.request_options(args)
     if args.token is None and args.id is None and "changes" not in options:
         raise InputError(
             "give what is other at this step: --token, --id, --change or --control-vector"

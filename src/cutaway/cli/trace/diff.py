@@ -37,8 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a trace")
     parser.add_argument("b", metavar="B", help="another trace, or a branch of A")
     arguments.add_model_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 from cutaway.errors import InputError
 from cutaway.progress import say
@@ -75,7 +75,7 @@ def run(args: Namespace) -> int:
     from cutaway.weights.safetensors_writer import write_safetensors
 
     look = inside(llm, trace, args.step)
-    found, name = look.pushes(arguments.token(args.rival)), llm.tokenizer.token_name
+    found, name = look.pushes(parsed.token(args.rival)), llm.tokenizer.token_name
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
         document = to_dict(look, found, look.lens(), name)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
 
 if TYPE_CHECKING:
@@ -32,15 +32,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--anyway", action="store_true", help="replay even if the model, the backend or the "
         "sampling chain is not the recorded one",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
     """Replay, print, and return 0, or 1 where something differs."""
     from cutaway.trace import Trace
 
-    trace, how = Trace.read(args.file), arguments.request_options(args)
+    trace, how = Trace.read(args.file), parsed.request_options(args)
     llm = console.load(args)
     from cutaway.rerun import replay
 

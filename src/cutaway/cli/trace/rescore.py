@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
@@ -37,17 +37,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_model_arguments(parser)
     arguments.add_sampling_arguments(parser)
     arguments.add_trace_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
     """Rescore and print a line per token."""
     from cutaway.trace import Trace
 
-    trace, options = Trace.read(args.file), arguments.request_options(args)
+    trace, options = Trace.read(args.file), parsed.request_options(args)
     llm = console.load(args)
-    options |= arguments.tracked(args, llm)
+    options |= parsed.tracked(args, llm)
     from cutaway.rerun import rescore
 
     done = rescore(llm, trace, **options)

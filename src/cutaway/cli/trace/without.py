@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cutaway.cli import arguments, console
+from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 from cutaway.progress import Figures
 
@@ -73,7 +73,7 @@ def run(args: Namespace) -> int:
     with console.stoppable(stop), bars as report:
         done = without(
             llm, trace, args.step, by=args.by, how=args.how, budget_s=args.budget,
-            other=arguments.token(args.other), rival=arguments.token(args.rival),
+            other=parsed.token(args.other), rival=parsed.token(args.rival),
             progress=report, stopped=lambda: stop.stop_asked,
         )  # fmt: skip
     if args.json:

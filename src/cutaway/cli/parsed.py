@@ -1,0 +1,84 @@
+"""From what argparse has read to the keywords of ``LLM`` and its requests.
+
+Knows which names in a namespace are keywords, and what of them needs the model's tokenizer. Refuses
+to know how they got there (arguments.py), and what they do.
+"""
+
+import sys
+from argparse import Namespace
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from cutaway.cli import changes
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+
+_MODEL = (
+    "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
+    "max_waiting", "quantize", "kv", "offload_folder", "lora", "adapters",
+)  # fmt: skip
+
+
+def model_options(args: Namespace) -> dict[str, Any]:
+    """The keywords for LLM that were given."""
+    return {name: getattr(args, name) for name in _MODEL if hasattr(args, name)}
+
+
+def request_options(args: Namespace) -> dict[str, Any]:
+    """The keywords of the request that were given, refused here, before a model is fetched."""
+    from cutaway.api.request import OPTIONS, parse_options
+
+    options = {name: value for name, value in vars(args).items() if name in OPTIONS}
+    options.pop("track", None)  # texts of tokens as yet: see tracked
+    options |= changes.from_files(args)
+    if "logit_bias" in options:
+        options["logit_bias"] = _each_once(options["logit_bias"])
+    if "trace" not in options and (hasattr(args, "track") or "candidates" in options):
+        raise InputError("--candidates and --track choose what a trace records: add --trace FILE")
+    # Breakers are texts as yet: only the model's tokenizer knows the ids.
+    parse_options({name: given for name, given in options.items() if name != "dry_breakers"})
+    return options
+
+
+def tracked(args: Namespace, llm: "LLM") -> dict[str, Any]:
+    """The keyword for --track: token ids, which only the model's tokenizer knows."""
+    named = getattr(args, "track", [])
+    return {"track": [i for text in named for i in _token_ids(text, llm)]} if named else {}
+
+
+def _token_ids(text: str, llm: "LLM") -> list[int]:
+    """The id itself, or every token with this text: several may have it, as a letter and a byte."""
+    of, everything = llm.tokenizer, range(llm.tokenizer.vocab_size)
+    if text.isdecimal():
+        if int(text) not in everything:
+            raise InputError(f"--track {text}: the model's token ids are 0 to {everything[-1]}")
+        return [int(text)]
+    data = text.encode("utf-8", "surrogateescape")
+    found = [i for i in everything if (of.token_bytes(i) or of.token_name(i).encode()) == data]
+    if not found:
+        raise InputError(f"--track {text!r}: the model has no such token; see 'cutaway tokenize'")
+    return found
+
+
+def token(text: str | None) -> int | str | None:
+    """A token by its id or its text, for whoever looks it up."""
+    return int(text) if text and text.isdecimal() else text
+
+
+def _each_once(biases: list[tuple[int, float]]) -> dict[int, float]:
+    for token_id, times in Counter(token_id for token_id, _ in biases).items():
+        if times > 1:
+            raise InputError(f"logit_bias[{token_id}] is given {times} times: give it once")
+    return dict(biases)
+
+
+def read_text(text: str) -> str:
+    """The argument itself, or standard input for "-" without one final newline."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error

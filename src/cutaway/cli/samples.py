@@ -1,0 +1,55 @@
+"""The samples of one prompt as a command prints them, one after the other; then all as JSON.
+
+Knows what goes to which output. Refuses to know how a sample is written.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cutaway.cli import console, figures
+from cutaway.cli.terminal.streams import print_json
+from cutaway.progress import say
+
+if TYPE_CHECKING:
+    from cutaway.api.completion import Completion
+    from cutaway.api.samples import ConstraintEstimate
+    from cutaway.api.stream import Stream
+
+
+def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:
+    """Where there are several, say which of them comes."""
+    if len(streams) > 1 and not args.json:
+        print(f"--- {place + 1} of {len(streams)} · seed {streams[place].seed} ---", flush=True)
+
+
+def end(
+    args: Namespace, streams: "Sequence[Stream]", done: "Completion", notes: Iterable[str] = ()
+) -> None:
+    """End its line, and print notes, its own first, and its statistics."""
+    if len(streams) > 1 and not args.json:
+        print(flush=True)
+    elif not args.json:
+        console.end_line(figures=not args.quiet)
+    if not args.quiet:
+        for note in (*(f"note: {note}" for note in done.notes), *notes):
+            say(note)
+        say(figures.statistics(done, args.price))
+
+
+def finish(
+    args: Namespace,
+    streams: "Sequence[Stream]",
+    done: "Sequence[Completion]",
+    estimate: "ConstraintEstimate | None" = None,
+) -> int:
+    """Say what is of all of them; print the JSON. Returns 0, or 130 where Ctrl-C ended one."""
+    if hasattr(args, "trace") and not args.quiet:
+        console.say_where_traces_are(args.trace, range(1, 1 + len(streams)))
+    if estimate and not args.quiet:
+        say(figures.estimated(estimate))
+    if args.json:
+        more = {"constraint_estimate": estimate.to_dict()} if estimate else {}
+        documents = [figures.document(one, args.price) | more for one in done]
+        print_json(documents if len(documents) > 1 else documents[0])
+    return 130 if any(one.finish_reason == "aborted" for one in done) else 0
