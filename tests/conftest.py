@@ -1,5 +1,6 @@
 """What every test may use: the model's file, and hypothesis without a clock."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -7,6 +8,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cutaway import hub
+
+# Read when NumPy and torch are imported. Matrices of tiny models are multiplied sooner than threads
+# meet, and beside other tests threads that wait for each other take most of the time.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 settings.register_profile(  # a stall is not a failure
     "shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
