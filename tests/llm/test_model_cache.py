@@ -1,238 +1,13 @@
-"""Which models are in memory: any order of uses, loads, failures and clients that leave."""
+"""Which models are in memory: who is waited for, who goes, and what is told, scene by scene."""
 
 import asyncio
 from contextlib import suppress
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
 
 from cutaway import CutawayError, InputError
-from cutaway.api.model_cache import ModelCache
 from cutaway.errors import QueueFullError
-
-LIMIT = 10
-SIZES = (4, 6, 5, 10)
-
-
-class Fake:
-    """A model that is loaded and unloaded when the test says so, and knows what may not be."""
-
-    def __init__(self, name, memory):
-        self.name, self.memory = name, memory
-        self.doing, self.there = None, False
-        self.users = self.loads = 0
-        self.gives_up = False
-
-    @property
-    def taken(self):
-        return self.memory * (self.there or self.doing is not None)
-
-    async def load(self):
-        assert not self.there
-        assert self.doing is None
-        self.loads += 1
-        await self._until_told()
-        self.there = True
-
-    async def unload(self):
-        assert self.there
-        assert self.doing is None
-        assert self.users == 0
-        await self._until_told()
-        self.there = False
-
-    def give_up(self):
-        self.gives_up = True
-        self.doing.set_exception(CutawayError("given up"))
-
-    async def _until_told(self):
-        self.doing = asyncio.get_running_loop().create_future()
-        try:
-            await self.doing
-        finally:
-            self.doing = None
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """Time passes when the test says so."""
-
-    now = 0.0
-
-    def time(self):
-        return self.now
-
-
-class Cache(RuleBasedStateMachine):
-    def __init__(self):
-        super().__init__()
-        self.loop = Clock()
-        self.asking, self.using, self.failed = {}, [], 0  # task -> fake; fakes
-
-    @initialize(idle_s=st.sampled_from([None, 0, 5]), limit=st.sampled_from([LIMIT, 15, None]))
-    def begin(self, idle_s, limit):
-        self.limit = limit
-        self.cache = ModelCache(limit, idle_s=idle_s)
-        self.fakes = [Fake(str(i), size) for i, size in enumerate(SIZES)]
-        self.slots = [self.cache.add(fake) for fake in self.fakes]
-
-    def settle(self):
-        """Until nobody can go on by itself."""
-        for _ in range(20):
-            self.loop.run_until_complete(asyncio.sleep(0))
-        for task in [task for task in self.asking if task.done()]:
-            fake = self.asking.pop(task)
-            if task.cancelled():
-                continue
-            if task.exception():
-                assert isinstance(task.exception(), CutawayError)
-                self.failed += 1
-                continue
-            assert fake.there
-            fake.users += 1
-            self.using.append(fake)
-
-    # -- what may happen ---------------------------------------------------------------------
-
-    @rule(which=st.integers(0, len(SIZES) - 1), times=st.integers(1, 3))
-    def ask(self, which, times):
-        for _ in range(times):
-            self.asking[self.loop.create_task(self.slots[which].use())] = self.fakes[which]
-        self.settle()
-
-    @precondition(lambda self: self.asking)
-    @rule(data=st.data())
-    def leave(self, data):
-        data.draw(st.sampled_from([*self.asking])).cancel()
-        self.settle()
-
-    @precondition(lambda self: any(fake.doing for fake in self.fakes))
-    @rule(data=st.data(), leaver=st.booleans())
-    def go_on(self, data, leaver):
-        """A load or unload ends; maybe in the same turn somebody leaves."""
-        fake = data.draw(st.sampled_from([fake for fake in self.fakes if fake.doing]))
-        mine = [task for task, asked in self.asking.items() if asked is fake]
-        if leaver and mine:
-            mine[0].cancel()
-        fake.doing.set_result(None)
-        self.settle()
-
-    @precondition(lambda self: any(fake.doing and not fake.there for fake in self.fakes))
-    @rule(data=st.data())
-    def fail(self, data):
-        loading = [fake for fake in self.fakes if fake.doing and not fake.there]
-        fake = data.draw(st.sampled_from(loading))
-        waited = sum(asked is fake for asked in self.asking.values())
-        failed = self.failed
-        fake.doing.set_exception(CutawayError("it is broken"))
-        self.settle()
-        assert self.failed == failed + waited  # all who waited for it, and nobody else
-
-    @precondition(lambda self: self.using)
-    @rule(data=st.data())
-    def end(self, data):
-        fake = data.draw(st.sampled_from(self.using))
-        self.using.remove(fake)
-        fake.users -= 1
-        self.loop.run_until_complete(self.ended(fake))
-        self.settle()
-
-    async def ended(self, fake):
-        self.slots[self.fakes.index(fake)].done()
-
-    @rule(seconds=st.sampled_from([1.0, 5.0]))
-    def time_passes(self, seconds):
-        self.loop.now += seconds
-        self.settle()
-
-    @rule(which=st.integers(0, len(SIZES) - 1), idle_s=st.sampled_from([None, 0, 2]))
-    def keep(self, which, idle_s):
-        async def keep():
-            self.slots[which].keep(idle_s)
-
-        self.loop.run_until_complete(keep())
-        self.settle()
-
-    # -- what must be ------------------------------------------------------------------------
-
-    @invariant()
-    def never_above_memory(self):
-        taken = sum(fake.taken for fake in self.fakes)
-        assert self.limit is None or taken <= self.limit
-        assert taken == self.cache.taken
-
-    @invariant()
-    def the_cache_knows_who_uses_what(self):
-        assert [slot.users for slot in self.slots] == [fake.users for fake in self.fakes]
-        assert len(self.cache.queue) == len(self.asking)
-
-    @invariant()
-    def who_waits_waits_for_something(self):
-        """For a load or an unload, or for uses that are there: nobody is just forgotten."""
-        if self.asking:
-            assert self.using or any(fake.doing for fake in self.fakes)
-
-    @invariant()
-    def a_loaded_model_is_kept_from_nobody_without_need(self):
-        if self.limit is None:
-            assert not any(fake.there and not fake.doing for fake in self.asking.values())
-
-    def teardown(self):
-        """When all uses end, and all loads, all who wait are served."""
-        for _ in range(200):
-            if not (self.asking or self.using):
-                break
-            for fake in self.fakes:
-                if fake.doing:
-                    fake.doing.set_result(None)
-            for fake in [*self.using]:
-                self.using.remove(fake)
-                fake.users -= 1
-                self.loop.run_until_complete(self.ended(fake))
-            self.settle()
-        assert not self.asking
-        self.cache.stop()
-        while tasks := asyncio.all_tasks(self.loop):
-            for task in tasks:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.wait(tasks))
-        self.loop.close()
-
-
-TestCache = Cache.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-
-
-async def turns(count=10):
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def used(slot):
-    """Use it, loading it where it must be."""
-    task = asyncio.ensure_future(slot.use())
-    await turns()
-    while slot.model.doing:
-        slot.model.doing.set_result(None)
-        await turns()
-    await task
-
-
-@pytest.fixture
-def run():
-    return asyncio.run
-
-
-def cache_of(*sizes, limit=LIMIT, **more):
-    cache = ModelCache(limit, **more)
-    return cache, [cache.add(Fake(str(i), size)) for i, size in enumerate(sizes)]
+from support.cached_models import LIMIT, Clock, asks, cache_of, goes_on, turns, used
 
 
 def test_a_model_that_can_never_fit_is_refused():
@@ -240,39 +15,36 @@ def test_a_model_that_can_never_fit_is_refused():
         cache_of(LIMIT + 1)
 
 
-def test_two_at_once_load_it_once(run):
+def test_two_at_once_load_it_once():
     async def main():
         _, [slot] = cache_of(4)
-        tasks = [asyncio.ensure_future(slot.use()) for _ in range(2)]
-        await turns()
-        slot.model.doing.set_result(None)
+        tasks = [await asks(slot) for _ in range(2)]
+        await goes_on(slot)
         await asyncio.gather(*tasks)
         assert (slot.model.loads, slot.users) == (1, 2)
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_who_leaves_stops_no_load(run):
+def test_who_leaves_stops_no_load():
     async def main():
         _, [slot] = cache_of(4)
-        leaves, stays = (asyncio.ensure_future(slot.use()) for _ in range(2))
-        await turns()
+        leaves, stays = [await asks(slot) for _ in range(2)]
         leaves.cancel()
         await turns()
-        slot.model.doing.set_result(None)
+        await goes_on(slot)
         await stays
         assert slot.users == 1
         with suppress(asyncio.CancelledError):
             await leaves
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_who_leaves_while_he_is_let_in_uses_nothing(run):
+def test_who_leaves_while_he_is_let_in_uses_nothing():
     async def main():
         _, [slot] = cache_of(4)
-        task = asyncio.ensure_future(slot.use())
-        await turns()
+        task = await asks(slot)
         slot.model.doing.set_result(None)
         while not slot.users:
             await asyncio.sleep(0)
@@ -282,66 +54,59 @@ def test_who_leaves_while_he_is_let_in_uses_nothing(run):
         assert task.cancelled()
         assert slot.users == 0
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_of_idle_models_the_one_goes_that_was_asked_for_longest_ago(run):
+def test_of_idle_models_the_one_goes_that_was_asked_for_longest_ago():
     async def main():
         _, slots = cache_of(3, 3, 3, 3)
         for i in (0, 1, 2, 0):
             await used(slots[i])
             slots[i].done()
         await turns()
-        waiting = asyncio.ensure_future(slots[3].use())
-        await turns()
+        waiting = await asks(slots[3])
         assert [slot.state for slot in slots] == ["loaded", "unloading", "loaded", "absent"]
         waiting.cancel()
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_newcomers_do_not_overtake_who_waits_for_room(run):
+def test_newcomers_do_not_overtake_who_waits_for_room():
     """Uses of one model that follow each other without a gap would keep another out for ever."""
 
     async def main():
         _, [busy, other] = cache_of(6, 6)
         await used(busy)
-        waiting = asyncio.ensure_future(other.use())
-        await turns()
-        late = asyncio.ensure_future(busy.use())
-        await turns()
+        waiting = await asks(other)
+        late = await asks(busy)
         assert not late.done()
         busy.done()
         await turns()
         assert busy.state == "unloading"
-        busy.model.doing.set_result(None)
-        await turns()
+        await goes_on(busy)
         other.model.doing.set_result(None)
         await waiting
         assert not late.done()
         other.done()
         await turns()
-        other.model.doing.set_result(None)
-        await turns()
+        await goes_on(other)
         busy.model.doing.set_result(None)
         await late
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_who_gives_up_waiting_for_room_keeps_nobody_out(run):
+def test_who_gives_up_waiting_for_room_keeps_nobody_out():
     async def main():
         _, [busy, other] = cache_of(6, 6)
         await used(busy)
-        waiting = asyncio.ensure_future(other.use())
-        await turns()
-        late = asyncio.ensure_future(busy.use())
-        await turns()
+        waiting = await asks(other)
+        late = await asks(busy)
         waiting.cancel()
         await late
         assert busy.users == 2
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_a_model_goes_when_its_time_is_over():
@@ -363,15 +128,14 @@ def test_a_model_goes_when_its_time_is_over():
         loop.now = 9
         await turns()
         assert slot.state == "unloading"
-        slot.model.doing.set_result(None)
-        await turns()
+        await goes_on(slot)
         assert slot.state == "absent"
 
     loop.run_until_complete(main())
     loop.close()
 
 
-def test_what_is_said_of_one_that_is_not_there_is_forgotten(run):
+def test_what_is_said_of_one_that_is_not_there_is_forgotten():
     async def main():
         _, [slot] = cache_of(4)
         slot.keep(0)
@@ -381,16 +145,15 @@ def test_what_is_said_of_one_that_is_not_there_is_forgotten(run):
         slot.keep(0)
         assert slot.state == "unloading"
         await turns()
-        slot.model.doing.set_result(None)
-        await turns()
+        await goes_on(slot)
         await used(slot)
         slot.done()
         assert slot.state == "loaded"
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_more_may_not_wait_than_there_is_room_for(run):
+def test_more_may_not_wait_than_there_is_room_for():
     async def main():
         cache, [slot] = cache_of(4, max_waiting=2)
         tasks = [asyncio.ensure_future(slot.use()) for _ in range(3)]
@@ -402,10 +165,10 @@ def test_more_may_not_wait_than_there_is_room_for(run):
         assert slot.users == 2
         assert not cache.queue
 
-    run(main())
+    asyncio.run(main())
 
 
-def test_once_stopped_nothing_is_loaded_and_what_is_loaded_is_used_on(run):
+def test_once_stopped_nothing_is_loaded_and_what_is_loaded_is_used_on():
     async def main():
         cache, [here, coming, absent] = cache_of(3, 3, 3)
         await used(here)
@@ -421,4 +184,4 @@ def test_once_stopped_nothing_is_loaded_and_what_is_loaded_is_used_on(run):
         await here.use()
         assert here.users == 2
 
-    run(main())
+    asyncio.run(main())

@@ -14,7 +14,8 @@ from cutaway.api.samples import align, constraint_estimate, estimate, resample
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.engine.events import neg_log_z
 from cutaway.sampling import Observe, SamplingParams, derive_seed, text_luck
-from support.engine_mock import END, VOCAB, Request, make_engine, run_to_end, steps_of
+from support.engine_mock import Request, make_engine, run_to_end, steps_of
+from support.mock_backend import END, VOCAB
 from support.random_llama import write_tiny_llama
 
 PROMPT = (1, 2)

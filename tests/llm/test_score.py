@@ -18,12 +18,6 @@ WORDS = st.text("ab ", min_size=1, max_size=12)
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_path):
-    with LLM(tiny_path, progress=False) as llm:
-        yield llm
-
-
-@pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """Of a context of 16 tokens, and with no begin token."""
     path = tmp_path_factory.mktemp("small") / "small.gguf"
