@@ -12,15 +12,10 @@ from cutaway import AsyncLLM
 from cutaway.errors import CutawayError, InputError, ReplicaLostError
 from cutaway.server.app import create_app
 from cutaway.server.http.settings import Settings
-from support.replicas import Models, cluster
+from support.replicas import cluster
 
 LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
 PROMPT = "Once upon a time there was a tiny model"
-
-
-@pytest.fixture(scope="module")
-def models(tiny_path):
-    return Models(tiny_path)
 
 
 # -- aside -----------------------------------------------------------------------------------------

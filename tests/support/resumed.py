@@ -1,0 +1,31 @@
+"""Texts that are written whatever becomes of the replicas, and all that must be equal of them."""
+
+from cutaway.errors import CutawayError
+
+PROMPT = "Once upon a time there was a tiny model that said anything at all"
+LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
+
+
+def told(generation):
+    """All of a text that is not about time, nor about who drafted what."""
+    started, ended = generation.started, generation.ended
+    return {
+        "seed": generation.seed,
+        "steps": [step._replace(id=0, source="", phases=None) for step in generation.steps],
+        "passes": [made._replace(id=0, phases=None) for made in generation.passes],
+        "prompt": generation.prompt_scores,
+        "chain": started and started.chain,
+        "end": ended and (ended.reason, ended.matched, ended.fingerprint, ended.held_text),
+        "usage": ended and ended.usage._replace(cached_tokens=0),
+        "text": generation.completion().text,
+    }
+
+
+async def write(front, options):
+    """The texts of a request, or why there are none."""
+    try:
+        texts = await front.submit([PROMPT], front.parse(options))
+        await texts.finish()
+    except CutawayError as error:
+        return str(error)
+    return [told(text) for text in texts.each]
