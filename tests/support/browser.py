@@ -3,7 +3,12 @@
 import json
 from urllib.parse import urlsplit
 
+from cutaway.trace import Trace
+
 DEADLINE_MS = 20_000
+PROMPT = "The capital of France is"
+GREEDY = {"temperature": 0, "max_tokens": 24}
+LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 
 
 class Page:
@@ -54,6 +59,13 @@ class Page:
         self.tab.locator("step-waterfall tbody").get_by_role("button", name="Branch").click()
         self.settle()
         self.ended()
+
+    def saved(self, path):
+        """The selected run as the page saves it."""
+        with self.tab.expect_download() as download:
+            self.tab.get_by_role("button", name="Download").click()
+        download.value.save_as(path)
+        return Trace.read(path)
 
     def go(self, **state):
         """Open the page anew in this state."""

@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from cutaway import LLM
 from support.browser import Page
+from support.served import serve
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 
@@ -35,3 +37,22 @@ def open_page(chromium):
     yield open_one
     for page in opened:
         page.close()
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_path):
+    """A server of SmolLM2."""
+    with serve(LLM(smollm2_path, threads=1)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def smollm2_alone(smollm2_path):
+    """The same model without a server."""
+    return LLM(smollm2_path, threads=1, progress=False)
+
+
+@pytest.fixture
+def page(open_page, smollm2):
+    """The page on the server of SmolLM2."""
+    return open_page(smollm2.url, viewport={"width": 1400, "height": 1000})

@@ -6,47 +6,18 @@ import re
 
 import pytest
 
-from cutaway import LLM
-from cutaway.inside import without
 from cutaway.trace import Trace, diff_texts
-from support.served import serve
+from support.browser import GREEDY, LUCKY, PROMPT
 
 pytestmark = pytest.mark.model
 
-PROMPT = "The capital of France is"
-GREEDY = {"temperature": 0, "max_tokens": 24}
 SEEN = "(field) => field.getBoundingClientRect().bottom <= innerHeight"
-LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 
 
-@pytest.fixture(scope="module")
-def server(smollm2_path):
-    with serve(LLM(smollm2_path, threads=1)) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def alone(smollm2_path):
-    return LLM(smollm2_path, threads=1, progress=False)
-
-
-@pytest.fixture
-def page(open_page, server):
-    return open_page(server.url, viewport={"width": 1400, "height": 1000})
-
-
-def saved(page, path):
-    """The selected run as the page saves it."""
-    with page.tab.expect_download() as download:
-        page.tab.get_by_role("button", name="Download").click()
-    download.value.save_as(path)
-    return Trace.read(path)
-
-
-def test_a_text_is_the_engines_own(page, alone, tmp_path):
+def test_a_text_is_the_engines_own(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
-    trace = saved(page, tmp_path / "run.jsonl")
-    done = alone.generate(PROMPT, **LUCKY)
+    trace = page.saved(tmp_path / "run.jsonl")
+    done = smollm2_alone.generate(PROMPT, **LUCKY)
     assert trace.output_token_ids == done.token_ids
     assert f"{trace.steps[-1].fingerprint:016x}" == done.fingerprint
     assert len(page.tokens) == 40
@@ -85,9 +56,9 @@ def test_keys_step_through_the_run(page):
     page.press("Escape")
 
 
-def test_keys_find_uncertain_steps(page, alone, tmp_path):
+def test_keys_find_uncertain_steps(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
-    trace = saved(page, tmp_path / "run.jsonl")
+    trace = page.saved(tmp_path / "run.jsonl")
     page.press("Home")
     wanted = [s.index for s in trace.steps[1:] if s.observed.rank != 1]
     for step in wanted[:3]:
@@ -96,16 +67,16 @@ def test_keys_find_uncertain_steps(page, alone, tmp_path):
         assert page.step == step
 
 
-def test_a_fork_has_the_same_luck(page, alone, tmp_path):
+def test_a_fork_has_the_same_luck(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
-    first = saved(page, tmp_path / "first.jsonl")
+    first = page.saved(tmp_path / "first.jsonl")
     page.fork(2)
-    fork = saved(page, tmp_path / "fork.jsonl")
+    fork = page.saved(tmp_path / "fork.jsonl")
     token = fork.output_token_ids[2]
     assert token in [c.id for c in first.steps[2].observed.candidates]
     assert diff_texts(first, fork).is_fork
     forced = (*first.output_token_ids[:2], token)
-    done = alone.generate(PROMPT, forced=forced, **LUCKY)
+    done = smollm2_alone.generate(PROMPT, forced=forced, **LUCKY)
     assert fork.output_token_ids == done.token_ids
     assert f"{fork.steps[-1].fingerprint:016x}" == done.fingerprint
 
@@ -160,9 +131,9 @@ def test_a_tree_is_saved_as_traces_that_name_their_parents(page, tmp_path):
     assert diff_texts(root, fork).is_fork
 
 
-def test_a_trace_may_be_dropped(page, alone, tmp_path):
+def test_a_trace_may_be_dropped(page, smollm2_alone, tmp_path):
     path = tmp_path / "run.jsonl"
-    alone.generate(PROMPT, trace=path, **GREEDY)
+    smollm2_alone.generate(PROMPT, trace=path, **GREEDY)
     page.tab.evaluate(
         """(text) => {
             const data = new DataTransfer();
@@ -205,7 +176,7 @@ def test_another_address_is_another_page(page):
     assert page.tokens == tokens
 
 
-def test_typing_with_the_model(page, alone):
+def test_typing_with_the_model(page, smollm2_alone):
     page.tab.get_by_role("tab", name="Type with the model").click()
     box = page.tab.locator("typing-box")
     box.locator("textarea").first.fill(PROMPT)
@@ -230,51 +201,9 @@ def test_the_lesson_is_practised(page):
     assert "Right" in remark.inner_text() or "Right" in lesson.inner_text()
 
 
-def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):
-    page.write(PROMPT, **GREEDY)
-    page.press("End")
-    page.settle()
-    page.tab.get_by_role("tab", name="Lesson").click()
-    lesson = page.tab.locator("practice-lesson")
-    lesson.get_by_role("button", name=f"The inside of step {page.step}").click()
-    page.tab.wait_for_function(
-        "() => /and its row has the hash/.test(document.querySelector('practice-lesson').innerText)"
-    )
-    assert lesson.locator("h2").inner_text().endswith("mask")
-    lesson.get_by_role("textbox").fill("5")
-    lesson.get_by_role("button", name="Check").click()
-    lesson.get_by_role("button", name="Next").wait_for()
-    assert "Right." in lesson.inner_text()
-    assert lesson.inner_text().count("the same bits") == 5
-    lesson.get_by_role("button", name="The sample").click()
-    lesson.get_by_text("Which token comes next?").wait_for()
-
-
-def test_the_step_without_each_word(page, alone, tmp_path):
-    page.write(PROMPT, **GREEDY)
-    page.press("Home")
-    page.settle()
-    trace = saved(page, tmp_path / "run.jsonl")
-    found = without(alone, trace, 0, by="word")
-    page.tab.get_by_role("tab", name="Without").click()
-    panel = page.tab.locator("without-panel")
-    panel.get_by_role("button", name="Leave it out").click()
-    panel.locator("tbody tr").first.wait_for()
-    rows = [row.split("\t") for row in panel.locator("tbody").inner_text().split("\n")]
-    best = sorted(found.parts, key=lambda part: -abs(part.effect))
-    assert [row[0] for row in rows] == [str(part.start) for part in best]
-    lost = [float(row[4].replace("−", "-")) for row in rows]
-    assert lost == pytest.approx([part.effect for part in best], abs=6e-4)
-    assert panel.locator(".left-out").inner_text() == PROMPT
-    assert "two copies hide each other" in panel.inner_text()
-    page.press("ArrowRight")
-    page.settle()
-    assert not panel.locator("tbody").is_visible()  # it was of another step
-
-
-def test_a_trace_file_is_opened_and_kept_apart(page, alone, tmp_path):
+def test_a_trace_file_is_opened_and_kept_apart(page, smollm2_alone, tmp_path):
     path = tmp_path / "run.jsonl.gz"
-    alone.generate(PROMPT, trace=path, **GREEDY)
+    smollm2_alone.generate(PROMPT, trace=path, **GREEDY)
     page.tab.locator("input[type=file]").set_input_files(path)
     page.ended()
     assert len(page.tokens) == 24
@@ -290,7 +219,7 @@ def test_a_trace_file_is_opened_and_kept_apart(page, alone, tmp_path):
     page.tab.wait_for_function("() => !document.querySelector('#notice').textContent")
 
 
-def test_what_if_is_what_the_model_draws(page, alone, tmp_path):
+def test_what_if_is_what_the_model_draws(page, smollm2_alone, tmp_path):
     page.write(PROMPT, **LUCKY)
     page.press("Home", *["ArrowRight"] * 4)
     page.tab.get_by_role("tab", name="What if").click()
@@ -298,9 +227,9 @@ def test_what_if_is_what_the_model_draws(page, alone, tmp_path):
     slider = box.get_by_role("slider", name="temperature")
     slider.fill("2")
     box.get_by_text("is drawn").wait_for()
-    first = alone.generate(PROMPT, **LUCKY).token_ids[:4]
+    first = smollm2_alone.generate(PROMPT, **LUCKY).token_ids[:4]
     hot = {**LUCKY, "temperature": 2, "max_tokens": 5}
-    alone.generate(PROMPT, forced=first, trace=tmp_path / "hot.jsonl", **hot)
+    smollm2_alone.generate(PROMPT, forced=first, trace=tmp_path / "hot.jsonl", **hot)
     trace = Trace.read(tmp_path / "hot.jsonl")
     step = trace.steps[4]
     row = box.locator("tbody tr").first.inner_text()
@@ -328,7 +257,7 @@ def test_bad_settings_are_refused_beside_their_field(page):
 
 def test_what_is_shown_is_what_is_recorded(page, tmp_path):
     page.write(PROMPT, **LUCKY)
-    trace = saved(page, tmp_path / "run.jsonl")
+    trace = page.saved(tmp_path / "run.jsonl")
     page.press("Home")
     page.settle()
     rows = page.tab.locator("step-waterfall tbody tr").all_inner_texts()
@@ -336,90 +265,3 @@ def test_what_is_shown_is_what_is_recorded(page, tmp_path):
     likeliest = trace.steps[0].observed.candidates[0]
     assert f"{likeliest.logit:.2f}" in rows[0]
     assert json.dumps(trace.head.seed) in page.tab.locator("run-picker").inner_text()
-
-
-# -- the inside ----------------------------------------------------------------------------------
-
-
-def opened_inside(page, step=4):
-    page.write(PROMPT, **LUCKY)
-    page.press("Home", *["ArrowRight"] * step)
-    page.tab.get_by_role("tab", name="Inside").click()
-    inside = page.tab.locator("inside-panel")
-    inside.locator(".proof .mono").wait_for()
-    page.settle()
-    return inside
-
-
-def test_the_inside_is_what_python_finds(page, alone, tmp_path):
-    from cutaway.inside import inside
-
-    panel = opened_inside(page)
-    trace = saved(page, tmp_path / "run.jsonl")
-    look = inside(alone, trace, 4)
-    assert f"row {look.row_hash:016x} as on record" in panel.inner_text()
-    found = look.pushes()
-    assert f"in logits: {found.total:+.3f}".replace("-", "−") in panel.inner_text()
-    weights = look.weights.mean(axis=(0, 1))
-    first = panel.get_by_role("region", name="Positions").locator("tbody tr").first.inner_text()
-    assert first.split("\t")[1] == f"{weights.argmax()}"
-    assert f"{weights.max():.1%}" in first
-    rows = panel.get_by_role("region", name="The lens").locator("tbody tr")
-    assert rows.count() == len(look.lens(1).rank) == 31
-    for row, rank in zip(rows.all_inner_texts(), look.lens(1).rank, strict=True):
-        assert f"{rank:,}" in row.split("\t")
-
-
-def test_the_chosen_head_tints_the_text(page, alone, tmp_path):
-    from cutaway.inside import inside
-
-    panel = opened_inside(page)
-    trace = saved(page, tmp_path / "run.jsonl")
-    panel.locator("canvas").first.focus()
-    page.press("ArrowDown", *["ArrowDown"] * 3, "ArrowRight", "ArrowRight")
-    page.settle()
-    assert page.step == 4  # the arrows were for the picture
-    look = inside(alone, trace, 4)
-    row = look.weights[3, 2]
-    assert "L3.H2 pushed" in panel.inner_text()
-    assert "head%22%3A%5B3%2C2%5D" in page.address
-    tinted = page.tab.locator("token-strip .place, token-strip .chip").evaluate_all(
-        "(all) => all.map((one) => [one.style.background !== '', one.dataset.tint ?? ''])"
-    )
-    levels = [round(16 * round(255 * weight**0.5) / 255) for weight in row]
-    assert [on for on, _ in tinted] == [level > 0 for level in levels] + [False] * 36
-    marked = {mark: i for i, (_, mark) in enumerate(tinted) if mark}
-    assert marked["1"] == row.argmax()
-    page.tab.reload()
-    page.ended()
-    panel.locator(".proof .mono").wait_for()
-    page.settle()
-    assert "L3.H2 pushed" in panel.inner_text()
-
-
-def test_the_chosen_candidate_is_the_rival(page, alone, tmp_path):
-    from cutaway.inside import inside
-
-    panel = opened_inside(page)
-    trace = saved(page, tmp_path / "run.jsonl")
-    page.press("ArrowDown", "ArrowDown")
-    rival = trace.steps[4].observed.candidates[2].id
-    total = inside(alone, trace, 4).pushes(rival).total
-    panel.get_by_text(f"in logits: {total:+.3f}".replace("-", "−")).wait_for()
-
-
-def test_an_attention_opens_into_heads_and_positions(page):
-    panel = opened_inside(page)
-    panel.locator("canvas").nth(1).focus()
-    page.press("ArrowRight", "ArrowRight")  # the embedding, then L0.attn
-    page.settle()
-    assert "L0.attn pushed" in panel.inner_text()
-    heads = panel.get_by_role("region", name="Heads of layer 0")
-    assert heads.locator("tbody tr").count() == 9
-    heads.get_by_role("button").first.click()
-    page.settle()
-    assert panel.get_by_role("region", name=re.compile("Positions of L0")).is_visible()
-    panel.get_by_role("button", name="All heads").click()
-    panel.get_by_label("The text shows what was").select_option("push")
-    page.settle()
-    assert "pushed by all heads" in page.tab.locator("token-strip").inner_text()
