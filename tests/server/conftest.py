@@ -1,9 +1,13 @@
-"""The servers that tests share: a tiny random model, and SmolLM2."""
+"""The servers that tests share: a tiny random model, and SmolLM2; and who asks the tiny one."""
 
+import httpx
 import pytest
+from openai import OpenAI
 
 from cutaway import LLM
 from cutaway.server.http.settings import Settings
+from support.messages_client import Asker
+from support.responses_client import client_of
 from support.served import BESIDE, serve
 
 
@@ -25,3 +29,30 @@ def smollm2():
     """A server of SmolLM2."""
     with serve(LLM(), Settings(names=["smollm2"])) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def client(tiny):
+    with httpx.Client(base_url=tiny.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def openai_client(tiny):
+    """OpenAI's own."""
+    with OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def strict_client(tiny):
+    """OpenAI's own, which checks the types of all that it is told."""
+    with client_of(tiny) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def ask(tiny):
+    """What ``Asker`` does, at /v1/messages."""
+    with Asker(base_url=tiny.url, timeout=60) as client:
+        yield client

@@ -4,7 +4,7 @@ import asyncio
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI
 
 from support.openai_words import clean, joined, trace_of
 
@@ -13,15 +13,11 @@ SAMPLED = {"max_completion_tokens": 12, "seed": 5, "temperature": 1}
 
 
 @pytest.fixture
-def client(tiny):
-    with OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-def create(client):
+def create(openai_client):
     def make(messages=SAID, **fields):
-        return client.chat.completions.create(model="tiny", messages=messages, **SAMPLED | fields)
+        return openai_client.chat.completions.create(
+            model="tiny", messages=messages, **SAMPLED | fields
+        )
 
     return make
 
@@ -133,11 +129,11 @@ def test_an_answer_may_take_all_the_room_there_is(create):
 # -- models --------------------------------------------------------------------------------------
 
 
-def test_models_have_names(client):
-    assert [model.id for model in client.models.list()] == ["tiny"]
-    assert client.models.retrieve("tiny").id == "tiny"
+def test_models_have_names(openai_client):
+    assert [model.id for model in openai_client.models.list()] == ["tiny"]
+    assert openai_client.models.retrieve("tiny").id == "tiny"
     with pytest.raises(openai.NotFoundError) as caught:
-        client.models.retrieve("gpt-4o")
+        openai_client.models.retrieve("gpt-4o")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
 
@@ -211,9 +207,9 @@ def check(caught, param):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("param", "fields", "kind"), [*BOTH, *CHAT])
-def test_chat_refuses(client, tiny, param, fields, kind, stream):
+def test_chat_refuses(openai_client, tiny, param, fields, kind, stream):
     with pytest.raises(kind) as caught:
-        client.chat.completions.create(
+        openai_client.chat.completions.create(
             **{"model": "tiny", "messages": SAID, "stream": stream} | fields
         )
     check(caught, param)
@@ -222,20 +218,24 @@ def test_chat_refuses(client, tiny, param, fields, kind, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("param", "fields", "kind"), [*BOTH, *COMPLETIONS])
-def test_completions_refuse(client, tiny, param, fields, kind, stream):
+def test_completions_refuse(openai_client, tiny, param, fields, kind, stream):
     with pytest.raises(kind) as caught:
-        client.completions.create(**{"model": "tiny", "prompt": "ab", "stream": stream} | fields)
+        openai_client.completions.create(
+            **{"model": "tiny", "prompt": "ab", "stream": stream} | fields
+        )
     check(caught, param)
     assert tiny.free()
 
 
-def test_options_of_a_stream_are_refused_without_one(client):
+def test_options_of_a_stream_are_refused_without_one(openai_client):
     with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model="tiny", prompt="ab", stream_options={"include_usage": True})
+        openai_client.completions.create(
+            model="tiny", prompt="ab", stream_options={"include_usage": True}
+        )
     check(caught, "stream_options")
 
 
-def test_what_nobody_can_mean_is_no_refusal(client):
+def test_what_nobody_can_mean_is_no_refusal(openai_client):
     """Fields of others whose value asks for nothing."""
     asked = {"suffix": "", "best_of": 1, "user": "x", "temperature": None}
-    client.completions.create(model="tiny", prompt="ab", max_tokens=1, **asked)
+    openai_client.completions.create(model="tiny", prompt="ab", max_tokens=1, **asked)

@@ -17,17 +17,14 @@ OURS = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
 
 
 @pytest.fixture
-def create(tiny):
-    client = OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0)
-
+def create(openai_client):
     def make(prompt="ab", **fields):
         extra = SAMPLED["extra_body"] | fields.pop("extra_body", {})
-        return client.completions.create(
+        return openai_client.completions.create(
             model="tiny", prompt=prompt, **SAMPLED | fields | {"extra_body": extra}
         )
 
-    with client:
-        yield make
+    return make
 
 
 def streamed(create, *args, **fields):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError
 
 from cutaway.server.scores.asking import lead_of
 from cutaway.text import ChatTemplate
@@ -40,15 +40,8 @@ ANSWERS = {
 
 
 @pytest.fixture
-def post(tiny):
-    with httpx.Client(base_url=f"{tiny.url}/v1", timeout=60) as client:
-        yield lambda **body: client.post("/decisions", json=body)
-
-
-@pytest.fixture
-def openai(tiny):
-    with OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0) as client:
-        yield client
+def post(client):
+    return lambda **body: client.post("/v1/decisions", json=body)
 
 
 def by_definition(llm, messages, answers):
@@ -66,8 +59,8 @@ def by_definition(llm, messages, answers):
     return weights / weights.sum(), weights.sum()
 
 
-def test_openai_s_client_has_the_probabilities_of_whole_answers(openai, tiny_alone):
-    answer = openai.decisions.create(
+def test_openai_s_client_has_the_probabilities_of_whole_answers(openai_client, tiny_alone):
+    answer = openai_client.decisions.create(
         model=tiny_alone.name, input="ab", questions=[PREDICATE, CHOICE, SCORE]
     )
     expected = {
@@ -200,9 +193,9 @@ def test_what_cannot_be_is_refused_in_a_sentence(post, body, sentence, param):
         assert error["param"].partition("[")[0] == param
 
 
-def test_openai_s_client_raises_what_is_refused(openai):
+def test_openai_s_client_raises_what_is_refused(openai_client):
     with pytest.raises(BadRequestError, match="questions"):
-        openai.decisions.create(model="tiny", input="a", questions=[])
+        openai_client.decisions.create(model="tiny", input="a", questions=[])
 
 
 @pytest.mark.model

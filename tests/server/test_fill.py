@@ -10,9 +10,8 @@ from support.served import serve
 
 
 @pytest.fixture
-def asked(tiny):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield lambda **body: client.post("/v1/fill", json=body)
+def asked(client):
+    return lambda **body: client.post("/v1/fill", json=body)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import re
 
-import httpx
 import openai
 import pytest
 from pydantic import BaseModel
@@ -39,23 +38,17 @@ CHAT = {"type": "json_schema", "json_schema": NAMED}
 FLAT = {"type": "json_schema", **NAMED}
 
 
-@pytest.fixture(scope="module")
-def client(tiny):
-    with client_of(tiny) as client:
-        yield client
-
-
-def chat(client, **fields):
+def chat(strict_client, **fields):
     fields = {"max_completion_tokens": 100, "seed": 3, "temperature": 1, **fields}
-    return client.chat.completions.create(model="tiny", messages=SAID, **fields)
+    return strict_client.chat.completions.create(model="tiny", messages=SAID, **fields)
 
 
 # -- OpenAI's forms --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_chat_is_parsed_into_a_class(client, seed):
-    answer = client.chat.completions.parse(
+def test_a_chat_is_parsed_into_a_class(strict_client, seed):
+    answer = strict_client.chat.completions.parse(
         model="tiny", messages=SAID, response_format=Pair, seed=seed, temperature=1
     ).choices[0]
     assert isinstance(answer.message.parsed, Pair)
@@ -63,19 +56,19 @@ def test_a_chat_is_parsed_into_a_class(client, seed):
     assert answer.cutaway["finish_reason"] == "constraint"
 
 
-def test_a_streamed_chat_is_parsed_into_the_same(client):
+def test_a_streamed_chat_is_parsed_into_the_same(strict_client):
     asked = {"model": "tiny", "messages": SAID, "response_format": Pair, "seed": 1}
-    with client.chat.completions.stream(**asked, temperature=1) as stream:
+    with strict_client.chat.completions.stream(**asked, temperature=1) as stream:
         streamed = stream.get_final_completion().choices[0].message
-    whole = client.chat.completions.parse(**asked, temperature=1).choices[0].message
+    whole = strict_client.chat.completions.parse(**asked, temperature=1).choices[0].message
     assert streamed.parsed == whole.parsed
     assert streamed.content == whole.content
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_response_is_parsed_into_a_class(client, seed):
+def test_a_response_is_parsed_into_a_class(strict_client, seed):
     asked = {"model": "tiny", "input": "a", "text_format": Pair, "temperature": 1}
-    response = client.responses.parse(**asked, extra_body={"seed": seed})
+    response = strict_client.responses.parse(**asked, extra_body={"seed": seed})
     assert isinstance(response.output_parsed, Pair)
     assert response.status == "completed"
     assert response.text.format.schema_["required"] == ["first", "second"]
@@ -91,31 +84,33 @@ def test_smollm2_fills_a_class(smollm2):
         assert isinstance(person, Person) and person.name
 
 
-def test_a_json_object_is_any_object(client):
+def test_a_json_object_is_any_object(strict_client):
     for seed in range(8):
-        choice = chat(client, response_format={"type": "json_object"}, seed=seed).choices[0]
+        choice = chat(strict_client, response_format={"type": "json_object"}, seed=seed).choices[0]
         assert choice.message.content[0] == "{"
         if choice.finish_reason == "stop":
             assert isinstance(json.loads(choice.message.content), dict)
-    text = client.responses.create(
+    text = strict_client.responses.create(
         model="tiny", input="a", max_output_tokens=9, text={"format": {"type": "json_object"}}
     )
     assert text.output_text[0] == "{" and text.text.format.type == "json_object"
 
 
-def test_the_first_message_has_the_schema_unless_it_is_not_wanted(client):
+def test_the_first_message_has_the_schema_unless_it_is_not_wanted(strict_client):
     ids = {"return_token_ids": True}
     said = "a\n\nAnswer in JSON of this schema:\n" + json.dumps(SCHEMA, separators=(",", ":"))
-    shown = chat(client, response_format=CHAT, extra_body=ids)
-    hidden = chat(client, response_format=CHAT, extra_body={**ids, "schema_in_prompt": False})
-    by_hand = client.chat.completions.create(
+    shown = chat(strict_client, response_format=CHAT, extra_body=ids)
+    hidden = chat(
+        strict_client, response_format=CHAT, extra_body={**ids, "schema_in_prompt": False}
+    )
+    by_hand = strict_client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": said}], max_tokens=1, extra_body=ids
     )
-    plain = chat(client, max_completion_tokens=1, extra_body=ids)
+    plain = chat(strict_client, max_completion_tokens=1, extra_body=ids)
     assert shown.cutaway["schema_in_prompt"] and not hidden.cutaway["schema_in_prompt"]
     assert shown.choices[0].prompt_token_ids == by_hand.choices[0].prompt_token_ids
     assert hidden.choices[0].prompt_token_ids == plain.choices[0].prompt_token_ids
-    response = client.responses.create(model="tiny", input="a", text={"format": FLAT},
+    response = strict_client.responses.create(model="tiny", input="a", text={"format": FLAT},
                                        extra_body=ids)  # fmt: skip
     assert response.cutaway["schema_in_prompt"]
     assert response.prompt_token_ids == shown.choices[0].prompt_token_ids
@@ -124,11 +119,11 @@ def test_the_first_message_has_the_schema_unless_it_is_not_wanted(client):
 HIDDEN = {"schema_in_prompt": False}
 
 
-def test_every_way_to_ask_for_a_schema_writes_the_same(client):
+def test_every_way_to_ask_for_a_schema_writes_the_same(strict_client):
     texts = {
-        chat(client, response_format=CHAT, extra_body=HIDDEN).choices[0].message.content,
-        chat(client, extra_body={"json_schema": SCHEMA}).choices[0].message.content,
-        client.responses.create(
+        chat(strict_client, response_format=CHAT, extra_body=HIDDEN).choices[0].message.content,
+        chat(strict_client, extra_body={"json_schema": SCHEMA}).choices[0].message.content,
+        strict_client.responses.create(
             model="tiny",
             input="a",
             text={"format": FLAT},
@@ -140,9 +135,9 @@ def test_every_way_to_ask_for_a_schema_writes_the_same(client):
     assert [*json.loads(text)] == ["b", "a"]
 
 
-def test_text_is_what_it_is_without_a_format(client):
-    plain = chat(client).choices[0].message.content
-    assert chat(client, response_format={"type": "text"}).choices[0].message.content == plain
+def test_text_is_what_it_is_without_a_format(strict_client):
+    plain = chat(strict_client).choices[0].message.content
+    assert chat(strict_client, response_format={"type": "text"}).choices[0].message.content == plain
 
 
 # -- ours ------------------------------------------------------------------------------------------
@@ -157,9 +152,9 @@ OURS = [
 
 
 @pytest.mark.parametrize(("fields", "expression"), OURS, ids=str)
-def test_our_fields_hold_both_kinds_of_completion(client, fields, expression):
-    said = chat(client, extra_body=fields).choices[0]
-    plain = client.completions.create(
+def test_our_fields_hold_both_kinds_of_completion(strict_client, fields, expression):
+    said = chat(strict_client, extra_body=fields).choices[0]
+    plain = strict_client.completions.create(
         model="tiny", prompt="a", max_tokens=100, seed=3, temperature=1, extra_body=fields
     ).choices[0]
     for choice, text in (said, said.message.content), (plain, plain.text):
@@ -169,15 +164,15 @@ def test_our_fields_hold_both_kinds_of_completion(client, fields, expression):
     assert "stop" in (said.finish_reason, plain.finish_reason)
 
 
-def test_the_settings_in_force_can_be_sent_again(client):
-    answer = chat(client, response_format=CHAT, extra_body=HIDDEN)
+def test_the_settings_in_force_can_be_sent_again(strict_client):
+    answer = chat(strict_client, response_format=CHAT, extra_body=HIDDEN)
     again = {"json_schema": answer.cutaway["params"]["json_schema"]}
     assert again["json_schema"] == SCHEMA
-    assert chat(client, extra_body=again).choices[0].message == answer.choices[0].message
+    assert chat(strict_client, extra_body=again).choices[0].message == answer.choices[0].message
 
 
-def test_the_document_has_the_forms(tiny):
-    schemas = httpx.get(f"{tiny.url}/openapi.json").json()["components"]["schemas"]
+def test_the_document_has_the_forms(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
     assert {"name", "schema", "strict"} <= schemas["NamedSchema"]["properties"].keys()
     for kind in ("ChatRequest", "CompletionRequest"):
         fields = schemas[kind]["properties"].keys()
@@ -219,9 +214,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("param", "fields", "said"), REFUSED)
-def test_a_chat_refuses_in_one_sentence(client, tiny, param, fields, said):
+def test_a_chat_refuses_in_one_sentence(strict_client, tiny, param, fields, said):
     with pytest.raises(openai.BadRequestError) as caught:
-        chat(client, extra_body=fields)
+        chat(strict_client, extra_body=fields)
     error = caught.value
     assert error.param == param and said in error.body["message"]
     assert error.body["message"].startswith(param) and "\n" not in error.body["message"]
@@ -241,9 +236,9 @@ def test_a_chat_refuses_in_one_sentence(client, tiny, param, fields, said):
         ("verbosity", {"verbosity": "low"}, "leave it out"),
     ],
 )
-def test_a_response_refuses_in_one_sentence(client, param, text, said):
+def test_a_response_refuses_in_one_sentence(strict_client, param, text, said):
     with pytest.raises(openai.BadRequestError) as caught:
-        client.responses.create(model="tiny", input="a", text=text)
+        strict_client.responses.create(model="tiny", input="a", text=text)
     error = caught.value
     assert error.param == param and said in error.body["message"]
     assert "\n" not in error.body["message"]
@@ -254,34 +249,34 @@ def test_a_response_refuses_in_one_sentence(client, param, text, said):
 CHOICE = {"choice": ["ab", "b", "aba"]}
 
 
-def test_an_answer_says_what_its_grammar_was_and_what_became_of_it(client):
-    whole = chat(client, extra_body={"regex": "abab[ab]"})
+def test_an_answer_says_what_its_grammar_was_and_what_became_of_it(strict_client):
+    whole = chat(strict_client, extra_body={"regex": "abab[ab]"})
     [ours] = [choice.cutaway["grammar"] for choice in whole.choices]
     grammar = Grammar("regex", "abab[ab]")
     assert (ours["kind"], ours["sha256"]) == (grammar.kind, grammar.sha256)
     assert ours["complete"] is True and ours["neg_log_z"] is None
     assert 0 < ours["forced"] < 5
-    cut = chat(client, extra_body={"regex": "[ab]{90}"}, max_completion_tokens=3)
+    cut = chat(strict_client, extra_body={"regex": "[ab]{90}"}, max_completion_tokens=3)
     assert cut.choices[0].cutaway["grammar"]["complete"] is False
-    text = client.responses.create(model="tiny", input="a", text={"format": FLAT})
+    text = strict_client.responses.create(model="tiny", input="a", text={"format": FLAT})
     assert text.cutaway["grammar"]["kind"] == "json_schema"
-    assert "grammar" not in chat(client, max_completion_tokens=2).choices[0].cutaway
+    assert "grammar" not in chat(strict_client, max_completion_tokens=2).choices[0].cutaway
 
 
-def test_samples_say_what_the_model_would_do_by_itself(client):
-    several = chat(client, n=4, top_p=1, extra_body=CHOICE)
+def test_samples_say_what_the_model_would_do_by_itself(strict_client):
+    several = chat(strict_client, n=4, top_p=1, extra_body=CHOICE)
     [said] = several.cutaway["constraint_estimates"]
     logs = [choice.cutaway["grammar"]["neg_log_z"] for choice in several.choices]
     assert said == estimate(logs).to_dict()
-    one = chat(client, top_p=1, extra_body=CHOICE)
+    one = chat(strict_client, top_p=1, extra_body=CHOICE)
     assert "constraint_estimates" not in one.cutaway
 
 
 @pytest.mark.parametrize("prompts", ["a", ["a", "bb"]])
-def test_one_of_n_texts_is_answered_by_its_weight(client, prompts):
+def test_one_of_n_texts_is_answered_by_its_weight(strict_client, prompts):
     asked = {"model": "tiny", "prompt": prompts, "n": 5, "seed": 3, "temperature": 1, "top_p": 1}
-    every = client.completions.create(**asked, extra_body=CHOICE)
-    taken = client.completions.create(**asked, extra_body={**CHOICE, "align": True})
+    every = strict_client.completions.create(**asked, extra_body=CHOICE)
+    taken = strict_client.completions.create(**asked, extra_body={**CHOICE, "align": True})
     assert [choice.index for choice in taken.choices] == [*range(len(every.choices) // 5)]
     for choice in taken.choices:
         own = every.choices[5 * choice.index : 5 * choice.index + 5]
@@ -300,6 +295,6 @@ def test_one_of_n_texts_is_answered_by_its_weight(client, prompts):
         ({"n": 2, "temperature": 0}, "align: at temperature 0"),
     ],
 )
-def test_what_cannot_be_aligned_is_refused(client, fields, sentence):
+def test_what_cannot_be_aligned_is_refused(strict_client, fields, sentence):
     with pytest.raises(openai.BadRequestError, match=sentence):
-        chat(client, extra_body={**CHOICE, "align": True}, **fields)
+        chat(strict_client, extra_body={**CHOICE, "align": True}, **fields)

@@ -16,6 +16,7 @@ from cutaway.inside import inside, packed
 from cutaway.inside.summary import to_dict
 from cutaway.server import inside as endpoint
 from cutaway.trace import Trace
+from support.inside_asked import asked_about
 from support.served import serve
 
 STEP = 6
@@ -37,24 +38,14 @@ def look(tiny_path, trace):
 
 @pytest.fixture(scope="module")
 def body(trace):
-    """As the page asks."""
-    step = trace.steps[STEP]
-    return {
-        "prompt": list(trace.head.prompt_token_ids),
-        "generated": list(trace.output_token_ids),
-        "step": STEP,
-        "row": f"{step.logits_hash:016x}",
-        "drawn": step.sampled_id,
-        "settings": {**trace.head.params, "seed": trace.head.seed},
-    }
+    return asked_about(trace, STEP)
 
 
 @pytest.fixture
-def asked(tiny, body):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield lambda _headers=None, **more: client.post(
-            "/v1/inside", json=body | more, headers=_headers
-        )
+def asked(client, body):
+    return lambda _headers=None, **more: client.post(
+        "/v1/inside", json=body | more, headers=_headers
+    )
 
 
 def plain(data):

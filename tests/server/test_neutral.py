@@ -29,12 +29,6 @@ ROUTERS = {
 """What vllm-router, smg and agents add."""
 
 
-@pytest.fixture(scope="module")
-def client(tiny):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield client
-
-
 def user(text):
     return {"role": "user", "content": text}
 

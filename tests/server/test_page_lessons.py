@@ -5,7 +5,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.practice.lessons import possible, scene
-from cutaway.trace import Trace
+from support.inside_asked import asked_about, run_of
 from support.served import serve
 
 STEP = 6
@@ -13,9 +13,7 @@ STEP = 6
 
 @pytest.fixture(scope="module")
 def trace(tiny_path, tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    LLM(tiny_path, threads=1).generate("ab a", trace=path, max_tokens=8, seed=3, ignore_eos=True)
-    return Trace.read(path)
+    return run_of(tiny_path, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +23,7 @@ def here(tiny_path, trace):
 
 @pytest.fixture(scope="module")
 def inside(trace):
-    """As the page asks."""
-    step = trace.steps[STEP]
-    return {
-        "prompt": list(trace.head.prompt_token_ids),
-        "generated": list(trace.output_token_ids[: STEP + 1]), "step": STEP,
-        "row": f"{step.logits_hash:016x}", "drawn": step.sampled_id,
-        "settings": trace.head.params | {"seed": trace.head.seed},
-    }  # fmt: skip
+    return asked_about(trace, STEP)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import pytest
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -12,12 +11,6 @@ ASKED = {
     "/v1/responses": {"input": "ab"},
 }
 MORE = {"seed": 5, "temperature": 1.2}
-
-
-@pytest.fixture
-def client(tiny):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield client
 
 
 def asked(path, **more):

@@ -20,12 +20,6 @@ LOGPROBS = ["message.output_text.logprobs"]
 
 
 @pytest.fixture(scope="module")
-def client(tiny):
-    with client_of(tiny) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def alone(tiny_path):
     """The same model, without a server."""
     return LLM(tiny_path, threads=1)
@@ -45,13 +39,13 @@ def lasting(response):
 
 
 @pytest.mark.parametrize("seed", [MULTI_LINE, LONG, WIDE])
-def test_every_way_to_ask_gives_the_same_text(client, alone, seed):
+def test_every_way_to_ask_gives_the_same_text(strict_client, alone, seed):
     said = [{"role": "system", "content": "b"}, {"role": "user", "content": "ab\nb"}]
     expected = alone.chat(said, seed=seed, temperature=1.0, max_tokens=60)
     keywords = asked(seed, said[1:], instructions="b", ours={"return_token_ids": True})
-    whole = client.responses.create(**keywords)
-    *_, last = client.responses.create(**keywords, stream=True)
-    chat = client.chat.completions.create(
+    whole = strict_client.responses.create(**keywords)
+    *_, last = strict_client.responses.create(**keywords, stream=True)
+    chat = strict_client.chat.completions.create(
         model="tiny", messages=said, temperature=1.0, max_tokens=60,
         extra_body={"seed": seed, "return_token_ids": True},
     ).choices[0]  # fmt: skip
@@ -63,8 +57,8 @@ def test_every_way_to_ask_gives_the_same_text(client, alone, seed):
     assert lasting(whole) == lasting(last.response)
 
 
-def test_asynchronous_clients_are_told_the_same(tiny, client):
-    whole = client.responses.create(**asked())
+def test_asynchronous_clients_are_told_the_same(tiny, strict_client):
+    whole = strict_client.responses.create(**asked())
 
     async def ask():
         async with client_of(tiny, openai.AsyncOpenAI) as other:
@@ -77,15 +71,15 @@ def test_asynchronous_clients_are_told_the_same(tiny, client):
     assert "".join(e.delta for e in events if e.type == DELTA) == whole.output_text
 
 
-def test_an_earlier_answer_can_be_sent_back(client):
-    first = client.responses.create(**asked(WIDE, include=LOGPROBS, top_logprobs=1))
-    with client.responses.stream(**asked(WIDE)) as stream:
+def test_an_earlier_answer_can_be_sent_back(strict_client):
+    first = strict_client.responses.create(**asked(WIDE, include=LOGPROBS, top_logprobs=1))
+    with strict_client.responses.stream(**asked(WIDE)) as stream:
         streamed = stream.get_final_response()
     turns = [{"role": "user", "content": "ab"}, {"role": "user", "content": "b"}]
     plain = [turns[0], {"role": "assistant", "content": first.output_text}, turns[1]]
     more = {"ours": {"return_token_ids": True}}
     expected, *others = [
-        client.responses.create(**asked(input=said, **more))
+        strict_client.responses.create(**asked(input=said, **more))
         for said in (
             plain,
             [turns[0], *first.output, turns[1]],
@@ -99,10 +93,10 @@ def test_an_earlier_answer_can_be_sent_back(client):
         assert other.output_text == expected.output_text
 
 
-def test_what_was_read_before_is_told(client):
+def test_what_was_read_before_is_told(strict_client):
     text = "the same beginning of at least a block"
-    before = client.responses.create(**asked(input=text)).usage
-    usage = client.responses.create(**asked(input=text)).usage
+    before = strict_client.responses.create(**asked(input=text)).usage
+    usage = strict_client.responses.create(**asked(input=text)).usage
     details = usage.input_tokens_details
     assert 0 < details.cached_tokens < usage.input_tokens == before.input_tokens
     assert details.cache_write_tokens == usage.input_tokens - details.cached_tokens
@@ -113,28 +107,30 @@ def test_what_was_read_before_is_told(client):
 # -- the answer --------------------------------------------------------------------------------
 
 
-def test_a_text_that_ends_by_itself_is_complete(client):
-    response = client.responses.create(**asked(WIDE))
+def test_a_text_that_ends_by_itself_is_complete(strict_client):
+    response = strict_client.responses.create(**asked(WIDE))
     assert response.cutaway["finish_reason"] == "end_token"
     assert (response.status, response.output[0].status) == ("completed", "completed")
     assert response.incomplete_details is None
     assert response.completed_at >= response.created_at
 
 
-def test_a_text_that_is_cut_off_is_incomplete(client):
-    response = client.responses.create(**asked(LONG, max_output_tokens=3))
+def test_a_text_that_is_cut_off_is_incomplete(strict_client):
+    response = strict_client.responses.create(**asked(LONG, max_output_tokens=3))
     assert response.usage.output_tokens == 3
     assert (response.status, response.output[0].status) == ("incomplete", "incomplete")
     assert response.incomplete_details.reason == "max_output_tokens"
     assert response.completed_at is None
 
 
-def test_a_text_has_all_the_room_there_is(client):
-    response = client.responses.create(**asked(LONG, max_output_tokens=None, temperature=0.0))
+def test_a_text_has_all_the_room_there_is(strict_client):
+    response = strict_client.responses.create(
+        **asked(LONG, max_output_tokens=None, temperature=0.0)
+    )
     assert response.cutaway["params"]["max_tokens"] == 512 - response.usage.input_tokens
 
 
-def test_what_was_asked_is_told_again(client):
+def test_what_was_asked_is_told_again(strict_client):
     given = {
         "metadata": {"k" * 64: "v" * 512, "": ""}, "instructions": "", "user": "somebody",
         "prompt_cache_key": "key", "top_p": 0.5,
@@ -145,7 +141,7 @@ def test_what_was_asked_is_told_again(client):
         "service_tier": "auto", "stream_options": {"include_obfuscation": False},
         "reasoning": {"effort": "none"}, "previous_response_id": None, "include": [],
     }  # fmt: skip
-    response = client.responses.create(**asked(**given, **harmless))
+    response = strict_client.responses.create(**asked(**given, **harmless))
     assert {name: getattr(response, name) for name in given} == given
     assert (response.temperature, response.max_output_tokens) == (1.0, 60)
     assert response.cutaway["params_source"]["top_p"] == "given"
@@ -161,8 +157,8 @@ def test_the_newer_name_of_a_user_is_logged_as_the_older():
 
 
 @pytest.mark.parametrize(("seed", "last"), [(WIDE, "completed"), (LONG, "incomplete")])
-def test_events_are_in_order_and_numbered(client, seed, last):
-    events = list(client.responses.create(**asked(seed), stream=True))
+def test_events_are_in_order_and_numbered(strict_client, seed, last):
+    events = list(strict_client.responses.create(**asked(seed), stream=True))
     deltas = len(events) - len(BEGINNING) - len(ENDING) - 1
     kinds = [*BEGINNING, *[DELTA] * deltas, *ENDING, f"response.{last}"]
     assert [event.type for event in events] == kinds
@@ -179,8 +175,8 @@ def test_events_are_in_order_and_numbered(client, seed, last):
 
 
 @pytest.mark.parametrize("seed", [MULTI_LINE, LONG, WIDE])
-def test_pieces_are_whole_letters_and_make_the_text(client, seed):
-    events = list(client.responses.create(**asked(seed), stream=True))
+def test_pieces_are_whole_letters_and_make_the_text(strict_client, seed):
+    events = list(strict_client.responses.create(**asked(seed), stream=True))
     pieces = [event.delta for event in events if event.type == DELTA]
     text = events[-1].response.output_text
     assert all(pieces) and "".join(pieces) == text
@@ -189,8 +185,8 @@ def test_pieces_are_whole_letters_and_make_the_text(client, seed):
     assert (max(text) > "\uffff") == (seed == WIDE)
 
 
-def test_events_have_names_and_no_mark_ends_them(client):
-    with client.responses.with_streaming_response.create(**asked(), stream=True) as answer:
+def test_events_have_names_and_no_mark_ends_them(strict_client):
+    with strict_client.responses.with_streaming_response.create(**asked(), stream=True) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         blocks = answer.read().decode().split("\n\n")
     assert blocks.pop() == ""
@@ -199,10 +195,10 @@ def test_events_have_names_and_no_mark_ends_them(client):
         assert data.startswith('data: {"type":"' + name.removeprefix("event: ") + '"')
 
 
-def test_log_probabilities_are_those_of_chat(client):
+def test_log_probabilities_are_those_of_chat(strict_client):
     keywords = asked(WIDE, include=LOGPROBS, top_logprobs=3)
-    events = list(client.responses.create(**keywords, stream=True))
-    chat = client.chat.completions.create(
+    events = list(strict_client.responses.create(**keywords, stream=True))
+    chat = strict_client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": "ab"}], temperature=1.0, max_tokens=60,
         logprobs=True, top_logprobs=3, extra_body={"seed": WIDE},
     )  # fmt: skip
@@ -222,10 +218,10 @@ def with_bytes(entries):
     return entries
 
 
-def test_ids_and_traces_come_with_their_pieces(client):
+def test_ids_and_traces_come_with_their_pieces(strict_client):
     keywords = asked(WIDE, ours={"return_token_ids": True, "trace": True, "candidates": 2})
-    whole = client.responses.create(**keywords)
-    *events, last = client.responses.create(**keywords, stream=True)
+    whole = strict_client.responses.create(**keywords)
+    *events, last = strict_client.responses.create(**keywords, stream=True)
     deltas = [event for event in events if event.type == DELTA]
     assert [i for event in deltas for i in event.token_ids] == whole.token_ids
     assert last.response.token_ids == whole.token_ids

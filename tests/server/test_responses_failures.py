@@ -3,13 +3,12 @@
 import asyncio
 import time
 
-import httpx
 import openai
 import pytest
 
 from cutaway.errors import CutawayError
 from cutaway.server.service import Job
-from support.responses_client import DELTA, asked, client_of
+from support.responses_client import DELTA, asked
 
 
 def text_of(**part):
@@ -81,21 +80,9 @@ REFUSED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def http(tiny):
-    with httpx.Client(base_url=tiny.url) as http:
-        yield http
-
-
-@pytest.fixture(scope="module")
-def client(tiny):
-    with client_of(tiny) as client:
-        yield client
-
-
 @pytest.mark.parametrize(("param", "fields", "said"), REFUSED)
-def test_what_cannot_be_is_refused_by_name(http, param, fields, said):
-    answer = http.post("/v1/responses", json={"input": "a", "max_output_tokens": 1, **fields})
+def test_what_cannot_be_is_refused_by_name(client, param, fields, said):
+    answer = client.post("/v1/responses", json={"input": "a", "max_output_tokens": 1, **fields})
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["param"] == param
@@ -103,10 +90,10 @@ def test_what_cannot_be_is_refused_by_name(http, param, fields, said):
     assert param.split(".")[-1].split("[")[0] in error["message"]
 
 
-def test_the_parts_of_a_message_are_one_text(http):
+def test_the_parts_of_a_message_are_one_text(client):
     parts = [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b"}]
     told = [
-        http.post("/v1/responses", json={
+        client.post("/v1/responses", json={
             "input": [{"role": "developer", "content": content}], "seed": 1,
             "max_output_tokens": 1, "return_token_ids": True,
         }).json()["prompt_token_ids"]
@@ -126,8 +113,8 @@ def test_the_parts_of_a_message_are_one_text(http):
         ),
     ],
 )
-def test_places_in_a_chat_are_told_the_same_way(http, param, messages):
-    error = http.post("/v1/chat/completions", json={"messages": messages}).json()["error"]
+def test_places_in_a_chat_are_told_the_same_way(client, param, messages):
+    error = client.post("/v1/chat/completions", json={"messages": messages}).json()["error"]
     assert error["param"] == param
     assert param in error["message"]
 
@@ -149,10 +136,10 @@ def failing(monkeypatch):
     monkeypatch.setattr(Job, "read", fail)
 
 
-def test_a_stream_that_fails_says_how_far_it_came_and_raises(client, failing, tiny):
+def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, failing, tiny):
     events = []
     with pytest.raises(openai.APIError, match="the text has failed") as error:
-        for event in client.responses.create(**asked(), stream=True):
+        for event in strict_client.responses.create(**asked(), stream=True):
             events.append(event)
     assert error.value.code == "text_failed"
     *_, last = events
@@ -166,19 +153,19 @@ def test_a_stream_that_fails_says_how_far_it_came_and_raises(client, failing, ti
     until_free(tiny)
 
 
-def test_an_answer_that_fails_is_an_error(client, failing):
+def test_an_answer_that_fails_is_an_error(strict_client, failing):
     with pytest.raises(openai.InternalServerError, match="the text has failed"):
-        client.responses.create(**asked())
+        strict_client.responses.create(**asked())
 
 
-def test_who_leaves_a_stream_frees_its_blocks(client, tiny, monkeypatch):
+def test_who_leaves_a_stream_frees_its_blocks(strict_client, tiny, monkeypatch):
     read = Job.read
 
     async def wait(job):  # so that the job cannot end but by the client that leaves
         return await (asyncio.Event().wait() if job.texts[0].steps else read(job))
 
     monkeypatch.setattr(Job, "read", wait)
-    with client.responses.create(**asked(max_output_tokens=400), stream=True) as stream:
+    with strict_client.responses.create(**asked(max_output_tokens=400), stream=True) as stream:
         for event in stream:
             if event.type == DELTA:
                 break

@@ -20,9 +20,8 @@ TEXTS = st.one_of(st.text("ab ", min_size=1, max_size=6), st.lists(st.integers(3
 
 
 @pytest.fixture
-def post(tiny):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield partial(_post, client)
+def post(client):
+    return partial(_post, client)
 
 
 def _post(client, path, **body):

@@ -3,19 +3,12 @@
 import asyncio
 import socket
 
-import httpx
 import pytest
 
 from cutaway.server.http.sockets import bind
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
-
-
-@pytest.fixture
-def client(tiny):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield client
 
 
 def refused(answer, status=400):

@@ -62,9 +62,8 @@ def test_what_cannot_be_is_refused_by_name(trained, field, more):
 
 
 @pytest.fixture
-def create(tiny):
-    with OpenAI(base_url=f"{tiny.url}/v1", api_key="any", max_retries=0) as client:
-        yield client.completions.create
+def create(openai_client):
+    return openai_client.completions.create
 
 
 def test_a_model_without_tokens_for_it_chooses_as_python_does(tiny, create, tiny_alone):

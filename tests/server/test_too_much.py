@@ -16,12 +16,6 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ASKED = {TEXT: {"prompt": "ab"}, CHAT: {"messages": [{"role": "user", "content": "ab"}]}}
 
 
-@pytest.fixture
-def client(tiny):
-    with httpx.Client(base_url=tiny.url, timeout=60) as client:
-        yield client
-
-
 @pytest.mark.parametrize(
     ("path", "param", "fields"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.inside import without
-from cutaway.trace import Trace
+from support.inside_asked import asked_about, run_of
 from support.served import serve
 
 STEP = 6
@@ -15,19 +15,12 @@ STEP = 6
 
 @pytest.fixture(scope="module")
 def trace(tiny_path, tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    LLM(tiny_path, threads=1).generate("ab a", trace=path, max_tokens=8, seed=3, ignore_eos=True)
-    return Trace.read(path)
+    return run_of(tiny_path, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
 def asked(tiny_path, trace):
-    step = trace.steps[STEP]
-    body = {
-        "prompt": list(trace.head.prompt_token_ids), "generated": list(trace.output_token_ids),
-        "step": STEP, "row": f"{step.logits_hash:016x}", "drawn": step.sampled_id,
-        "settings": trace.head.params | {"seed": trace.head.seed},
-    }  # fmt: skip
+    body = asked_about(trace, STEP)
     with serve(LLM(tiny_path, threads=1)) as served, httpx.Client(base_url=served.url) as client:
         yield lambda **more: client.post("/v1/inside/without", json=body | more, timeout=60)
         assert served.free()

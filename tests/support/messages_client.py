@@ -4,6 +4,9 @@ import json
 
 import httpx
 
+SAID = [{"role": "user", "content": "ab\nb"}]
+ASK = {"messages": SAID, "max_tokens": 40, "temperature": 1.0, "seed": 118}
+
 
 def events_of(stream):
     """The events of a stream, each with its name; comments there are none."""
