@@ -9,7 +9,8 @@ import pytest
 
 from cutaway.canvas import Rule
 from cutaway.engine import Denoise, StopParams
-from support.engine_mock import AT, GREEDY, Request, make_engine, noise, run_to_end, written
+from support.engine_mock import GREEDY, Request, make_engine, run_to_end, written
+from support.mock_backend import AT, noise
 
 torch = pytest.importorskip("torch", reason="the samplers are written in torch")
 

@@ -13,7 +13,8 @@ from cutaway.errors import CutawayError
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read, read_all, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, Request, make_engine, noise
+from support.engine_mock import GREEDY, Request, make_engine
+from support.mock_backend import noise
 
 CONTEXT = 8192
 ENDLESS = Request((5,), GREEDY, StopParams(max_tokens=8000, ignore_eos=True))

@@ -13,7 +13,8 @@ from cutaway.errors import CutawayError, InputError, QueueFullError
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read, read_all, serve, steps_of
 from support.engine_definition import write_by_definition
-from support.engine_mock import Request, check, make_engine, noise, score, written
+from support.engine_mock import Request, check, make_engine, score, written
+from support.mock_backend import noise
 
 CONTEXT = 64
 

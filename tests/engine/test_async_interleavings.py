@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from support.async_mock import enter, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import Request, check, make_engine, narrow, steps_of, written
+from support.engine_mock import Request, check, make_engine, steps_of, written
 from support.engine_requests import CONTEXT, REQUESTS, often_wrong
+from support.mock_backend import narrow
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.async_mock import Lockstep, enter, read_all, serve
 from support.engine_definition import write_by_definition
-from support.engine_mock import GREEDY, Request, make_engine, noise, written
+from support.engine_mock import GREEDY, Request, make_engine, written
+from support.mock_backend import noise
 
 LONG = Request((5,) * 12, GREEDY, StopParams(max_tokens=40, ignore_eos=True))
 OTHER = Request((6,) * 12, SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))

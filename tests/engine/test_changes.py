@@ -6,15 +6,8 @@ from hypothesis import strategies as st
 from cutaway.changes import Change, scale
 from cutaway.changes.bound import Bound, Placed
 from cutaway.engine import RunParams, StopParams
-from support.engine_mock import (
-    NOT_SEEN,
-    VOCAB,
-    Request,
-    make_engine,
-    narrow,
-    run_to_end,
-    written,
-)
+from support.engine_mock import Request, make_engine, run_to_end, written
+from support.mock_backend import NOT_SEEN, VOCAB, narrow
 
 BLOCK = 4
 BEGIN = [*b"abbaabab" * 4]

@@ -11,8 +11,9 @@ from cutaway.engine import ConstraintParams, FinishReason, RunParams, Step, Stop
 from cutaway.engine.going_back import HELD
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, end_of, make_engine, narrow, noise, run_to_end, steps_of
+from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of
 from support.examples import few_or_many
+from support.mock_backend import narrow, noise
 from support.schemas import schemas
 
 SHAPES = [

@@ -10,18 +10,8 @@ from cutaway.engine.constraints import allows, masks_along
 from cutaway.engine.vocabulary import Vocabulary, packed
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import (
-    END,
-    GRAMMARS,
-    VOCAB,
-    Request,
-    make_engine,
-    narrow,
-    noise,
-    run_to_end,
-    token_bytes,
-    written,
-)
+from support.engine_mock import Request, make_engine, run_to_end, written
+from support.mock_backend import END, GRAMMARS, VOCAB, narrow, noise, token_bytes
 
 LIMITS = Limits(context_length=64, vocab_size=VOCAB, end_ids=frozenset({END}))
 # Tokens of several bytes, so that a word may be cut into tokens in many ways.

@@ -10,7 +10,8 @@ from cutaway.canvas import Rule
 from cutaway.engine import Autoregressive, Denoise, FinishReason, Score, Scored, StopParams
 from cutaway.engine import Request as EngineRequest
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request, make_engine, noise, run_to_end, written
+from support.engine_mock import Request, make_engine, run_to_end, written
+from support.mock_backend import noise
 
 
 @pytest.mark.parametrize("temperature", [0, 1.0])

@@ -22,19 +22,8 @@ from cutaway.sampling import (
     sample,
 )
 from cutaway.sampling.fixed_math import exp
-from support.engine_mock import (
-    AT,
-    END,
-    GREEDY,
-    VOCAB,
-    Request,
-    make_engine,
-    narrow,
-    noise,
-    run_to_end,
-    steps_of,
-    written,
-)
+from support.engine_mock import GREEDY, Request, make_engine, run_to_end, steps_of, written
+from support.mock_backend import AT, END, VOCAB, narrow, noise
 
 MASK = 0
 LEFT = Rule(order="left", block=1)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from cutaway.engine import DraftModel, Phases, Sequence, StopParams
 from cutaway.sampling import Sampled
-from support.engine_mock import GREEDY, MockBackend, Request, make_engine, noise
+from support.engine_mock import GREEDY, Request, make_engine
+from support.mock_backend import MockBackend, noise
 
 TURNS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(1, 3)), min_size=1, max_size=8

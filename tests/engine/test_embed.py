@@ -9,7 +9,8 @@ from cutaway.engine import Autoregressive, Embed, Embedded, Ended, FinishReason,
 from cutaway.engine import Request as EngineRequest
 from cutaway.engine.embed import added_up
 from cutaway.errors import InputError
-from support.engine_mock import WIDTH, Request, broken_after, make_engine, noise, run_to_end
+from support.engine_mock import Request, make_engine, run_to_end
+from support.mock_backend import WIDTH, broken_after, noise
 
 POOLINGS = ("mean", "cls", "last")
 TEXTS = st.lists(st.integers(0, 250), min_size=1, max_size=60)

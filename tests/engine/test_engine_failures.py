@@ -5,16 +5,8 @@ import pytest
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import SamplingParams
 from support.engine_definition import write_by_definition
-from support.engine_mock import (
-    Request,
-    end_of,
-    make_engine,
-    noise,
-    run_to_end,
-    scripted,
-    steps_of,
-    written,
-)
+from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of, written
+from support.mock_backend import noise, scripted
 
 FIVE = StopParams(max_tokens=5, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=3, top_p=1, seed=4)

@@ -9,18 +9,8 @@ from hypothesis.extra.numpy import arrays
 from cutaway.engine import FinishReason, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import CutawayError
-from support.engine_mock import (
-    GREEDY,
-    Request,
-    add,
-    broken_after,
-    make_engine,
-    noise,
-    run_to_end,
-    scripted,
-    steps_of,
-    write,
-)
+from support.engine_mock import GREEDY, Request, add, make_engine, run_to_end, steps_of, write
+from support.mock_backend import broken_after, noise, scripted
 
 ROWS = arrays(np.uint32, st.integers(1, 40)).map(lambda bits: bits.view(np.float32))
 U64 = st.integers(0, 2**64 - 1)

@@ -13,18 +13,8 @@ from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import states
 from cutaway.sampling.observe import observe
 from support.engine_definition import write_by_definition
-from support.engine_mock import (
-    END,
-    GREEDY,
-    VOCAB,
-    Request,
-    make_engine,
-    narrow,
-    noise,
-    run_to_end,
-    steps_of,
-    written,
-)
+from support.engine_mock import GREEDY, Request, make_engine, run_to_end, steps_of, written
+from support.mock_backend import END, VOCAB, narrow, noise
 
 SAMPLED = SamplingParams(temperature=3, top_p=0.95, top_k=30, repetition_penalty=1.3, seed=4)
 PROMPT = tuple(b"a prompt")

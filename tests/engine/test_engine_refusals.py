@@ -6,7 +6,8 @@ import pytest
 from cutaway.engine import FinishReason, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, VOCAB, add, make_engine, run_to_end, score
+from support.engine_mock import GREEDY, add, make_engine, run_to_end, score
+from support.mock_backend import VOCAB
 
 STOPS = StopParams(max_tokens=4)
 

@@ -9,7 +9,8 @@ from cutaway.engine import Hold, StopParams
 from cutaway.engine import Request as EngineRequest
 from cutaway.engine.row import is_ready, read_row
 from cutaway.errors import InputError
-from support.engine_mock import Request, check, make_engine, narrow
+from support.engine_mock import Request, check, make_engine
+from support.mock_backend import narrow
 
 BLOCK = 4
 TEXTS = st.lists(st.sampled_from([*b"ab"]), min_size=1, max_size=40).map(tuple)

@@ -10,7 +10,8 @@ from cutaway.engine import RunParams, Score, Scored, StopParams
 from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, Request, add, make_engine, noise, run_to_end, score
+from support.engine_mock import GREEDY, Request, add, make_engine, run_to_end, score
+from support.mock_backend import noise
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=64).map(tuple)
 

@@ -4,7 +4,8 @@ import pytest
 
 from cutaway.engine import StopParams
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, make_engine, noise, run_to_end, written
+from support.engine_mock import Request, make_engine, run_to_end, written
+from support.mock_backend import noise
 
 STOPS = StopParams(max_tokens=12, ignore_eos=True)
 

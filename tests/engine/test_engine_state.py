@@ -15,8 +15,9 @@ from cutaway.engine import FinishReason, Score, Scored
 from cutaway.engine import Request as EngineRequest
 from cutaway.sampling.logprobs import read_row
 from support.engine_definition import write_by_definition
-from support.engine_mock import check, make_engine, narrow, run_to_end, written
+from support.engine_mock import check, make_engine, run_to_end, written
 from support.engine_requests import CONTEXT, PROMPTS, REQUESTS, often_wrong
+from support.mock_backend import narrow
 
 
 class EngineMachine(RuleBasedStateMachine):

@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 from cutaway.engine import FinishReason, RunParams, StopParams
 from cutaway.sampling import Observe, SamplingParams, logprob
 from support.engine_definition import write_by_definition
-from support.engine_mock import (
-    GREEDY,
-    Request,
-    end_of,
-    make_engine,
-    narrow,
-    noise,
-    run_to_end,
-    steps_of,
-    written,
-)
+from support.engine_mock import GREEDY, Request, end_of, make_engine, run_to_end, steps_of, written
+from support.mock_backend import narrow, noise
 
 NO_CACHE = RunParams(kv_cache=False)
 FIVE = StopParams(max_tokens=5, ignore_eos=True)

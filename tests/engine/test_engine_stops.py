@@ -3,7 +3,8 @@
 import pytest
 
 from cutaway.engine import FinishReason, Started, StopParams
-from support.engine_mock import END, Request, make_engine, run_to_end, scripted, steps_of, write
+from support.engine_mock import Request, make_engine, run_to_end, steps_of, write
+from support.mock_backend import END, scripted
 
 PROMPT = list(b"go")
 HELLO = list(b"hello")

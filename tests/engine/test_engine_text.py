@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
 from support.engine_definition import first_stop
-from support.engine_mock import Request, make_engine, run_to_end, scripted, steps_of, write
+from support.engine_mock import Request, make_engine, run_to_end, steps_of, write
+from support.mock_backend import scripted
 
 ANY_TEXT = st.text(min_size=1, max_size=12)
 STOPS = st.lists(st.text("abé€", min_size=1, max_size=3), max_size=3).map(tuple)

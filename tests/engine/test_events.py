@@ -19,7 +19,8 @@ from cutaway.engine import (
 from cutaway.engine import Request as EngineRequest
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request, make_engine, noise, run_to_end
+from support.engine_mock import Request, make_engine, run_to_end
+from support.mock_backend import noise
 
 READ = """
 import pickle, sys

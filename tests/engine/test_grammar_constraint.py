@@ -13,7 +13,8 @@ from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.engine.events import neg_log_z
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import Request, make_engine, narrow, noise, run_to_end, steps_of
+from support.engine_mock import Request, make_engine, run_to_end, steps_of
+from support.mock_backend import narrow, noise
 
 SCHEMA = {
     "type": "object",

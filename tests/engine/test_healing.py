@@ -12,17 +12,8 @@ from cutaway.engine.vocabulary import allows
 from cutaway.errors import InputError
 from cutaway.grammar import Compiler
 from cutaway.sampling import SamplingParams
-from support.engine_mock import (
-    END,
-    VOCAB,
-    Request,
-    Words,
-    end_of,
-    make_engine,
-    noise,
-    run_to_end,
-    steps_of,
-)
+from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of
+from support.mock_backend import END, VOCAB, Words, noise
 
 PIECES = [*map("".join, product("ab1", repeat=2)), *map("".join, product("ab1", repeat=3))]
 

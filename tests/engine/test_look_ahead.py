@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.look_ahead import CONTEXT, LookAhead
 from cutaway.sampling import SamplingParams
-from support.engine_mock import GREEDY, VOCAB, Request, make_engine, run_to_end, written
+from support.engine_mock import GREEDY, Request, make_engine, run_to_end, written
+from support.mock_backend import VOCAB
 
 LETTERS = st.integers(0, 2)
 STEPS = st.lists(

@@ -9,7 +9,8 @@ from cutaway.engine import Ended, LookUp, RunParams, Score, Scored, StopParams
 from cutaway.engine import Request as EngineRequest
 from cutaway.errors import CutawayError, InputError
 from cutaway.sampling import Observe, read_rows
-from support.engine_mock import GREEDY, Request, broken_after, make_engine, noise, run_to_end
+from support.engine_mock import GREEDY, Request, make_engine, run_to_end
+from support.mock_backend import broken_after, noise
 
 TOKENS = st.lists(st.integers(0, 256), min_size=1, max_size=30)
 ENDS = st.lists(st.integers(0, 256), min_size=1, max_size=3)

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.errors import InputError
 from cutaway.sampling import SamplingParams
-from support.engine_mock import (
-    END,
-    GREEDY,
-    Request,
-    end_of,
-    make_engine,
-    noise,
-    run_to_end,
-    steps_of,
-)
+from support.engine_mock import GREEDY, Request, end_of, make_engine, run_to_end, steps_of
+from support.mock_backend import END, noise
 
 
 class Even:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from cutaway.engine import StopParams
 from cutaway.engine.prefix import fill_blocks, read_blocks
-from support.engine_mock import Request, check, make_engine, narrow, run_to_end, written
+from support.engine_mock import Request, check, make_engine, run_to_end, written
+from support.mock_backend import narrow
 
 BLOCK = 4
 TEXTS = st.lists(st.sampled_from([*b"ab"]), min_size=1, max_size=40).map(tuple)

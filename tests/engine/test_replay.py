@@ -21,9 +21,10 @@ from cutaway.engine import (
 )  # fmt: skip
 from cutaway.errors import InputError, ReplayError
 from cutaway.sampling import SamplingParams, derive_seed
-from support.engine_mock import END, LETTERS, VOCAB, Request, make_engine, narrow, run_to_end
+from support.engine_mock import Request, make_engine, run_to_end
 from support.engine_requests import OBSERVES, RUNS, STOPS, often_wrong
 from support.examples import few_or_many
+from support.mock_backend import END, LETTERS, VOCAB, narrow
 
 CONTEXT = 40
 PROMPT = tuple(b"ab aab ")

@@ -10,7 +10,8 @@ from cutaway.backends import KVGroup, KVLayout
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.windows import windows_of
 from cutaway.sampling import SamplingParams
-from support.engine_mock import Request, check, make_engine, narrow, noise, run_to_end, written
+from support.engine_mock import Request, check, make_engine, run_to_end, written
+from support.mock_backend import narrow, noise
 from support.random_llama import write_tiny_llama
 from support.ways import new_engine, open_llm, repeating
 

@@ -12,7 +12,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.grammar import Compiler, Grammar, source
 from cutaway.grammar.compiler import _Vocabulary
 from cutaway.text import Tokenizer
-from support.engine_mock import END, Words
+from support.mock_backend import END, Words
 from support.text_vocabularies import sentencepiece
 
 COMPILER = Compiler(Words())

@@ -7,7 +7,8 @@ from cutaway.sampling import Observe, SamplingParams, build_chain
 from cutaway.trace import Head, Token
 from cutaway.trace.decoder import DecoderRecord
 from cutaway.trace.lines import TraceLines, end_of
-from support.engine_mock import END, VOCAB, Request, make_engine, noise, run_to_end, token_bytes
+from support.engine_mock import Request, make_engine, run_to_end
+from support.mock_backend import END, VOCAB, noise, token_bytes
 
 MASK = 0
 RULES = [

@@ -5,7 +5,8 @@ from cutaway.engine.fingerprint import START, chain_hash, row_hash
 from cutaway.sampling import History, build_chain
 from cutaway.sampling.candidates import Context
 from cutaway.sampling.chain import choose, states
-from support.engine_mock import END, Model, Request, Written, token_bytes
+from support.engine_mock import Request, Written
+from support.mock_backend import END, Model, token_bytes
 
 
 def first_stop(data: bytes, stops: tuple[str, ...]) -> tuple[bytes, str | None]:

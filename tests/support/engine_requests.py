@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
 from cutaway.sampling import Observe, SamplingParams
-from support.engine_mock import END, LETTERS, Request, narrow, noise
+from support.engine_mock import Request
+from support.mock_backend import END, LETTERS, narrow, noise
 
 CONTEXT = 24
 

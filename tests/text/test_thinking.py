@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutaway.grammar import Compiler, Grammar
 from cutaway.text.thinking import Thinking, Thoughts
-from support.engine_mock import END, Words
+from support.mock_backend import END, Words
 
 OPENING, CLOSING = 254, 253  # of the vocabulary that has both tags as control tokens
 

@@ -1,0 +1,245 @@
+"""A backend whose model can be worked out by hand.
+
+The logits at a row are a pure function of the tokens from 0 to that row. The mock knows
+those tokens only from what it stored in KV blocks, so that wrong tables, forgotten rows
+and shared blocks give wrong logits.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from hashlib import shake_128
+from itertools import pairwise
+
+import numpy as np
+
+from cutaway.backends import HostSampling, KVGroup, KVLayout
+from cutaway.grammar import Compiler
+
+END = 256
+VOCAB, WIDTH = 257, 5
+LETTERS = [*b"ab", *"éè".encode(), END]
+NEVER_WRITTEN = -7
+NOT_SEEN = -8
+AT = -9
+
+Model = Callable[[tuple[int, ...]], np.ndarray]
+
+
+def token_bytes(token_id: int) -> bytes:
+    """A byte per token; the end token has bytes too, so that a text that shows them is caught."""
+    return b"<end>" if token_id == END else bytes([token_id])
+
+
+class Words:
+    """The tokens of the mock models, as a compiler of grammars reads them."""
+
+    vocab_size, end_ids = VOCAB, (END,)
+    bos_id: int | None = None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"" if token_id == END else bytes([token_id])
+
+    def token_name(self, token_id: int) -> str:
+        return f"<{token_id}>"
+
+    def encode(self, text: str, *, goes_on: bool = False) -> list[int]:
+        return [*text.encode()]
+
+
+COMPILER = Compiler(Words())
+
+
+def GRAMMARS() -> Compiler:
+    return COMPILER
+
+
+# -- models: tokens 0 … t -> logits (VOCAB,) ---------------------------------------------------
+
+
+def noise(tokens: tuple[int, ...]) -> np.ndarray:
+    """Any token may come next."""
+    digest = shake_128(np.array(tokens, np.int32).tobytes()).digest(2 * VOCAB)
+    return (np.frombuffer(digest, np.uint16).astype(np.float32) - 32768) / 8192
+
+
+def narrow(tokens: tuple[int, ...]) -> np.ndarray:
+    """Almost only LETTERS come: stop strings, split characters and ends are common."""
+    logits = noise(tokens)
+    logits[LETTERS] += 20
+    return logits
+
+
+def scripted(script: list[int], prompt_length: int) -> Model:
+    """Writes the script after any prompt of that length, and then zeros."""
+
+    def model(tokens: tuple[int, ...]) -> np.ndarray:
+        logits, done = noise(tokens), len(tokens) - prompt_length
+        logits[script[done] if 0 <= done < len(script) else 0] += 100
+        return logits
+
+    return model
+
+
+def broken_after(tokens: tuple[int, ...], value: float) -> Model:
+    """Noise, but that one logit after exactly these tokens is ``value``."""
+
+    def model(history: tuple[int, ...]) -> np.ndarray:
+        logits = noise(history)
+        if history == tokens:
+            logits[3] = value
+        return logits
+
+    return model
+
+
+# -- the backend -------------------------------------------------------------------------------
+
+
+class MockBackend(HostSampling):
+    """Keeps the tokens in KV blocks; checks that each Batch is as its docstring says.
+
+    With a window it keeps them twice, and reads the last ones of a row from where they can be let
+    go of: whatever is read too late or from another block changes the logits, or fails.
+    Where it tells places, the model is called with that of a row that sees what is behind it.
+    """
+
+    name = tier = "mock"
+    threads = 0
+
+    def __init__(
+        self, kv_blocks: int, model: Model = noise, block: int = 32, window: int = 0
+    ) -> None:
+        self.kv_blocks, self.model, self.window = kv_blocks, model, window
+        groups = [KVGroup((0,), 0, "tokens", 4), KVGroup((1,), window, "tokens", 4)]
+        self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],))
+        self.most_rows, self.tells_places = 512, False
+        self.windows: dict[int, np.ndarray] = {}  # by block, until it is let go of
+        self.most_windows = 0
+        self.slots = np.full((kv_blocks, self.block), NEVER_WRITTEN, np.int32)
+        self.runs: list[int] = []
+        self.failures = 0
+        self._result: np.ndarray = np.empty(0, np.float32)
+
+    def run(self, batch, changed=None):
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the mock was told to fail")
+        self._check(batch)
+        self.runs.append(len(batch.tokens))
+        tokens = batch.tokens if changed is None else changed
+        for row, token in enumerate(tokens):
+            block, place = self._slot(batch, row, batch.positions[row])
+            self.slots[block, place] = token
+            if self.window:
+                self.windows.setdefault(block, self._nothing())[place] = token
+        self.most_windows = max(self.most_windows, len(self.windows))
+        return self._hand_out([self._row(batch, r) for r in batch.logit_rows])
+
+    def _row(self, batch, row) -> np.ndarray:
+        history, position = self._history(batch, row), int(batch.positions[row])
+        if not self.tells_places or batch.limits is None or batch.limits[row] == position:
+            return self.model(history)
+        return self.model((*history, AT, position))
+
+    def hidden(self, batch):
+        """The first numbers of the rows' logits, exactly."""
+        return self.run(batch)[:, :WIDTH].copy()
+
+    def _slot(self, batch, row, position) -> tuple[int, int]:
+        block = batch.block_tables[batch.sequences[row], position // self.block]
+        assert 0 <= block < self.kv_blocks
+        return block, position % self.block
+
+    def _history(self, batch, row) -> tuple[int, ...]:
+        limits = batch.positions if batch.limits is None else batch.limits
+        positions = range(limits[row] + 1)
+        seen = [int(self.slots[self._slot(batch, row, p)]) for p in positions]
+        for p in positions[max(0, batch.positions[row] - self.window + 1) :] if self.window else ():
+            block, place = self._slot(batch, row, p)
+            assert block in self.windows, f"block {block} was let go of, and position {p} is seen"
+            seen[p] = int(self.windows[block][place])
+        if batch.blind is not None:
+            first = batch.blind[batch.sequences[row]]
+            seen = [NOT_SEEN if first[p] <= batch.positions[row] else t for p, t in enumerate(seen)]
+        return tuple(seen)
+
+    def _nothing(self) -> np.ndarray:
+        return np.full(self.block, NEVER_WRITTEN, np.int32)
+
+    def _hand_out(self, rows) -> np.ndarray:
+        """Read-only, and spoiled by the next call, as the protocol allows."""
+        self._result.flags.writeable = True
+        self._result.fill(np.nan)
+        self._result = np.array(rows, np.float32).reshape(len(rows), VOCAB)
+        self._result.flags.writeable = False
+        return self._result
+
+    def _check(self, batch) -> None:
+        for name in ("tokens", "positions", "sequences", "block_tables", "logit_rows"):
+            assert getattr(batch, name).dtype == np.int32, name
+        rows = len(batch.tokens)
+        assert 1 <= rows <= self.most_rows
+        assert len(batch.positions) == len(batch.sequences) == rows
+        rows_of = [*zip(batch.sequences.tolist(), batch.positions.tolist(), strict=True)]
+        for (sequence, position), following in pairwise(rows_of):
+            assert following == (sequence, position + 1) or following[0] == sequence + 1
+        assert all(a < b for a, b in pairwise(batch.logit_rows.tolist()))
+        tables = batch.block_tables.tolist()
+        holders = Counter(block for table in tables for block in {*table} - {-1})
+        for sequence, position in rows_of:
+            block = tables[sequence][position // self.block]
+            assert holders[block] == 1, f"sequence {sequence} writes into a block of another"
+
+    def copy_blocks(self, pairs) -> None:
+        sources, targets = zip(*pairs, strict=True)
+        assert len({*targets} - {*sources}) == len(targets)
+        for source, target in pairs:
+            self.slots[target] = self.slots[source]
+        self.copy_windows(pairs)
+
+    def tap(self, batch, names, edits=()):
+        assert not names  # there are no ops
+        assert not edits
+        return self.run(batch), {}
+
+    def run_changed(self, batch, edits):
+        """There is one tensor, the token as a number, and it is what is stored."""
+        assert edits
+        tokens = batch.tokens.astype(np.float32)[:, None]
+        for edit in edits:
+            assert edit.tensor == "token"
+            tokens[edit.rows, edit.columns] = edit.change(tokens[edit.rows, edit.columns])
+        return self.run(batch, tokens[:, 0].astype(np.int32))
+
+    def head(self, x):
+        raise NotImplementedError
+
+    def adapted(self, graph, file):
+        raise NotImplementedError
+
+    def keys_values(self, layer, table, first, last):
+        raise NotImplementedError
+
+    def weight(self, name, first=0, last=None):
+        raise NotImplementedError
+
+    def as_read(self, name, x):
+        raise NotImplementedError
+
+    def copy_windows(self, pairs) -> None:
+        for source, target in pairs:
+            if target == -1:
+                self.windows.pop(source, None)
+            elif source in self.windows:
+                self.windows[target] = self.windows[source].copy()
+            else:
+                self.windows.pop(target, None)
+
+    def block_memory(self, block_id, *, windows=False) -> list[np.ndarray]:
+        assert 0 <= block_id < self.kv_blocks
+        if windows and self.window:
+            self.windows.setdefault(block_id, self._nothing())
+        held = [self.slots[block_id]]
+        if block_id in self.windows:
+            held.append(self.windows[block_id])
+        return [piece.view(np.uint8) for piece in held]
