@@ -117,8 +117,14 @@ def load(
         )  # fmt: skip
     if name != "reference":
         raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
+    _check_reference(threads, offload)
     from cutaway.backends.reference import ReferenceBackend
 
+    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    return ReferenceBackend(graph, weights, kv_blocks, kv)
+
+
+def _check_reference(threads: int | None, offload: "Offload | None") -> None:
     if threads is not None:
         raise InputError(
             "threads cannot be set for the reference backend; NumPy's BLAS reads "
@@ -129,5 +135,3 @@ def load(
             "offload_folder cannot be set for the reference backend, which computes with all "
             "weights in float32 in memory; leave it or the backend out"
         )
-    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
-    return ReferenceBackend(graph, weights, kv_blocks, kv)

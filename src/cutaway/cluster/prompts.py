@@ -11,6 +11,7 @@ import numpy as np
 
 from cutaway.backends import KV_BLOCK
 from cutaway.engine import Request
+from cutaway.engine.limits import shares_blocks
 
 
 class Prompt(NamedTuple):
@@ -35,8 +36,7 @@ def read_prompt(request: Request, texts: int = 1, sight: str | int = "past") -> 
     read in any case, since its logits are wanted; all are where the prompt is scored.
     """
     ids, salt = request.prompt_token_ids, request.salt
-    whole = sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)
-    keys = block_keys(ids, salt) if whole and request.run.kv_cache else ()
+    keys = block_keys(ids, salt) if shares_blocks(sight) and request.run.kv_cache else ()
     known = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
     return Prompt(keys, min(known, len(keys)), len(ids), texts)
 

@@ -11,12 +11,11 @@ Refuses to know other sequences, KV blocks and how logits are computed.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cutaway.backends import KV_BLOCK
 from cutaway.canvas import Canvas, Rule, make_canvas
 from cutaway.engine.cells import CANDIDATES, cells_of, entropy_after_chain, figures_of
 from cutaway.engine.events import Event, Pass, Phases
 from cutaway.engine.fingerprint import chain_hash
-from cutaway.engine.limits import last_seen
+from cutaway.engine.limits import last_seen, shares_blocks
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, RowDraw, Sampled
@@ -76,8 +75,7 @@ class Denoise:
 
     def shares(self, sequence: "Sequence") -> bool:
         """Whether keys and values of a KV block depend on nothing behind it."""
-        block = _model_block(sequence)
-        return block is not None and KV_BLOCK % block == 0
+        return shares_blocks(sequence.vocabulary.limits.sight)
 
     def positions(self, sequence: "Sequence") -> int:
         """To the end of what is computed."""

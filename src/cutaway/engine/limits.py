@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cutaway.backends import KV_BLOCK
 from cutaway.errors import InputError, TooLongError
 
 
@@ -13,6 +14,11 @@ def last_seen(sight: str | int, position: int, length: int) -> int:
     if isinstance(sight, str):
         return length - 1
     return min((position // sight + 1) * sight, length) - 1
+
+
+def shares_blocks(sight: str | int) -> bool:
+    """Whether what is computed of a whole KV block depends on nothing behind it."""
+    return sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

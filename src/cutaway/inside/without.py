@@ -124,12 +124,8 @@ def without(
     """
     ends = monotonic() + _seconds(budget_s)
     by, how = check_choice("by", by, BY), check_choice("how", how, HOW)
-    if how == "delete" and any(
-        one.positions or one.from_step is not None for one in trace.head.changes
-    ):
-        raise InputError(
-            "how: this run had changes at some positions, which delete would move: take blind"
-        )
+    if how == "delete":
+        _check_unmoved(trace)
     look = inside(llm, trace, step)
     ids = tuple(look.token_ids)
     places = units([llm.tokenizer.token_bytes(token) for token in ids], by)
@@ -146,6 +142,13 @@ def without(
         parts[index] = whole.less(ordered[index], row)
         progress("without", len(parts), len(ordered))
     return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))
+
+
+def _check_unmoved(trace: Trace) -> None:
+    if any(one.positions or one.from_step is not None for one in trace.head.changes):
+        raise InputError(
+            "how: this run had changes at some positions, which delete would move: take blind"
+        )
 
 
 def _seconds(budget_s: float | None) -> float:

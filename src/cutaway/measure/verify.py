@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.backends import KV_BLOCK, Backend, Batch, Logits
-from cutaway.engine.limits import last_seen
+from cutaway.engine.limits import last_seen, shares_blocks
 from cutaway.engine.scheduled import lay_rows
 from cutaway.errors import InputError
 
@@ -155,44 +155,48 @@ def checks(
     sight: what a token sees; a text that is seen as a whole is not cut
     """
     backend = load(tiers[0], threads[0])
-    room = backend.kv_blocks * KV_BLOCK
-    tokens = text_of(sample, room)
-    blocks = -(-len(tokens) // KV_BLOCK)
-    text = Sample(tokens, range(blocks), sight=sight)
+    tokens = text_of(sample, backend.kv_blocks * KV_BLOCK)
+    text = Sample(tokens, range(-(-len(tokens) // KV_BLOCK)), sight=sight)
     plain = text.run(backend)
-
-    def check(varied: str, value: object, logits: Logits) -> Check:
-        return Check(varied, str(value), len(plain), differing_bits(logits, plain))
-
-    for rows in ROWS_PER_CALL if sight != "all" else ():
-        if rows < len(tokens):
-            yield check("rows per call", rows, text.run(backend, [rows]))
-    for cuts in CUTS if sight != "all" else ():
-        yield check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts))
-    for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
-        yield check("neighbours", value, text.run(backend, [rows], mates))
-    for value, moved in placements(text, backend):
-        yield check("KV blocks", value, moved.run(backend, [33]))
-    half = len(tokens) // 2 // KV_BLOCK * KV_BLOCK
-    if half and (sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)):
-        after = sum(position < half for position in text.positions)
-        differing = differing_bits(restored(text, backend, half), plain[after:])
-        yield Check("KV blocks", "saved, put elsewhere", len(plain) - after, differing)
-    yield check("again", "the same call", text.run(backend))
-    other = replace(text, tokens=[(tokens[0] + 1) % plain.shape[1], *tokens[1:]])
-    yield Check(
-        "control", "another first token", len(plain),
-        differing_bits(other.run(backend), plain), control=True,
-    )  # fmt: skip
+    yield from _one_backend(text, backend, plain)
     for count in threads[1:]:
         del backend
         backend = load(tiers[0], count)
-        yield check("threads", count, text.run(backend, [LENGTH]))
-        yield check("threads", f"{count}, 7 rows per call", text.run(backend, [7]))
+        yield _check("threads", count, text.run(backend, [LENGTH]), plain)
+        yield _check("threads", f"{count}, 7 rows per call", text.run(backend, [7]), plain)
     for tier in tiers[1:]:
         del backend
         backend = load(tier, max(threads[:2]))
-        yield check("instruction set", tier, text.run(backend, [max(1, len(tokens) - 3), 1, 1, 1]))
+        cuts = [max(1, len(tokens) - 3), 1, 1, 1]
+        yield _check("instruction set", tier, text.run(backend, cuts), plain)
+
+
+def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[Check]:
+    """How the text is cut, beside whom it is computed, and where it lies."""
+    tokens, blocks = text.tokens, len(text.blocks)
+    for rows in ROWS_PER_CALL if text.sight != "all" else ():
+        if rows < len(tokens):
+            yield _check("rows per call", rows, text.run(backend, [rows]), plain)
+    for cuts in CUTS if text.sight != "all" else ():
+        yield _check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts), plain)
+    for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
+        yield _check("neighbours", value, text.run(backend, [rows], mates), plain)
+    for value, moved in placements(text, backend):
+        yield _check("KV blocks", value, moved.run(backend, [33]), plain)
+    half = len(tokens) // 2 // KV_BLOCK * KV_BLOCK
+    if half and shares_blocks(text.sight):
+        after = sum(position < half for position in text.positions)
+        yield _check(
+            "KV blocks", "saved, put elsewhere", restored(text, backend, half), plain[after:]
+        )
+    yield _check("again", "the same call", text.run(backend), plain)
+    other = replace(text, tokens=[(tokens[0] + 1) % plain.shape[1], *tokens[1:]])
+    found = _check("control", "another first token", other.run(backend), plain)
+    yield replace(found, control=True)
+
+
+def _check(varied: str, value: object, logits: Logits, plain: Logits) -> Check:
+    return Check(varied, str(value), len(plain), differing_bits(logits, plain))
 
 
 def neighbours(

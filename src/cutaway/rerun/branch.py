@@ -83,11 +83,7 @@ def open_branch(
     if not recorded.steps:
         raise InputError("the trace has no steps: there is nowhere to branch")
     at = check_int("at", at, 0, len(recorded.steps) - 1)
-    if isinstance(token, str):
-        token = token_of(llm, token)
-    if token is not None:
-        token = check_int("token", token, 0, llm.tokenizer.vocab_size - 1)
-    added = _from_step(changes, at)
+    token, added = _token_id(llm, token), _from_step(changes, at)
     if token is None and not added:
         raise InputError("a branch needs a token, or changes: name one")
     options = settings_of(head) | _seed(luck, seed) | more
@@ -108,6 +104,13 @@ def open_branch(
     stream = llm.stream(prompt, **observed | options)
     stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
     return stream
+
+
+def _token_id(llm: LLM, token: str | int | None) -> int | None:
+    if token is None:
+        return None
+    given = token_of(llm, token) if isinstance(token, str) else token
+    return check_int("token", given, 0, llm.tokenizer.vocab_size - 1)
 
 
 def _forced_cell(

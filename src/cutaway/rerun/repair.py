@@ -5,10 +5,10 @@ of the run's own, and the canvas goes on with the same luck. The loop takes noth
 rule like others: from the left, one cell a block. Refuses to know terminals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -150,21 +150,21 @@ def repair(
     llm.parse_options(options)
     seed = randbits(32) if options.get("seed") is None else options["seed"]
     total = len(planned) * seeds * (1 + errors)
-    told = _Told(progress, total)
     runs = [
         (rule, options | {"seed": derive_seed(seed, n)})
         for _, rule in planned
         for n in range(seeds)
     ]
-    each = _mistakes(llm, ids, runs, errors, told)
+    each = iter(_mistakes(llm, ids, runs, errors, _Told(progress, total)))
     progress("writing", total, total)
-    found = []
-    for i, (name, _) in enumerate(planned):
-        mistakes = tuple(chain.from_iterable(each[i * seeds : (i + 1) * seeds]))
-        if not mistakes:
-            raise InputError(f"rule {name!r}: no cell has a likely token that is wrong: add seeds")
-        found.append(Repaired(name, mistakes))
-    return tuple(found)
+    return tuple(_repaired(name, islice(each, seeds)) for name, _ in planned)
+
+
+def _repaired(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
+    mistakes = tuple(chain.from_iterable(runs))
+    if not mistakes:
+        raise InputError(f"rule {rule!r}: no cell has a likely token that is wrong: add seeds")
+    return Repaired(rule, mistakes)
 
 
 _Run = tuple[Rule, Mapping[str, Any]]

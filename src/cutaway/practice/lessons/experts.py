@@ -29,7 +29,6 @@ def lesson(scene: Scene) -> list[Exercise]:
     scores = scene.look.tensor(op.inputs[1]).astype(np.float64)
     pushes = scene.pushes.experts[layer]
     weights = np.exp(scores - scores.max())
-    ranked = np.argsort(-scores, kind="stable")
     whole = weights[ids].sum() if op.attrs["norm_topk_prob"] else weights.sum()
     among = "of these" if op.attrs["norm_topk_prob"] else f"of all {len(scores)} experts"
     asked = ids[:_ASKED].tolist()
@@ -40,13 +39,7 @@ def lesson(scene: Scene) -> list[Exercise]:
             f"token. The {len(ids)} of the highest scores compute it, each with a share: exp, over "
             f"the sum {among}, which is {number(float(whole), 3)}. Write the shares of "
             f"{', '.join(map(str, asked))}.",
-            Table(
-                ("expert", "score", "exp"),
-                tuple(
-                    (str(i), number(float(scores[i])), number(float(weights[i]), 3))
-                    for i in ranked[:_ROWS].tolist()
-                ),
-            ),
+            _scored(scores, weights),
             Numbers(
                 tuple(float(share) for share in shares[:_ASKED]),
                 tuple(f"expert {i}" for i in asked),
@@ -62,6 +55,15 @@ def lesson(scene: Scene) -> list[Exercise]:
             ),
         )
     ]
+
+
+def _scored(scores: np.ndarray, weights: np.ndarray) -> Table:
+    """The best, the best first."""
+    rows = tuple(
+        (str(i), number(float(scores[i])), number(float(weights[i]), 3))
+        for i in np.argsort(-scores, kind="stable")[:_ROWS].tolist()
+    )
+    return Table(("expert", "score", "exp"), rows)
 
 
 def _chosen(

@@ -186,49 +186,50 @@ def visible_text(done: "Completion") -> str:
 
 def _from_the_left(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
     loop = llm.generate(TEXT, **more)
-    canvas = llm.generate(TEXT, denoise={"rule": "left", "block": 1}, **more)
-    prompt = len(llm.tokenize(TEXT))
+    return _correction(llm, loop, more), _cost(llm, loop, more)
+
+
+def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercise:
     instead = next(t for t in reversed(loop.token_ids) if t != loop.token_ids[_AT])
-    forced = [*loop.token_ids[:_AT], instead]
-    other = llm.generate(TEXT, forced=forced, **more)
+    other = llm.generate(TEXT, forced=[*loop.token_ids[:_AT], instead], **more)
     pairs = zip(loop.token_ids, other.token_ids, strict=False)
     changed = sum(a != b for a, b in list(pairs)[_AT + 1 :])
-    rows = sum(made.rows for made in canvas.passes)
-    same = "the same" if canvas.fingerprint == loop.fingerprint else "other"
-    return (
-        Exercise(
-            TOPIC,
-            f"Direction, and a mistake. Another token is put in place {_AT}, counted from 0, and "
-            f"the model writes on with the same luck. How many of the {_AT} tokens before it "
-            "change?",
-            Table(("way", "written"), (("as drawn", visible_text(loop)),)),
-            Numbers((0,), ("tokens",), COUNT),
-            "what is written is never looked at again.",
-            (
-                Table(
-                    ("way", "written"),
-                    (("as drawn", visible_text(loop)), ("with another token", visible_text(other))),
-                ),
-                f"None before it; of those behind it {changed} are others. Writing from left to "
-                "right corrects nothing. A masked model fills the gap from both sides, and a "
-                "diffusion model may mask the token again: ask toy-canvas (-m toy-canvas).",
-            ),
+    drawn = ("as drawn", visible_text(loop))
+    return Exercise(
+        TOPIC,
+        f"Direction, and a mistake. Another token is put in place {_AT}, counted from 0, and "
+        f"the model writes on with the same luck. How many of the {_AT} tokens before it "
+        "change?",
+        Table(("way", "written"), (drawn,)),
+        Numbers((0,), ("tokens",), COUNT),
+        "what is written is never looked at again.",
+        (
+            Table(("way", "written"), (drawn, ("with another token", visible_text(other)))),
+            f"None before it; of those behind it {changed} are others. Writing from left to "
+            "right corrects nothing. A masked model fills the gap from both sides, and a "
+            "diffusion model may mask the token again: ask toy-canvas (-m toy-canvas).",
         ),
-        Exercise(
-            TOPIC,
-            f"Latency. The prompt has {prompt} tokens, and {_CELLS} are written after it. Keys and "
-            "values are kept. How many rows does the model compute?",
-            Table(("prompt", "written"), ((str(prompt), str(_CELLS)),)),
-            Numbers((rows,), ("rows",), COUNT),
-            "each token is computed once; the last is only drawn.",
-            (
-                Table(
-                    ("way", "passes", "rows"),
-                    (("from left to right", str(len(canvas.passes)), str(rows)),),
-                ),
-                "As a canvas with blocks of one cell from the left, this model writes the same: "
-                f"its fingerprint is {same}, {canvas.fingerprint}. A canvas of a diffusion model "
-                f"computes all {prompt + _CELLS} rows in each of its passes.",
+    )
+
+
+def _cost(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercise:
+    canvas = llm.generate(TEXT, denoise={"rule": "left", "block": 1}, **more)
+    prompt, rows = len(llm.tokenize(TEXT)), sum(made.rows for made in canvas.passes)
+    same = "the same" if canvas.fingerprint == loop.fingerprint else "other"
+    return Exercise(
+        TOPIC,
+        f"Latency. The prompt has {prompt} tokens, and {_CELLS} are written after it. Keys and "
+        "values are kept. How many rows does the model compute?",
+        Table(("prompt", "written"), ((str(prompt), str(_CELLS)),)),
+        Numbers((rows,), ("rows",), COUNT),
+        "each token is computed once; the last is only drawn.",
+        (
+            Table(
+                ("way", "passes", "rows"),
+                (("from left to right", str(len(canvas.passes)), str(rows)),),
             ),
+            "As a canvas with blocks of one cell from the left, this model writes the same: "
+            f"its fingerprint is {same}, {canvas.fingerprint}. A canvas of a diffusion model "
+            f"computes all {prompt + _CELLS} rows in each of its passes.",
         ),
     )
