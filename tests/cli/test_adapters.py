@@ -10,13 +10,13 @@ from cutaway.api.model_cache import ModelCache
 from cutaway.api.on_demand import OnDemandLLM
 from cutaway.cli import served_models
 from cutaway.cli.main import main
-from cutaway.cli.parsed import model_options
 from cutaway.cli.parser import Parser
 from cutaway.cli.serve import add_arguments
 from cutaway.cluster.plan import Plan
 from cutaway.errors import InputError
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
+from cutaway.server.names import names_of
 from support.adapters import adapter_of
 
 HOW = {"max_tokens": 8, "seed": 3, "ignore_eos": True}
@@ -48,18 +48,39 @@ def parsed(*words):
     return parser.parse_args(words)
 
 
-def served(*words):
-    return model_options(parsed(*words))
+def adapters(*words):
+    return [one.adapters for one in served_models.models(parsed(*words))]
+
+
+def loras(*words):
+    return [one.lora for one in served_models.models(parsed(*words))]
 
 
 def test_adapters_of_a_server_have_names(capsys):
-    found = served("--adapter", "poet=a.gguf", "--adapter", "clerk=b=c:0.5")
-    assert found["adapters"] == {"poet": "a.gguf", "clerk": "b=c:0.5"}
-    for words in (["--adapter", "a.gguf"], ["--adapter", "=a"], ["--adapter", "a="],
-                  ["--adapter", "a=b", "--adapter", "a=c"]):  # fmt: skip
+    expected = {"poet": "a.gguf", "clerk": "b=c:0.5"}
+    words = ["--adapter", "poet=a.gguf", "--adapter", "clerk=b=c:0.5"]
+    assert (
+        adapters(*words) == adapters(*words, "-m", "x") == adapters("-m", "x", *words) == [expected]
+    )
+    wrong = ["--adapter a.gguf", "--adapter =a", "--adapter a=", "--adapter a=b --adapter a=c",
+             "--lora a --lora b"]  # fmt: skip
+    for words in map(str.split, wrong):
         with pytest.raises((SystemExit, InputError)):
-            served(*words)
+            adapters(*words)
     capsys.readouterr()
+
+
+def test_of_several_models_they_belong_to_the_one_that_they_stand_behind():
+    words = ["-m", "a=x", "--adapter", "poet=1", "-m", "b=y", "--adapter", "clerk=2",
+             "--adapter", "cook=3", "-m", "c=z", "--lora", "4"]  # fmt: skip
+    assert adapters(*words) == [{"poet": "1"}, {"clerk": "2", "cook": "3"}, {}]
+    assert loras(*words) == [None, None, "4"]
+    assert adapters("-m", "a=x", "--adapter", "p=1", "-m", "b=y", "--adapter", "p=2") == [
+        {"p": "1"}, {"p": "2"}
+    ]  # fmt: skip
+    for how in (["--adapter", "poet=1"], ["--lora", "1"]):
+        with pytest.raises(InputError, match="stands before each --model"):
+            adapters(*how, "-m", "a=x", "-m", "b=y")
 
 
 def test_replicas_are_told_where_the_files_are(tiny_path, lora, monkeypatch):
@@ -72,14 +93,18 @@ def test_replicas_are_told_where_the_files_are(tiny_path, lora, monkeypatch):
         Plan.of("2", 1, {"model": str(tiny_path), "lora": "nowhere"}, {})
 
 
-def test_several_models_have_none(tiny_path, lora):
-    models = ["-m", f"a={tiny_path}", "-m", f"b={tiny_path}"]
-    for how in (["--lora", str(lora)], ["--adapter", f"poet={lora}"]):
-        with (
-            pytest.raises(InputError, match="--lora and --adapter are for one model"),
-            served_models.served(parsed(*models, *how), {}, print),
-        ):
-            pass
+def test_each_of_several_models_has_its_own(tiny_path, lora):
+    words = ["-m", f"a={tiny_path}", "--adapter", f"poet={lora}", "-m", f"b={tiny_path}",
+             "--lora", f"{lora}:0.5", "-q"]  # fmt: skip
+    with served_models.served(parsed(*words), {}, print) as llms:
+        assert [one.model.adapters for one in llms.values()] == [["poet"], []]
+        assert llms["b"].name == "tiny+poet"
+        names = names_of(llms, [])
+        assert [one.every for one in names] == [("a", "tiny", "poet"), ("b", "tiny+poet")]
+        with LLM(tiny_path, lora=f"{lora}:0.5") as llm:
+            assert llms["b"].model.identity == llm.model.identity
+        for llm in llms.values():
+            asyncio.run(llm.aclose())
 
 
 def test_one_that_is_loaded_when_it_is_used_has_its_adapters(tiny_path, lora):

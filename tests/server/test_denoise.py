@@ -8,7 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.canvas import Rule, looked_at
-from cutaway.server.service import Progress, _paired
+from cutaway.server.job import Progress, _paired
 from support.served import serve
 
 ASKED = {"seed": 1, "max_tokens": 12, "temperature": 1.0}

@@ -10,7 +10,7 @@ from cutaway import LLM
 from cutaway.errors import CutawayError
 from cutaway.server.anthropic.content import Blocks
 from cutaway.server.http.settings import Settings
-from cutaway.server.service import Job
+from cutaway.server.job import Job
 from cutaway.text.tools import Content
 from support.messages_client import ASK, SAID, Asker, built, lasting
 from support.served import serve

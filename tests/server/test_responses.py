@@ -239,7 +239,7 @@ def test_ids_and_traces_come_with_their_pieces(strict_client):
 @pytest.mark.model
 def test_a_conversation_with_smollm2(smollm2):
     with client_of(smollm2) as client:
-        name, ours = smollm2.service.names[0], {"seed": 1}
+        name, ours = smollm2.service.names.first, {"seed": 1}
         keywords = {"model": name, "max_output_tokens": 24, "temperature": 0, "extra_body": ours}
         said = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
         events = list(client.responses.create(**keywords, input=said, stream=True))

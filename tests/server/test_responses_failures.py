@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from cutaway.errors import CutawayError
-from cutaway.server.service import Job
+from cutaway.server.job import Job
 from support.responses_client import DELTA, asked
 
 

@@ -11,9 +11,12 @@ from cutaway import LLM
 from cutaway.api.model_cache import ModelCache
 from cutaway.api.on_demand import OnDemandLLM
 from cutaway.engine import Policy
+from cutaway.errors import InputError
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
+from cutaway.server.app import create_app
 from cutaway.server.ollama.keeping import seconds_of
+from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve_all
 
@@ -298,7 +301,7 @@ def test_what_is_no_time_is_refused(paths):
 
 
 def test_one_model_is_served_as_ever(tiny):
-    assert loaded(tiny) == [f"{tiny.service.names[0]}:latest"]
+    assert loaded(tiny) == [f"{tiny.service.names.first}:latest"]
     post(tiny, "/api/generate", GENERATE | {"keep_alive": 0})
     post(tiny, "/api/generate", {"keep_alive": "soon"})
     [running] = get(tiny, "/api/ps")["models"]
@@ -308,3 +311,66 @@ def test_one_model_is_served_as_ever(tiny):
     page = httpx.get(f"{tiny.url}/metrics").text
     assert "cutaway_model_loaded" not in page
     assert "\ncutaway_requests_running 0.0\n" in page
+
+
+# -- adapters --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def loras(paths, tmp_path_factory):
+    """One for each model: those of each other would fit, too."""
+    folder = tmp_path_factory.mktemp("adapters")
+    called = dict(zip(NAMES, ("poet", "clerk"), strict=True))
+    return {
+        model: {name: adapter_of(paths[model], folder / f"{name}.gguf", seed=i)}
+        for i, (model, name) in enumerate(called.items())
+    }
+
+
+def adapted(paths, loras, limit):
+    setups = [Setup(**SETUP, adapters=loras[name]) for name in paths]
+    opened = [
+        LoadedModel.open(path, setup, progress=False, weights=False)
+        for path, setup in zip(paths.values(), setups, strict=True)
+    ]
+    cache = ModelCache(limit and limit * max(model.memory for model in opened))
+    each = [OnDemandLLM(model, cache, Policy(max_waiting=256)) for model in opened]
+    return dict(zip(paths, each, strict=True))
+
+
+@pytest.mark.parametrize("limit", [None, 1], ids=["both", "one at a time"])
+def test_each_model_has_its_own_adapters_whenever_it_comes(paths, loras, limit):
+    """They go with it, and are there again with it."""
+    expected = {}
+    for model, named in loras.items():
+        for name, lora in named.items():
+            with LLM(paths[model], lora=lora, **SETUP, progress=False) as llm:
+                done = llm.generate("ab", **SAMPLED)
+                vector = llm.embed("ab").vectors[0].astype(float).tolist()
+                expected[name] = done.fingerprint, llm.model.system_fingerprint, vector
+    with serve_all(lambda: adapted(paths, loras, limit)) as served:
+        data = get(served, "/v1/models")["data"]
+        parents = {one["id"]: one.get("parent") for one in data}
+        assert {name: parents[name] for name in expected} == {"poet": "a", "clerk": "b"}
+        for _ in range(2):
+            for name, (fingerprint_, system, vector) in expected.items():
+                body = {"model": name, "prompt": "ab", **SAMPLED}
+                answer = post(served, "/v1/completions", body)
+                assert (fingerprint(answer), answer["system_fingerprint"]) == (fingerprint_, system)
+                found = post(served, "/v1/embeddings", {"model": f"{name}:latest", "input": "ab"})
+                assert found["data"][0]["embedding"] == vector
+                post(served, "/v1/fill", {"model": name, "text": "a [MASK]"})
+        assert len(loaded(served)) == (limit or 2)
+
+
+def test_two_adapters_of_one_name_are_refused(paths, loras):
+    async def main():
+        both = adapted(paths, dict.fromkeys(NAMES, loras["a"]), None)
+        try:
+            with pytest.raises(InputError, match="poet is the name of a model or of another"):
+                create_app(both)
+        finally:
+            for llm in both.values():
+                await llm.aclose()
+
+    asyncio.run(main())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cutaway.sampling import PARAMS, PRESETS, STAGES
 
 if TYPE_CHECKING:
-    from argparse import _ArgumentGroup
+    from argparse import Action, _ArgumentGroup
 
 
 def _names(text: str) -> list[str]:
@@ -96,9 +96,14 @@ LORA = (
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 
 
-def add_model_arguments(parser: ArgumentParser, *, several: str = "") -> None:
-    """-m and how the model runs; several: -m may be repeated, and this is its help."""
-    group = add_loading_arguments(parser, several=bool(several), said=several)
+def add_model_arguments(
+    parser: ArgumentParser, *, several: str = "", lora: "str | type[Action]" = "store"
+) -> None:
+    """-m and how the model runs; several: -m may be repeated, and this is its help.
+
+    lora: the action of --lora
+    """
+    group = add_loading_arguments(parser, several=bool(several), said=several, lora=lora)
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
     )
@@ -107,11 +112,12 @@ def add_model_arguments(parser: ArgumentParser, *, several: str = "") -> None:
 
 
 def add_loading_arguments(
-    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, said: str = ""
-) -> "_ArgumentGroup":
+    parser: ArgumentParser, default: str = "smollm2", *, several: bool = False, said: str = "",
+    lora: "str | type[Action]" = "store",
+) -> "_ArgumentGroup":  # fmt: skip
     """-m, which has a default, and how the model is loaded; their group.
 
-    several: -m may be repeated; said: its help, where it is another
+    several: -m may be repeated; said: its help, where it is another; lora: the action of --lora
     """
     group = parser.add_argument_group("model", argument_default=SUPPRESS)
     group.add_argument(
@@ -126,7 +132,7 @@ def add_loading_arguments(
     )
     group.add_argument("--quantize", metavar="FORMAT", help=QUANTIZE)
     group.add_argument("--kv", metavar="FORMAT", help=KV)
-    group.add_argument("--lora", metavar="FILE[:X]", help=LORA)
+    group.add_argument("--lora", action=lora, metavar="FILE[:X]", help=LORA)
     group.add_argument("--offload-folder", metavar="DIR", help=OFFLOAD)
     group.add_argument("--threads", type=int, metavar="N", help="compute threads; see `bench`")
     group.add_argument(

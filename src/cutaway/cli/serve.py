@@ -22,6 +22,7 @@ examples:
   cutaway serve -m path/to/llada --denoise llada --max-tokens 64
   cutaway serve -m model.gguf --adapter poet=poet.gguf --adapter clerk=peft/clerk:0.5
   cutaway serve -m smollm2 -m notes=path/to/model.gguf --memory 8GB --unload-after 600
+  cutaway serve -m smollm2 --adapter poet=poet.gguf -m notes=model.gguf --adapter clerk=clerk.gguf
   cutaway serve --replicas 2 --cores 4
   cutaway serve --replicas 1..8 --cores 4 --address auto
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\

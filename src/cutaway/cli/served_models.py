@@ -23,7 +23,8 @@ _NAME = re.compile(r"[\w.:+-]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?")
 _ADAPTER = (
     "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
-    "it adds; repeat for more"
+    "it adds; repeat for more. Of several models it is the --model's that it stands behind, and so "
+    "is --lora"
 )
 _MODEL = (
     "an alias ('cutaway models' lists them), a .gguf file, a folder that transformers saved, or "
@@ -49,9 +50,9 @@ _CLUSTER = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Which models, how each is loaded, and which of them are in memory."""
-    arguments.add_model_arguments(parser, several=_MODEL)
+    arguments.add_model_arguments(parser, several=_MODEL, lora=_Behind)
     parser.add_argument(
-        "--adapter", dest="adapters", type=_adapter, action=_Named, metavar="NAME=FILE[:X]",
+        "--adapter", dest="adapters", type=_adapter, action=_Behind, metavar="NAME=FILE[:X]",
         default=SUPPRESS, help=_ADAPTER,
     )  # fmt: skip
     several = parser.add_argument_group("models in memory", argument_default=SUPPRESS)
@@ -83,12 +84,8 @@ def served(
     tell     of an event, by its name and fields
     """
     each, cluster = named(args), {k: getattr(args, k) for k in ("cores", "address") if k in args}
-    if len(each) > 1 and ("lora" in args or "adapters" in args):
-        raise InputError(
-            "--lora and --adapter are for one model: leave them out, or each --model but one"
-        )
+    asked = models(args)
     comes_and_goes = len(each) > 1 or "memory" in args or "unload_after" in args
-    one = Namespace(**{**vars(args), "model": each[0][1]})
     if "replicas" in args:
         if comes_and_goes:
             raise InputError(
@@ -98,7 +95,7 @@ def served(
         from cutaway.cluster.launch import launched
         from cutaway.cluster.plan import Plan
 
-        plan = Plan.of(args.replicas, cluster.get("cores"), parsed.model_options(one), options)
+        plan = Plan.of(args.replicas, cluster.get("cores"), parsed.model_options(asked[0]), options)
         with launched(
             plan, cluster.get("address"), progress=not args.quiet, **options
         ) as replicated:
@@ -106,16 +103,45 @@ def served(
     elif cluster:
         raise InputError(f"--{min(cluster)} is for replicas: add --replicas N")
     elif comes_and_goes:
-        llms = _on_demand(args, each, options, tell)
+        llms = _on_demand(asked, [name for name, _ in each], options, tell)
         yield llms if len(llms) > 1 else next(iter(llms.values()))
     else:
         from cutaway.api.async_llm import AsyncLLM
 
-        yield AsyncLLM(console.load(one), **options)
+        yield AsyncLLM(console.load(asked[0]), **options)
+
+
+def models(args: Namespace) -> list[Namespace]:
+    """The arguments of each model, with the adapters that are its own. InputError as ``named``."""
+    each = [
+        Namespace(**{**vars(args), "model": path, "lora": None, "adapters": {}})
+        for _, path in named(args)
+    ]
+    for behind, file in getattr(args, "lora", []):
+        one = _of(each, behind, f"--lora {file}")
+        if one.lora is not None:
+            raise InputError(f"--lora {file}: the model has one already, {one.lora}: leave one out")
+        one.lora = file
+    for behind, (name, file) in getattr(args, "adapters", []):
+        one = _of(each, behind, f"--adapter {name}")
+        if name in one.adapters:
+            raise InputError(f"--adapter: {name} is the name of two: give one another")
+        one.adapters[name] = file
+    return each
+
+
+def _of(each: Sequence[Namespace], behind: int, said: str) -> Namespace:
+    """The model of what stands behind so many of them."""
+    if len(each) > 1 and not behind:
+        raise InputError(
+            f"{said} stands before each --model: where there are several, it must stand behind the "
+            "one that it is for"
+        )
+    return each[max(behind - 1, 0)]
 
 
 def _on_demand(
-    args: Namespace, each: Sequence[tuple[str | None, str]], options: dict[str, Any],
+    asked: Sequence[Namespace], given: Sequence[str | None], options: dict[str, Any],
     tell: Callable[..., object],
 ) -> "dict[str, OnDemandLLM]":  # fmt: skip
     """The first is there at the start, for whoever names none: its mistakes are seen at once."""
@@ -126,17 +152,22 @@ def _on_demand(
     from cutaway.loading.setup import Setup
     from cutaway.resources import free_memory
 
-    given = parsed.model_options(args)
-    given.pop("model", None)
-    how = {key: given.pop(key) for key in [*given] if key in Setup.__dataclass_fields__}
-    setup, policy, show = Setup(**how), Policy(**given), not args.quiet
+    each, args = [parsed.model_options(one) for one in asked], asked[0]
+    setups = [
+        Setup(**{k: v for k, v in one.items() if k in Setup.__dataclass_fields__}) for one in each
+    ]
+    others = {k: v for k, v in each[0].items() if k not in {*Setup.__dataclass_fields__, "model"}}
+    policy, show = Policy(**others), not args.quiet
     free = free_memory(swap=False)
     cache = ModelCache(
         getattr(args, "memory", free and free.free), idle_s=_unload_after(args), tell=tell,
         max_waiting=None if policy.max_waiting is None else max(1, policy.max_waiting),
     )  # fmt: skip
-    opened = [LoadedModel.open(path, setup, progress=show, weights=False) for _, path in each]
-    names = [name or model.name for (name, _), model in zip(each, opened, strict=True)]
+    opened = [
+        LoadedModel.open(one["model"], setup, progress=show, weights=False)
+        for one, setup in zip(each, setups, strict=True)
+    ]
+    names = [name or model.name for name, model in zip(given, opened, strict=True)]
     _check_names(names)
     for model in opened:
         cache.check(model)
@@ -188,13 +219,11 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, path
 
 
-class _Named(Action):
-    """Each value has a name, which only one has."""
+class _Behind(Action):
+    """Each value, with how many models stand before it."""
 
     def __call__(
-        self, parser: ArgumentParser, args: Namespace, values: Any, option: str | None = None
+        self, _parser: ArgumentParser, args: Namespace, values: Any, _option: str | None = None
     ) -> None:
-        found = dict(getattr(args, self.dest, {}))
-        if values[0] in found:
-            parser.error(f"argument {option}: {values[0]} is the name of two")
-        setattr(args, self.dest, {**found, values[0]: values[1]})
+        found = getattr(args, self.dest, [])
+        setattr(args, self.dest, [*found, (len(getattr(args, "model", [])), values)])

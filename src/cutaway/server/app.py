@@ -4,8 +4,8 @@ Knows how the parts fit together. Refuses to know sockets and signals: http/proc
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import time
 from typing import Any
@@ -17,7 +17,6 @@ from starlette.types import Scope
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.on_demand import OnDemandLLM
-from cutaway.errors import InputError
 from cutaway.server import (
     embeddings,
     endpoints,
@@ -36,9 +35,11 @@ from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.http.settings import Settings
+from cutaway.server.job import AccessRecord
 from cutaway.server.models import Models
+from cutaway.server.names import Names, names_of
 from cutaway.server.scores import decisions, rerank, score
-from cutaway.server.service import AccessRecord, Service
+from cutaway.server.service import Service
 
 ROUTERS = (
     endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
@@ -96,29 +97,18 @@ def _prepare(service: Service) -> None:
 
 
 def _models(llm: AsyncModel | Mapping[str, AsyncModel], settings: Settings, app: FastAPI) -> Models:
-    """By the names that they were given, by their own, and those of their adapters."""
     given = llm if isinstance(llm, Mapping) else {"": llm}
-    own = Counter(one.name for one in given.values()) + Counter(given.keys())
-    taken, services = set[str](), []
-    for name, one in given.items():
-        called = [name] if name else settings.names
-        alone = [one.name] if own[one.name] == 1 or one.name == name else []
-        names = dict.fromkeys([*called, *alone])
-        adapters = one.model.adapters
-        if twice := [name for name in adapters if name in taken | names.keys()]:
-            raise InputError(f"adapters: {twice[0]} is the name of the model: give another")
-        taken |= {*names, *adapters}
-        services.append(_service(one, (*names, *adapters), settings, app))
-    return Models(services)
+    each = zip(given.values(), names_of(given, settings.names), strict=True)
+    return Models([_service(one, names, settings, app) for one, names in each])
 
 
-def _service(llm: AsyncModel, names: Sequence[str], settings: Settings, app: FastAPI) -> Service:
+def _service(llm: AsyncModel, names: Names, settings: Settings, app: FastAPI) -> Service:
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
     loaded = (lambda: llm.slot.state == "loaded") if isinstance(llm, OnDemandLLM) else None
     metrics = Metrics(
         llm.state, lambda: llm.model.computer, replicas=lambda: llm.replicas, version=__version__,
-        model=names[0], paths=paths, loaded=loaded,
+        model=names.first, paths=paths, loaded=loaded,
     )  # fmt: skip
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,

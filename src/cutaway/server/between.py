@@ -18,9 +18,10 @@ from cutaway.backends import KV_BLOCK
 from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError
+from cutaway.server.job import AccessRecord, Job
 from cutaway.server.models import service_of
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
-from cutaway.server.service import AccessRecord, Job, Service
+from cutaway.server.service import Service
 
 
 class _Written(Job):
@@ -37,8 +38,7 @@ class _Written(Job):
 async def between(request: Request, body: CompletionRequest) -> Response:
     """Answer it whole, one such request at a time. InputError or ApiError where it cannot be."""
     service = service_of(request, body.model)
-    service.check_plain(body.model)
-    access = request.state.access = AccessRecord(service.named(body.model), body.user)
+    access = request.state.access = AccessRecord(service.names.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
     for name, given in (("stream", body.stream), ("trace", body.trace)):
         if given:
@@ -51,7 +51,7 @@ async def between(request: Request, body: CompletionRequest) -> Response:
     _check_rows(service, body, options)
     texts = await as_guest(request, body.model, _write, body.prompt, options)
     for text in texts:
-        text.belongs_to(service.llm.model)
+        text.belongs_to(service.names.model(body.model))
     made = CompletionChoices(service, body, _Written(texts), request.state.request_id)
     data = await asyncio.to_thread(lambda: dumps(made.whole()))
     return Response(data, media_type="application/json")

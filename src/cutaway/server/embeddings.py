@@ -58,7 +58,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
         request, body.model, body.input, "input", body.user, pooling=body.pooling,
         normalize=body.normalize, dimensions=body.dimensions, truncate=body.truncate,
     )  # fmt: skip
-    name = service_of(request, body.model).named(body.model)
+    name = service_of(request, body.model).names.named(body.model)
     data = await asyncio.to_thread(_document, found, name, body.encoding_format)
     return Response(data, media_type="application/json")
 
@@ -97,7 +97,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     keep()
     each = await asyncio.to_thread(_numbers, found)
     answer: OllamaEmbedded = {
-        "model": body.model or service.names[0],
+        "model": body.model or service.names.first,
         "embeddings": each,
         "total_duration": nanoseconds(perf_counter() - started),
         "load_duration": round(request.state.access.load_s * 1e9),

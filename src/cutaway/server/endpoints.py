@@ -20,6 +20,7 @@ from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.job import AccessRecord, Job, unless_gone
 from cutaway.server.models import service_of
 from cutaway.server.ollama import requests as ollama
 from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
@@ -35,7 +36,7 @@ from cutaway.server.openai.response_schemas import ResponseEvent
 from cutaway.server.openai.responses import ResponsesAnswer
 from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.openai.schemas import Completion, CompletionChunk
-from cutaway.server.service import AccessRecord, Job, Service, unless_gone
+from cutaway.server.service import Service
 
 T = TypeVar("T")
 
@@ -163,12 +164,12 @@ async def _answer(
     begun: called when its texts are in the queue
     """
     service = service_of(request, body.model)
-    access = request.state.access = AccessRecord(service.named(body.model), body.user)
+    access = request.state.access = AccessRecord(service.names.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
 
     async def start() -> Job:
         read, options = await prompts(service)
-        if adapter := service.adapter(body.model):
+        if adapter := service.names.adapter(body.model):
             options["adapter"] = adapter
         return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
 

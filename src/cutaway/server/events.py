@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from cutaway.engine import Ended, Step
 from cutaway.errors import CutawayError
 from cutaway.server.http.errors import ApiError, of_text
-from cutaway.server.service import Job, Progress, unless_gone
+from cutaway.server.job import Job, Progress, unless_gone
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 

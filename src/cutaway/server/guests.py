@@ -3,15 +3,15 @@
 Refuses to know what is asked.
 """
 
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Request
 
 from cutaway.api.llm import LLM
 from cutaway.server.http.errors import ApiError
+from cutaway.server.job import unless_gone
 from cutaway.server.models import service_of
-from cutaway.server.service import unless_gone
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,13 +27,23 @@ async def as_guest(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """What a function makes of the model and these; it ends where the client goes away.
+    """What a function makes of the model that is named and these; it ends where the client goes.
 
     All of them may be pickled: the model may be in another process.
     """
     service = service_of(request, model)
-    service.check_plain(model)
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
-    doing = service.llm.aside(function, *args, **kwargs)
+    adapter = service.names.adapter(model)
+    doing = service.llm.aside(_under, adapter, function, args, kwargs)
     return await unless_gone(request.receive, doing)
+
+
+def _under(
+    llm: LLM,
+    adapter: str,
+    function: Callable[..., T],
+    args: Iterable[Any],
+    named: Mapping[str, Any],
+) -> T:
+    return function(llm.under(adapter), *args, **named)

@@ -10,7 +10,8 @@ from fastapi import Request
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import several
-from cutaway.server.service import Job, Service
+from cutaway.server.job import Job
+from cutaway.server.service import Service
 
 
 class Models:
@@ -24,7 +25,7 @@ class Models:
         if name is None:
             return self.first
         for service in self.services:
-            if service.known_as(name) is not None:
+            if service.names.known(name) is not None:
                 return service
         known = ", ".join(self.names)
         raise ApiError(
@@ -35,7 +36,7 @@ class Models:
     @property
     def names(self) -> tuple[str, ...]:
         """By which requests may ask for them."""
-        return tuple(name for service in self.services for name in service.names)
+        return tuple(name for service in self.services for name in service.names.every)
 
     @property
     def jobs(self) -> Iterable[Job]:
@@ -61,7 +62,7 @@ class Models:
         """The page of metrics and its content type; of several models each sample has a label."""
         if len(self.services) == 1:
             return self.first.metrics.page(accept)
-        return several({one.names[0]: one.metrics for one in self.services}, accept)
+        return several({one.names.first: one.metrics for one in self.services}, accept)
 
     def stop(self) -> None:
         """Take no more texts; those there are go on, and no model is loaded for others."""

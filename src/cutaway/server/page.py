@@ -43,16 +43,17 @@ async def about(request: Request, model: str | None = None) -> Response:
     service, every = service_of(request, model), models_of(request).services
     params = service.llm.parse({}).settings(0)
     answer: dict[str, Any] = {
-        "model": service.names[0],
-        "weights": service.llm.model.identity.weights,
+        "model": service.names.named(model),
+        "weights": service.names.model(model).identity.weights,
         "version": __version__,
         "context": service.room,
         "sight": service.llm.config.sight,
         "canvas": _canvas(service),
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
-    if len(every) > 1:
-        answer["models"] = [one.names[0] for one in every]
+    models = [n for one in every for n in (one.names.first, *one.llm.model.adapters)]
+    if len(models) > 1:
+        answer["models"] = models
     return Response(dumps(answer), media_type="application/json")
 
 

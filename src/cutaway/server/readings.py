@@ -16,8 +16,9 @@ from cutaway.engine import Reader, Started
 from cutaway.engine import Request as Asked
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
+from cutaway.server.job import AccessRecord, unless_gone
 from cutaway.server.models import service_of
-from cutaway.server.service import AccessRecord, Service, unless_gone
+from cutaway.server.service import Service
 
 _LONG = 1 << 16  # characters, which take up to a second
 
@@ -55,8 +56,8 @@ async def read_texts(
     ask: reads the texts, in a thread; length: how many characters these are; said: for the log
     """
     service = service_of(request, model)
-    access = request.state.access = AccessRecord(service.named(model), user)
-    adapter = service.llm.adapter_hash(service.adapter(model))
+    access = request.state.access = AccessRecord(service.names.named(model), user)
+    adapter = service.llm.adapter_hash(service.names.adapter(model))
     access.prompt = said if service.log_prompts else None
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")

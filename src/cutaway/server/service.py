@@ -1,38 +1,27 @@
-"""What the endpoints share: the model, its names, what is counted, and one job a request.
+"""What the endpoints share: the model, its names, what is counted, and how much one may ask for.
 
-Knows requests as texts to be read, clients that leave, and figures. Refuses to know the forms in
-which clients ask and are answered.
+Refuses to know the forms in which clients ask and are answered.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from weakref import WeakSet
 
-from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive
-
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.generation import Generation
-from cutaway.api.generations import Generations
 from cutaway.api.model_cache import Slot
 from cutaway.api.on_demand import OnDemandLLM
 from cutaway.api.prompts import Prompt
 from cutaway.api.request import Options
 from cutaway.canvas import looked_at
-from cutaway.engine import Ended, Event, Pass, Route, Step
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel
 from cutaway.server.http.errors import ApiError
-from cutaway.server.http.metrics import Metrics, RequestStats
+from cutaway.server.http.metrics import Metrics
+from cutaway.server.job import AccessRecord, Job
+from cutaway.server.names import Names
 from cutaway.trace import TraceBuffer
-
-T = TypeVar("T")
-
-_EARLY = ("aborted", "error")  # ends that no step makes
 
 MOST_TEXTS = 128
 """Samples of all prompts of one request."""
@@ -41,22 +30,10 @@ MOST_BESIDE = 1 << 20
 
 
 @dataclass
-class AccessRecord:
-    """What the log's line of a request says beside what HTTP knows."""
-
-    model: str
-    user: str | None = None
-    prompt: Any = None
-    texts: list[RequestStats] = field(default_factory=list)
-    route: Route | None = None
-    load_s: float = 0.0
-
-
-@dataclass
 class Service:
     """One model, served.
 
-    names       by which it may be asked for; adapters have theirs, behind those of the model
+    names       by which it and its adapters may be asked for
     created     when it was loaded, in seconds of the epoch
     log_prompts whether the log shows prompts
     keep_alive  seconds of silence after which a stream says that it is there
@@ -65,42 +42,20 @@ class Service:
     """
 
     llm: AsyncModel
-    names: Sequence[str]
+    names: Names
     metrics: Metrics
     created: int
     keep_alive: float
     log_prompts: bool = False
     allow_changes: bool = False
     draining: bool = False
-    jobs: "WeakSet[Job]" = field(default_factory=WeakSet)
+    jobs: WeakSet[Job] = field(default_factory=WeakSet)
     slow: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "slow"))
 
     @property
     def room(self) -> int:
         """Tokens that a text can have at most, prompt included."""
         return self.llm.room
-
-    def adapter(self, name: str | None) -> str:
-        """The adapter of which this is the name, as a request gives that of a model; "": none."""
-        own = self.named(name)
-        return own if own in self.llm.model.adapters else ""
-
-    def model(self, name: str | None) -> LoadedModel:
-        """The model that a request asks for by this name, with its adapter."""
-        return self.llm.model.under(self.adapter(name))
-
-    def fingerprint(self, name: str | None) -> str:
-        """What computes: OpenAI's ``system_fingerprint``."""
-        return self.model(name).system_fingerprint
-
-    def check_plain(self, name: str | None) -> None:
-        """ApiError where a request names an adapter, and is about the model itself."""
-        if adapter := self.adapter(name):
-            raise ApiError(
-                400, f"model: {adapter!r:.100} is an adapter, and this is asked of the model "
-                f"alone: name {self.names[0]!r:.100}, or load it for all with --lora",
-                param="model", code="unsupported_parameter",
-            )  # fmt: skip
 
     @property
     def retry_after(self) -> int:
@@ -142,15 +97,6 @@ class Service:
         if self.slot:
             self.slot.stop()
 
-    def known_as(self, name: str) -> str | None:
-        """Which of its names a request uses; None where it is another model's."""
-        bare = name.removesuffix(":latest")  # as Ollama's clients write it
-        return next((own for own in (name, bare) if own in self.names), None)
-
-    def named(self, name: str | None) -> str:
-        """The same, of a request that is for it."""
-        return (name and self.known_as(name)) or self.names[0]
-
     async def start(
         self,
         prompts: Sequence[Prompt],
@@ -159,7 +105,7 @@ class Service:
         *,
         fill: bool,
         trace: bool,
-    ) -> "Job":
+    ) -> Job:
         """Queue the texts of a request. InputError, QueueFullError or ApiError where it cannot be.
 
         fill: where nobody says how long it may be, it is as long as there is room
@@ -227,130 +173,3 @@ class Service:
                     f"max_tokens: the passes over {texts} canvases look at {texts * looks} cells, "
                     f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps"
                 )
-
-
-class Progress(NamedTuple):
-    """What is new of one text: a step, its end, or a step that is the last with that end.
-
-    Neither: a pass over its canvas, where a trace tells of passes.
-    """
-
-    which: int
-    step: Step | None
-    ended: Ended | None
-
-
-def _paired(events: Sequence[tuple[int, Event]], *, traced: bool) -> list[Progress]:
-    """Steps and ends, each end with its last step; what failed is raised when it is read next."""
-    passes = [Progress(i, None, None) for i, e in events if traced and isinstance(e, Pass)]
-    ends = {i: e for i, e in events if isinstance(e, Ended) and not e.error}
-    steps = [(i, e) for i, e in events if isinstance(e, Step)]
-    last = dict(steps)
-    new = [Progress(i, s, ends.get(i) if s is last[i] else None) for i, s in steps]
-    return passes + new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
-
-
-class Job:
-    """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
-
-    traces  of each text, where they were asked for
-    """
-
-    def __init__(
-        self, service: Service, texts: Generations, traces: list[TraceBuffer], access: AccessRecord
-    ) -> None:
-        self.texts: list[Generation] = texts.each
-        self.traces, self.asked = traces, self.texts[0].watch.start
-        self._service, self._reader, self._access = service, texts, access
-        self._closed = False
-        service.jobs.add(self)
-
-    @property
-    def waits(self) -> bool:
-        """Whether one of its texts is in the queue."""
-        return any(text.started is None for text in self.texts)
-
-    async def read(self) -> list[Progress]:
-        """All that is new of all texts; [] at the end. Errors as of ``Generations.read``."""
-        while events := await self._reader.read():
-            if new := _paired(events, traced=bool(self.traces)):
-                return new
-        return []
-
-    async def finish(self) -> None:
-        """Read to the end."""
-        while await self.read():
-            pass
-
-    @property
-    def route(self) -> Route | None:
-        """Which replicas write them; None where there are none."""
-        return self._reader.route
-
-    @property
-    def load_s(self) -> float:
-        """Seconds for which it waited until its model was there."""
-        return self._reader.load_s
-
-    def waited(self, index: int) -> float | None:
-        """Seconds in the queue; None where it is there still."""
-        started = self.texts[index].started
-        return started.queued_s if started else None
-
-    def close(self) -> None:
-        """End what has not ended, and count."""
-        if self._closed:
-            return
-        self._closed = True
-        self._service.jobs.discard(self)
-        self._reader.close()
-        figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
-        for one in figures:
-            self._service.metrics.finished(one)
-        self._access.texts, self._access.route = figures, self.route
-        self._access.load_s = self.load_s
-        if self.route:
-            self._service.metrics.resumed(self.route.resumed, self.route.replayed)
-
-    def __enter__(self) -> "Job":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _figures(self, index: int, text: Generation) -> RequestStats:
-        watch, usage = text.watch, text.usage()
-        first, now = watch.first, perf_counter()
-        speculation = text.speculation
-        return RequestStats(
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens if text.started else None,
-            completion_tokens=usage.completion_tokens,
-            finish_reason=text.finish_reason,
-            queue_s=self.waited(index),
-            ttft_s=None if first is None else first - watch.start,
-            decode_s=None if first is None else watch.last - first,
-            duration_s=(now if text.finish_reason in _EARLY else watch.last) - watch.start,
-            proposed=speculation.proposed,
-            accepted=speculation.accepted,
-        )
-
-
-async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
-    """The result of ``work``; where the client hangs up first, it is cancelled, and
-    ClientDisconnect raised."""
-    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise ClientDisconnect
-        return doing.result()
-    finally:
-        for task in (doing, gone):
-            task.cancel()
-        await asyncio.gather(doing, gone, return_exceptions=True)
-
-
-async def _gone(receive: Callable[[], Awaitable[Message]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -24,7 +24,7 @@ _METRICS = plain_replies(
 @router.get("/v1/models", responses=replies(Models))
 async def models(request: Request) -> Response:
     """The names that requests may use for a model."""
-    each = [_model(one, name) for one in models_of(request).services for name in one.names]
+    each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
     answer: Models = {"object": "list", "data": each}
     return Response(dumps(answer), media_type="application/json")
 
@@ -33,7 +33,9 @@ async def models(request: Request) -> Response:
 async def model(name: Name, request: Request) -> Response:
     """One of these names."""
     service = service_of(request, name)
-    return Response(dumps(_model(service, service.named(name))), media_type="application/json")
+    return Response(
+        dumps(_model(service, service.names.named(name))), media_type="application/json"
+    )
 
 
 def _model(service: Service, name: str) -> Model:
@@ -42,12 +44,12 @@ def _model(service: Service, name: str) -> Model:
         "object": "model",
         "created": service.created,
         "owned_by": "cutaway",
-        "root": service.model(name).name,
+        "root": service.names.model(name).name,
         "max_model_len": service.room,
         "sight": service.llm.config.sight,
     }
-    if service.adapter(name):
-        answer["parent"] = service.names[0]
+    if service.names.adapter(name):
+        answer["parent"] = service.names.first
     if service.slot:
         answer["loaded"] = service.slot.state == "loaded"
     return answer

@@ -50,7 +50,7 @@ class ShowRequest(Body):
 @router.get("/api/tags", responses=replies(OllamaTags))
 async def tags(request: Request) -> Response:
     """The names that requests may use for a model, in Ollama's form."""
-    each = [_model(one, name) for one in models_of(request).services for name in one.names]
+    each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
     answer: OllamaTags = {"models": each}
     return Response(dumps(answer), media_type="application/json")
 
@@ -75,10 +75,10 @@ async def version() -> Response:
 async def show(body: ShowRequest, request: Request) -> Response:
     """What is known of the model, in Ollama's form."""
     service = service_of(request, body.model or body.name)
-    name, llm = service.named(body.model or body.name), service.llm
+    name, llm = service.names.named(body.model or body.name), service.llm
     template = llm.model.template
     answer: OllamaShown = {
-        "modelfile": f"FROM {name}\n",
+        "modelfile": _modelfile(service, name),
         "parameters": "",
         "template": template.source if template else "",
         "license": "",
@@ -90,17 +90,23 @@ async def show(body: ShowRequest, request: Request) -> Response:
     return Response(dumps(answer), media_type="application/json")
 
 
+def _modelfile(service: Service, name: str) -> str:
+    if service.names.adapter(name):
+        return f"FROM {service.names.first}\nADAPTER {name}\n"
+    return f"FROM {name}\n"
+
+
 def _model(service: Service, name: str) -> OllamaModel:
-    tagged = name if ":" in name else f"{name}:latest"
+    tagged, model = name if ":" in name else f"{name}:latest", service.names.model(name)
     return {
         "name": tagged, "model": tagged, "modified_at": when(service.created),
-        "size": service.llm.model.parts.nbytes, "digest": service.model(name).identity.weights,
+        "size": model.parts.nbytes, "digest": model.identity.weights,
         "details": _details(service, name),
     }  # fmt: skip
 
 
 def _running(service: Service) -> OllamaRunning:
-    model, slot = _model(service, service.names[0]), service.slot
+    model, slot = _model(service, service.names.first), service.slot
     size = slot.model.memory if slot else model["size"]
     expires = slot.expires if slot else None
     left = None if expires is None else expires - asyncio.get_running_loop().time()
@@ -116,7 +122,7 @@ def _details(service: Service, name: str) -> OllamaDetails:
     size, unit = next(((s, u) for s, u in _UNITS if parts.parameters >= s), (1.0, ""))
     family = parts.config.architecture
     return {
-        "parent_model": service.names[0] if service.adapter(name) else "",
+        "parent_model": service.names.first if service.names.adapter(name) else "",
         "format": "gguf", "family": family, "families": [family],
         "parameter_size": f"{parts.parameters / size:.4g}{unit}",
         "quantization_level": parts.format,

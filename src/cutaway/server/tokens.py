@@ -12,10 +12,11 @@ from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
+from cutaway.server.job import unless_gone
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.openai.plain_schemas import Detokenized, Tokenized, TokenizerInfo
-from cutaway.server.service import Service, unless_gone
+from cutaway.server.service import Service
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
 _LONG = 1 << 16  # characters, which take up to a second

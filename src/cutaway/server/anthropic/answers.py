@@ -14,9 +14,10 @@ from cutaway.server.anthropic.requests import MessagesRequest
 from cutaway.server.anthropic.schemas import Content, MessageAnswered, MessageUsage, StopReason
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
+from cutaway.server.job import Job
 from cutaway.server.openai import common
 from cutaway.server.openai.schemas import Ending
-from cutaway.server.service import Job, Service
+from cutaway.server.service import Service
 
 _REASONS: Mapping[str, StopReason] = {
     "stop_string": "stop_sequence",
@@ -33,9 +34,9 @@ class MessageAnswer(Events):
     def __init__(self, service: Service, body: MessagesRequest, job: Job, id: str) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
         self._name, self._id, self._fingerprint = (
-            service.named(body.model),
+            service.names.named(body.model),
             id,
-            service.fingerprint(body.model),
+            service.names.fingerprint(body.model),
         )
         thinking = service.llm.model.thinking
         self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")

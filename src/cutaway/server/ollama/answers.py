@@ -12,13 +12,14 @@ from cutaway.api.tools import Delta, Thought
 from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, dumps
 from cutaway.server.http.errors import ApiError
+from cutaway.server.job import Job
 from cutaway.server.ollama.requests import OllamaChatRequest, OllamaGenerateRequest
 from cutaway.server.openai import common
 from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.openai.schemas import InForce
 from cutaway.server.openai.tools import arguments_of
-from cutaway.server.service import Job, Service
+from cutaway.server.service import Service
 from cutaway.text.tools import CallEnd, Content
 
 
@@ -39,7 +40,12 @@ def nothing_asked(
     """The answer to a request that only says whether the model is to be there."""
     kind = GeneratedAnswer if isinstance(body, OllamaGenerateRequest) else ChatAnswer
     ending = {"done": True, "done_reason": reason}
-    return {"model": body.model or service.names[0], "created_at": when(), **kind.piece(), **ending}
+    return {
+        "model": body.model or service.names.first,
+        "created_at": when(),
+        **kind.piece(),
+        **ending,
+    }
 
 
 class OllamaAnswer(Events):
@@ -51,7 +57,7 @@ class OllamaAnswer(Events):
         self, service: Service, body: OllamaChatRequest | OllamaGenerateRequest, job: Job, id: str
     ) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
-        self._name, self._notes = body.model or service.names[0], [*body.notes(service)]
+        self._name, self._notes = body.model or service.names.first, [*body.notes(service)]
         thinking = service.llm.model.thinking
         self._reader = body.use(service).reader(id, thinking.grammar if thinking else "")
         self._tokenizer = service.llm.tokenizer

@@ -149,8 +149,8 @@ class TextAsked(Body):
         """Its tools; ApiError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise ApiError(
-                400, f"think: {self.model or service.names[0]} does not support thinking: it has "
-                "no words for where a thought begins and ends; leave it out", param="think",
+                400, f"think: {self.model or service.names.first} does not support thinking: it "
+                "has no words for where a thought begins and ends; leave it out", param="think",
             )  # fmt: skip
         return ToolUse(service.llm.model, self.offered())
 

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, cast
 from cutaway.api.samples import align
 from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
+from cutaway.server.job import Job
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.logprobs import Entries, Entry
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.openai.schemas import Between, CompletionEnding, InForce, Usage
-from cutaway.server.service import Job, Service
+from cutaway.server.service import Service
 
 Delta = tuple[str, list[Entry]]
 """Text, and its tokens' log-probabilities where they are wanted."""
@@ -43,8 +44,8 @@ class Choices(Events):
         self._frame = {
             "id": f"{self.PREFIX}-{id}",
             "created": int(time()),
-            "model": service.named(body.model),
-            "system_fingerprint": service.fingerprint(body.model),
+            "model": service.names.named(body.model),
+            "system_fingerprint": service.names.fingerprint(body.model),
         }
 
     # -- what differs --------------------------------------------------------------------------

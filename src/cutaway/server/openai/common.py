@@ -11,6 +11,7 @@ from cutaway.api.generation import Generation
 from cutaway.api.samples import constraint_estimate
 from cutaway.engine import Ended
 from cutaway.engine.events import neg_log_z
+from cutaway.server.job import Job
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.openai.schemas import (
     Ending,
@@ -22,7 +23,6 @@ from cutaway.server.openai.schemas import (
     Source,
     Usage,
 )
-from cutaway.server.service import Job
 
 _REASONS: Mapping[OwnReason, Reason] = {
     "end_token": "stop",

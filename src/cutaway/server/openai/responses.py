@@ -13,6 +13,7 @@ from typing import Any
 from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
+from cutaway.server.job import Job
 from cutaway.server.openai import common as answers
 from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.formats import answered
@@ -26,7 +27,7 @@ from cutaway.server.openai.response_schemas import (
 from cutaway.server.openai.responses_output import Event, Output
 from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.openai.schemas import InForce
-from cutaway.server.service import Job, Service
+from cutaway.server.service import Service
 
 _FIXED: Mapping[str, Any] = {
     "background": False,
@@ -50,8 +51,8 @@ class ResponsesAnswer(Events):
             "id": f"resp_{id}",
             "object": "response",
             "created_at": int(time()),
-            "model": service.named(body.model),
-            "system_fingerprint": service.fingerprint(body.model),
+            "model": service.names.named(body.model),
+            "system_fingerprint": service.names.fingerprint(body.model),
         }
         self._thought = self._text.options.constraint.thought
         self._numbers, self._streamed = count(), _Growing(self)

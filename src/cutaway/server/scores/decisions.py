@@ -40,7 +40,7 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 async def decisions(body: DecisionsRequest, request: Request) -> Response:
     """Answer questions about a text or a conversation with probabilities; nothing is written."""
     service = service_of(request, body.model)
-    name, length = service.named(body.model), _check(body)
+    name, length = service.names.named(body.model), _check(body)
     questions: list[Question] = []
 
     def cut(service: Service) -> Iterator[Cut]:
@@ -61,7 +61,7 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
         "usage": _usage(found),
         "cutaway": {
             "method": "whole_answers",
-            "system_fingerprint": service.fingerprint(body.model),
+            "system_fingerprint": service.names.fingerprint(body.model),
         },
     }
     return Response(dumps(answer), media_type="application/json")

@@ -135,7 +135,7 @@ async def rerank_cohere(body: RerankRequest, request: Request) -> Response:
 
 async def _ranked(body: RerankRequest, request: Request) -> Response:
     service = service_of(request, body.model)
-    name, length = service.named(body.model), body.check()
+    name, length = service.names.named(body.model), body.check()
     by_vectors = (body.method or method_of(service.llm)) == "cosine"
     how: HowRanked = {"method": "cosine"}
     if by_vectors:
@@ -156,7 +156,7 @@ async def _ranked(body: RerankRequest, request: Request) -> Response:
         "model": name,
         "results": results[: body.top_n or None],
         "usage": usage,
-        "system_fingerprint": service.fingerprint(body.model),
+        "system_fingerprint": service.names.fingerprint(body.model),
         "cutaway": how,
     }
     return Response(dumps(answer), media_type="application/json")

@@ -74,7 +74,7 @@ class ScoreRequest(Body):
 async def score(body: ScoreRequest, request: Request) -> Response:
     """How likely text_2 is after text_1, or how near their vectors are, of each pair."""
     service = service_of(request, body.model)
-    name, length = service.named(body.model), body.check()
+    name, length = service.names.named(body.model), body.check()
     method = body.method or method_of(service.llm)
     read = _by_vectors(body, request) if method == "cosine" else _by_model(body, request, length)
     data, usage = await read
@@ -85,7 +85,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
         "model": name,
         "data": data,
         "usage": usage,
-        "system_fingerprint": service.fingerprint(body.model),
+        "system_fingerprint": service.names.fingerprint(body.model),
         "cutaway": {"method": method},
     }
     return Response(dumps(answer), media_type="application/json")

@@ -1,0 +1,170 @@
+"""A job: the texts of one request, read by one reader, and what is counted of them.
+
+Knows clients that leave, and figures. Refuses to know the forms in which clients ask and are
+answered, and what one may ask for.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
+
+from cutaway.api.generation import Generation
+from cutaway.api.generations import Generations
+from cutaway.engine import Ended, Event, Pass, Route, Step
+from cutaway.server.http.metrics import RequestStats
+from cutaway.trace import TraceBuffer
+
+if TYPE_CHECKING:
+    from cutaway.server.service import Service
+
+T = TypeVar("T")
+
+_EARLY = ("aborted", "error")  # ends that no step makes
+
+
+@dataclass
+class AccessRecord:
+    """What the log's line of a request says beside what HTTP knows."""
+
+    model: str
+    user: str | None = None
+    prompt: Any = None
+    texts: list[RequestStats] = field(default_factory=list)
+    route: Route | None = None
+    load_s: float = 0.0
+
+
+class Progress(NamedTuple):
+    """What is new of one text: a step, its end, or a step that is the last with that end.
+
+    Neither: a pass over its canvas, where a trace tells of passes.
+    """
+
+    which: int
+    step: Step | None
+    ended: Ended | None
+
+
+def _paired(events: Sequence[tuple[int, Event]], *, traced: bool) -> list[Progress]:
+    """Steps and ends, each end with its last step; what failed is raised when it is read next."""
+    passes = [Progress(i, None, None) for i, e in events if traced and isinstance(e, Pass)]
+    ends = {i: e for i, e in events if isinstance(e, Ended) and not e.error}
+    steps = [(i, e) for i, e in events if isinstance(e, Step)]
+    last = dict(steps)
+    new = [Progress(i, s, ends.get(i) if s is last[i] else None) for i, s in steps]
+    return passes + new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
+
+
+class Job:
+    """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
+
+    traces  of each text, where they were asked for
+    """
+
+    def __init__(
+        self,
+        service: "Service",
+        texts: Generations,
+        traces: list[TraceBuffer],
+        access: AccessRecord,
+    ) -> None:
+        self.texts: list[Generation] = texts.each
+        self.traces, self.asked = traces, self.texts[0].watch.start
+        self._service, self._reader, self._access = service, texts, access
+        self._closed = False
+        service.jobs.add(self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether one of its texts is in the queue."""
+        return any(text.started is None for text in self.texts)
+
+    async def read(self) -> list[Progress]:
+        """All that is new of all texts; [] at the end. Errors as of ``Generations.read``."""
+        while events := await self._reader.read():
+            if new := _paired(events, traced=bool(self.traces)):
+                return new
+        return []
+
+    async def finish(self) -> None:
+        """Read to the end."""
+        while await self.read():
+            pass
+
+    @property
+    def route(self) -> Route | None:
+        """Which replicas write them; None where there are none."""
+        return self._reader.route
+
+    @property
+    def load_s(self) -> float:
+        """Seconds for which it waited until its model was there."""
+        return self._reader.load_s
+
+    def waited(self, index: int) -> float | None:
+        """Seconds in the queue; None where it is there still."""
+        started = self.texts[index].started
+        return started.queued_s if started else None
+
+    def close(self) -> None:
+        """End what has not ended, and count."""
+        if self._closed:
+            return
+        self._closed = True
+        self._service.jobs.discard(self)
+        self._reader.close()
+        figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
+        for one in figures:
+            self._service.metrics.finished(one)
+        self._access.texts, self._access.route = figures, self.route
+        self._access.load_s = self.load_s
+        if self.route:
+            self._service.metrics.resumed(self.route.resumed, self.route.replayed)
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _figures(self, index: int, text: Generation) -> RequestStats:
+        watch, usage = text.watch, text.usage()
+        first, now = watch.first, perf_counter()
+        speculation = text.speculation
+        return RequestStats(
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens if text.started else None,
+            completion_tokens=usage.completion_tokens,
+            finish_reason=text.finish_reason,
+            queue_s=self.waited(index),
+            ttft_s=None if first is None else first - watch.start,
+            decode_s=None if first is None else watch.last - first,
+            duration_s=(now if text.finish_reason in _EARLY else watch.last) - watch.start,
+            proposed=speculation.proposed,
+            accepted=speculation.accepted,
+        )
+
+
+async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+    """The result of ``work``; where the client hangs up first, it is cancelled, and
+    ClientDisconnect raised."""
+    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise ClientDisconnect
+        return doing.result()
+    finally:
+        for task in (doing, gone):
+            task.cancel()
+        await asyncio.gather(doing, gone, return_exceptions=True)
+
+
+async def _gone(receive: Callable[[], Awaitable[Message]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
