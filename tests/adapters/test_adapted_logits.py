@@ -5,6 +5,9 @@ import pytest
 
 from cutaway import LLM
 from cutaway.backends.cpu import tiers
+from cutaway.errors import InputError
+from cutaway.inside import inside
+from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of, matrices, merged, random_lora, write_lora
 from support.random_llama import write_tiny_llama
 
@@ -92,3 +95,71 @@ def test_no_instruction_set_changes_a_bit(folder, monkeypatch):
             monkeypatch.setenv("CUTAWAY_ISA", tier)
             found.append(logits(path, "cpu", lora=lora))
         assert all(np.array_equal(one, found[0]) for one in found)
+
+
+# -- several on one text -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_several_are_added_in_their_order(folder, model, backend):
+    """Each with its own factor and rank, on matrices that both change and that only one does."""
+    first = random_lora(matrices(model, ("attn_q", "ffn_up", "output")), rank=3, seed=1)
+    second = random_lora(matrices(model, ("attn_q", "ffn_down", "output")), rank=5, seed=2)
+    files = [
+        write_lora(folder / f"{i}.gguf", one, alpha=None) for i, one in enumerate((first, second))
+    ]
+    once = merged(model, folder / "once.gguf", first, 0.5)
+    expected = logits(merged(once, folder / "twice.gguf", second, -1.5), "reference")
+    together = f"{files[0]}:0.5,{files[1]}:-1.5"
+    found = logits(model, backend, lora=together)
+    assert abs(found - expected).max() < NEAR[backend] * abs(expected).max()
+    # What adds nothing leaves every bit as it was, in each place.
+    for nothing in (f"{files[0]}:0.5,{files[1]}:0", f"{files[1]}:0,{files[0]}:0.5"):
+        assert np.array_equal(logits(model, backend, lora=nothing), logits(
+            model, backend, lora=f"{files[0]}:0.5"
+        ))  # fmt: skip
+    if backend == "cpu":  # rows alone have the bits of rows together
+        assert np.array_equal(logits(model, backend, lora=together, ids=IDS[:3])[-1], found[2])
+
+
+def test_several_are_one_adapter_with_a_name_and_a_hash(folder, model):
+    one, two = (adapter_of(model, folder / f"{name}.gguf", seed=i) for i, name in enumerate("pq"))
+    both, turned = f"{one},{two}:0.5", f"{two}:0.5,{one}"
+    with (
+        LLM(model, adapters={"both": both, "one": one, "turned": turned}, threads=2) as llm,
+        LLM(model, lora=both, threads=2) as alone,
+    ):
+        assert (alone.name, llm.under("both").name) == ("tiny+p+q", "tiny+both")
+        assert llm.under("both").model.identity == alone.model.identity
+        assert len({llm.under(n).model.identity.weights for n in ("both", "one", "turned")}) == 3
+        assert np.array_equal(llm.logits(IDS, adapter="both"), alone.logits(IDS))
+        prompt = IDS * 4
+        for name in ("both", "one", "turned"):
+            llm.generate(prompt, adapter=name, max_tokens=1, temperature=0)
+            done = llm.generate(prompt, adapter=name, max_tokens=1, temperature=0)
+            assert done.usage.cached_tokens == 32
+        look = inside(alone, traced(alone, folder), 2).pushes()
+        whole = sum(look.parts.values()) + look.bias + look.rounding
+        assert whole == pytest.approx(look.total, abs=1e-4)
+
+
+def traced(llm, folder):
+    path = folder / "run.jsonl"
+    llm.generate(IDS, max_tokens=3, seed=1, trace=path)
+    return Trace.read(path)
+
+
+def test_a_comma_may_be_a_file_s_own(folder, model):
+    odd = adapter_of(model, folder / "a,b.gguf", seed=1)
+    plain = adapter_of(model, folder / "c.gguf", seed=1)
+    for scale in ("", ":0.5"):
+        assert np.array_equal(
+            logits(model, "cpu", lora=f"{odd}{scale}"), logits(model, "cpu", lora=f"{plain}{scale}")
+        )
+
+
+@pytest.mark.parametrize("lora", ["{},", ",{}", "{},nowhere", "{}:x,{}", ",".join(["{}"] * 17)])
+def test_a_list_that_is_none(folder, model, lora):
+    path = adapter_of(model, folder / "c.gguf", seed=1)
+    with pytest.raises(InputError, match=r"^lora"):
+        LLM(model, lora=lora.replace("{}", str(path)))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import FormatError, InputError
-from cutaway.loading.adapter import Adapter, Asked
+from cutaway.loading.adapter import Adapter, Asked, Part
 from cutaway.loading.parts import Parts, open_as
 from support.adapters import matrices, random_lora, write_lora
 from support.damage import damage
@@ -54,7 +54,7 @@ def test_a_sound_one_has_a_hash_of_all_that_it_says(opened, tensors, tmp_path):
 def test_the_name_is_the_file_s(opened, tensors, tmp_path):
     path = write_lora(tmp_path / "poet:7.gguf", tensors)
     assert opened(path).name == "poet:7"  # a file of this name is there
-    assert Asked.read("lora", f"{path}:2e-1") == Asked(path, 0.2)
+    assert Asked.read("lora", f"{path}:2e-1") == Asked((Part(path, 0.2),))
 
 
 def without(*names):

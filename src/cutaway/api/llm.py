@@ -36,7 +36,8 @@ class LLM(TextWriter):
     kv        f16, or q8_0: keys and values in half the memory, and logits that differ a little
     offload_folder  a folder on a disk: the weights are kept in a file there, which has no name and
               is gone with this process, and memory holds what it can. For models that are larger
-    lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT
+    lora      an adapter for all texts, FILE or FILE:SCALE: a GGUF file or a folder of PEFT;
+              "FILE:SCALE,FILE:SCALE" adds several, in this order
     adapters  adapters by name, likewise, for the requests that name one (adapter="name")
     prefix_cache  keep what was computed, for prompts that begin alike; changes no token
     max_num_seqs  sequences in one step, 1 … 1024

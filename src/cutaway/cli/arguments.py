@@ -91,7 +91,7 @@ OFFLOAD = (
 )
 LORA = (
     "an adapter for all texts, a GGUF file or a folder of PEFT; X (default 1) multiplies what it "
-    "adds"
+    "adds; FILE:X,FILE:X adds several"
 )
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
 

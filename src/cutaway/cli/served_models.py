@@ -23,8 +23,8 @@ _NAME = re.compile(r"[\w.:+-]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?")
 _ADAPTER = (
     "load an adapter that a request has by giving NAME as its model; X (default 1) multiplies what "
-    "it adds; repeat for more. Of several models it is the --model's that it stands behind, and so "
-    "is --lora"
+    "it adds; NAME=FILE:X,FILE:X adds several; repeat for more. Of several models it is the "
+    "--model's that it stands behind, and so is --lora"
 )
 _MODEL = (
     "an alias ('cutaway models' lists them), a .gguf file, a folder that transformers saved, or "
@@ -120,7 +120,9 @@ def models(args: Namespace) -> list[Namespace]:
     for behind, file in getattr(args, "lora", []):
         one = _of(each, behind, f"--lora {file}")
         if one.lora is not None:
-            raise InputError(f"--lora {file}: the model has one already, {one.lora}: leave one out")
+            raise InputError(
+                f"--lora {file}: the model has one already: --lora {one.lora},{file} adds both"
+            )
         one.lora = file
     for behind, (name, file) in getattr(args, "adapters", []):
         one = _of(each, behind, f"--adapter {name}")

@@ -19,6 +19,7 @@ from cutaway.errors import CutawayError
 from cutaway.inside import attention, mixture
 from cutaway.model import Op
 from cutaway.model.anatomy import Anatomy, Part
+from cutaway.model.lora import loras
 
 Floats = NDArray[np.float64]
 NEAR = 2e-6
@@ -179,7 +180,7 @@ class Seen:
                 here = here._replace(along=here.along * op.attrs["factor"])
             elif op.kind == "linear":
                 stored = here.along @ self._stored(op)
-                along = here.along @ self._matrix(op) if "lora_a" in op.weights else stored
+                along = here.along @ self._matrix(op) if loras(op) else stored
                 bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
                 rounding = here.rounding + float(stored @ self._rounding(op))
                 here = Direction(along, here.constant + bias, rounding)
@@ -222,22 +223,19 @@ class Seen:
         return over
 
     def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:
-        """Some of its outputs' rows, with its adapter's product."""
+        """Some of its outputs' rows, with the products of its adapters."""
         matrix = self._stored(op, first, last)
-        if "lora_a" not in op.weights:
-            return matrix
-        a = self.backend.weight(op.weights["lora_a"]).astype(np.float64)
-        whole: Floats = matrix + op.attrs["lora_scale"] * (
-            self._stored(op, first, last, "lora_b") @ a
-        )
-        return whole
+        for lora in loras(op):
+            a = self.backend.weight(lora.a).astype(np.float64)
+            matrix = matrix + lora.scale * (self._stored(op, first, last, lora.b) @ a)
+        return matrix
 
-    def _stored(
-        self, op: Op, first: int = 0, last: int | None = None, role: str = "weight"
-    ) -> Floats:
+    def _stored(self, op: Op, first: int = 0, last: int | None = None, name: str = "") -> Floats:
+        """Some of its outputs' rows of its own matrix, or of another that is as high."""
         begin, end = op.attrs["rows"]
         last = end if last is None else begin + last
-        return self.backend.weight(op.weights[role], begin + first, last).astype(np.float64)
+        found = self.backend.weight(name or op.weights["weight"], begin + first, last)
+        return found.astype(np.float64)
 
     def _row_of(self, head: Op, token: int) -> Floats:
         row: Floats = self._matrix(head, token, token + 1)[0]

@@ -1,30 +1,36 @@
 """Adapters (LoRA) as they are asked for, and read: GGUF files, and folders of PEFT.
 
-Knows what each kind says of the model that it is for. Refuses to know how it is computed.
+Knows what each kind says of the model that it is for, and that one may be the sum of several.
+Refuses to know how it is computed.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cutaway.backends import Backend
 from cutaway.checks import check_finite, shown
 from cutaway.errors import FormatError, InputError
 from cutaway.model import Graph, ModelConfig, adapted
-from cutaway.model.lora import B, matrices_of
+from cutaway.model.lora import B, matrices_of, numbered
 from cutaway.weights import ModelFile, open_gguf
 
 _FORMATS = ("F32", "F16", "BF16")
 _MOST = 1e6
 """Of a factor: beyond it, it is a mistake."""
+_TOGETHER = 16
 
 
-class Asked(NamedTuple):
-    """An adapter as it is asked for, FILE or FILE:SCALE.
+class Part(NamedTuple):
+    """One file of an adapter, FILE or FILE:SCALE.
 
     scale  by what all that it adds is multiplied, beside its own factors
     """
@@ -33,11 +39,10 @@ class Asked(NamedTuple):
     scale: float
 
     @classmethod
-    def read(cls, field: str, given: Any) -> "Asked":
-        """Of a text or path; InputError, naming the field, where it is none."""
-        if not isinstance(given, (str, os.PathLike)) or not str(given):
-            raise InputError(f"{field} must be FILE or FILE:SCALE, not {shown(given)}")
-        text = os.fspath(given)
+    def read(cls, field: str, text: str) -> "Part":
+        """InputError, naming the field, where it is none."""
+        if not text:
+            raise InputError(f"{field} has an empty name between commas: leave the comma out")
         path = Path(text).expanduser()
         if path.exists():
             return cls(path, 1.0)
@@ -63,6 +68,38 @@ class Asked(NamedTuple):
         return path.name if path.is_dir() else path.stem
 
 
+class Asked(NamedTuple):
+    """An adapter as it is asked for: its files, whose products are added in this order."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def read(cls, field: str, given: Any) -> "Asked":
+        """Of a text or path, with commas between files; InputError, naming the field."""
+        if not isinstance(given, (str, os.PathLike)) or not str(given):
+            raise InputError(f"{field} must be FILE or FILE:SCALE, not {shown(given)}")
+        text = os.fspath(given)
+        each = [text] if _is_one(text) else text.split(",")
+        if len(each) > _TOGETHER:
+            raise InputError(f"{field} has {len(each)} files; at most {_TOGETHER} are added")
+        return cls(tuple(Part.read(field, one) for one in each))
+
+    def __str__(self) -> str:
+        """As it can be asked for in any folder."""
+        return ",".join(map(str, self.parts))
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return "+".join(part.name for part in self.parts)
+
+
+def _is_one(text: str) -> bool:
+    """Whether its commas, if any, are those of a file's own name, with its scale or without."""
+    names = [name for name in (text, text.rpartition(":")[0]) if "," in name]
+    return not names or any(Path(name).expanduser().exists() for name in names)
+
+
 @dataclass(frozen=True)
 class Adapter:
     """One that fits a model.
@@ -83,27 +120,64 @@ class Adapter:
     @classmethod
     def open(cls, asked: Asked, graph: Graph, config: ModelConfig) -> "Adapter":
         """InputError where it cannot be read, FormatError where it is none, or of another model."""
-        with _opened(asked, config) as (file, scales):
-            shapes = {name: info.shape for name, info in file.tensors.items()}
-            made, nbytes = (
-                adapted(graph, shapes, scales),
-                sum(i.nbytes for i in file.tensors.values()),
-            )
-            return cls(asked.name, made, nbytes, _digest(file, scales), asked, config)
+        digests, nbytes = list[str](), 0
+        for number, part in enumerate(asked.parts):
+            with _opened(part, config) as (file, scales):
+                shapes = {name: info.shape for name, info in file.tensors.items()}
+                graph = adapted(graph, shapes, scales, number)
+                nbytes += sum(info.nbytes for info in file.tensors.values())
+                digests.append(_digest(file, scales))
+        return cls(asked.name, graph, nbytes, _of_all(digests), asked, config)
 
     def put_on(self, backend: Backend) -> Backend:
         """The model's backend with it. InputError where its file has changed since."""
-        with _opened(self._asked, self._config) as (file, scales):
-            if _digest(file, scales) != self.sha256:
+        with ExitStack() as stack:
+            each = [stack.enter_context(_opened(one, self._config)) for one in self._asked.parts]
+            if _of_all([_digest(*one) for one in each]) != self.sha256:
                 raise InputError(
-                    f"{self._asked.path} has changed since it was opened: open the model again"
+                    f"{self._asked} has changed since it was opened: open the model again"
                 )
-            return backend.adapted(self.graph, file)
+            return backend.adapted(self.graph, _Together([file for file, _ in each]))
+
+
+class _Together(ModelFile):
+    """Several adapters' files as one: their tensors have the names that they have in the graph."""
+
+    def __init__(self, files: Sequence[ModelFile]) -> None:
+        self.path, self.metadata = files[0].path, MappingProxyType({})
+        self._of = {
+            numbered(name, number): (file, name)
+            for number, file in enumerate(files)
+            for name in file.tensors
+        }
+        self.tensors = MappingProxyType(
+            {new: replace(file.info(name), name=new) for new, (file, name) in self._of.items()}
+        )
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """See ``ModelFile``."""
+        self.info(name)
+        file, own = self._of[name]
+        return file.raw(own)
+
+    def release(self, name: str) -> None:
+        """See ``ModelFile``."""
+        self.info(name)
+        file, own = self._of[name]
+        file.release(own)
+
+    def close(self) -> None:
+        """Each is closed by itself."""
+
+
+def _of_all(digests: Sequence[str]) -> str:
+    """The hash of an adapter, of those of its files."""
+    return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
 
 @contextmanager
-def _opened(asked: Asked, config: ModelConfig) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
-    """An adapter's tensors, and by matrix what its product is multiplied by."""
+def _opened(asked: Part, config: ModelConfig) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
+    """A file's tensors, and by matrix what its product is multiplied by."""
     try:
         file, scales = _read(asked.path, config)
         with file:

@@ -33,7 +33,7 @@ class Setup:
     quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
     kv        how keys and values are stored, of backends.KV_FORMATS
     offload_folder  where weights are kept in a file, of which memory is only a cache
-    lora      an adapter of all texts, FILE or FILE:SCALE
+    lora      an adapter of all texts, FILE or FILE:SCALE; with commas between, the sum of several
     adapters  adapters by the names that requests give to have one, likewise
 
     Raises InputError naming the field.

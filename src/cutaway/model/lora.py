@@ -1,11 +1,13 @@
-"""An adapter in a graph (LoRA; Hu et al. 2021, arXiv 2106.09685): y = W x + scale · B (A x).
+"""Adapters in a graph (LoRA; Hu et al. 2021, arXiv 2106.09685): y = W x + scale · B (A x).
 
-Knows which matrices can have one, and that its own must fit them. The ops stay what they are: a
-linear layer reads two more matrices. Refuses to know files, and how it is computed.
+Knows which matrices can have one, that its own must fit them, and that the products of several are
+added one after the other. The ops stay what they are: a linear layer reads two more matrices for
+each. Refuses to know files, and how it is computed.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from cutaway.errors import FormatError
 from cutaway.model.graph import Graph, Op
@@ -16,10 +18,30 @@ A, B = ".lora_a", ".lora_b"
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float]) -> Graph:
+class Lora(NamedTuple):
+    """One of an op's ``attrs["loras"]``: names of its matrices, and what is multiplied by."""
+
+    a: str
+    b: str
+    scale: float
+
+
+def loras(op: Op) -> tuple[Lora, ...]:
+    """Those of an op, in the order in which they are added."""
+    found: tuple[Lora, ...] = op.attrs.get("loras", ())
+    return found
+
+
+def numbered(name: str, number: int) -> str:
+    """A tensor's name in the graph, where it is of the adapter of this number."""
+    return f"{name}.{number}" if number else name
+
+
+def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: int = 0) -> Graph:
     """The graph with an adapter.
 
     shapes: of the adapter's tensors; scales: by matrix, what its product is multiplied by
+    number: how many the graph has already
     FormatError for a tensor that has no place here or does not fit.
     """
     matrices = matrices_of(shapes)
@@ -27,8 +49,9 @@ def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float]) -> Graph:
     others = {name for op in graph.ops if op.kind != "linear" for name in op.weights.values()}
     for name in matrices:
         _check(name, graph.shapes.get(name), name in layers and name not in others, shapes)
-    made = Graph({**graph.shapes, **shapes})
-    made.ops = [_with(op, scales) if _reads(op, matrices) else op for op in graph.ops]
+    own = {numbered(name, number): shape for name, shape in shapes.items()}
+    made = Graph({**graph.shapes, **own})
+    made.ops = [_with(op, scales, number) if _reads(op, matrices) else op for op in graph.ops]
     return made
 
 
@@ -53,10 +76,10 @@ def _reads(op: Op, matrices: Iterable[str]) -> bool:
     return op.kind == "linear" and op.weights["weight"] in matrices
 
 
-def _with(op: Op, scales: Mapping[str, float]) -> Op:
+def _with(op: Op, scales: Mapping[str, float], number: int) -> Op:
     name = op.weights["weight"]
-    weights = {**op.weights, "lora_a": name + A, "lora_b": name + B}
-    return replace(op, weights=weights, attrs={**op.attrs, "lora_scale": scales[name]})
+    added = Lora(numbered(name + A, number), numbered(name + B, number), scales[name])
+    return replace(op, attrs={**op.attrs, "loras": (*loras(op), added)})
 
 
 def _check(name: str, shape: tuple[int, ...] | None, is_plain: bool, shapes: Shapes) -> None:

@@ -8,32 +8,41 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutaway.model import Graph, Op, Tensor
+from cutaway.model.lora import Lora, loras
 
 
 def spelled_out(graph: Graph) -> Graph:
-    """The same graph without ``lora_a`` and ``lora_b`` in its ops; the same results by name."""
+    """The same graph without ``loras`` in its ops; the same results by name."""
     made, within = Graph(graph.shapes), dict[tuple[str, str], str]()
     made.ops = [one for op in graph.ops for one in _ops(op, graph, within)]
     return made
 
 
 def _ops(op: Op, graph: Graph, within: dict[tuple[str, str], str]) -> Iterator[Op]:
-    if "lora_a" not in op.weights:
+    if not (each := loras(op)):
         yield op
         return
     name, width = op.out.name, op.out.width
-    weights = {role: w for role, w in op.weights.items() if not role.startswith("lora")}
-    alone, added = Tensor(f"{name} alone", width), Tensor(f"{name} added", width)
-    yield replace(op, out=alone, weights=weights)
-    a, b = op.weights["lora_a"], op.weights["lora_b"]
-    if (a, op.inputs[0]) not in within:
-        inner, factor = Tensor(f"{name} inner", graph.shapes[a][0]), op.attrs["lora_scale"]
-        within[a, op.inputs[0]] = inner.name
-        yield Op("linear", inner, op.inputs, {"weight": a}, {"rows": (0, inner.width)})
-        if factor != 1:
-            scaled = Tensor(f"{name} scaled", inner.width)
-            within[a, op.inputs[0]] = scaled.name
-            yield Op("scale", scaled, (inner.name,), {}, {"factor": factor})
-    rows = {"rows": op.attrs["rows"]}
-    yield Op("linear", added, (within[a, op.inputs[0]],), {"weight": b}, rows)
-    yield Op("add", op.out, (alone.name, added.name))
+    alone = Tensor(f"{name} alone", width)
+    attrs = {key: value for key, value in op.attrs.items() if key != "loras"}
+    yield replace(op, out=alone, attrs=attrs)
+    so_far = [alone, *(Tensor(f"{name} with {n}", width) for n in range(1, len(each))), op.out]
+    for n, lora in enumerate(each):
+        if (lora.a, op.inputs[0]) not in within:
+            yield from _inner(op, graph.shapes[lora.a][0], lora, f"{name} inner {n}", within)
+        added, rows = Tensor(f"{name} added {n}", width), {"rows": op.attrs["rows"]}
+        yield Op("linear", added, (within[lora.a, op.inputs[0]],), {"weight": lora.b}, rows)
+        yield Op("add", so_far[n + 1], (so_far[n].name, added.name))
+
+
+def _inner(
+    op: Op, rank: int, lora: Lora, name: str, within: dict[tuple[str, str], str]
+) -> Iterator[Op]:
+    """A x, and its multiple; ``within`` learns what that is called."""
+    inner = Tensor(name, rank)
+    within[lora.a, op.inputs[0]] = inner.name
+    yield Op("linear", inner, op.inputs, {"weight": lora.a}, {"rows": (0, rank)})
+    if lora.scale != 1:
+        scaled = Tensor(f"{name} scaled", rank)
+        within[lora.a, op.inputs[0]] = scaled.name
+        yield Op("scale", scaled, (inner.name,), {}, {"factor": lora.scale})

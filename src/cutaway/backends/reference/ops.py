@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cutaway.backends.base import KV_BLOCK, Batch
 from cutaway.backends.reference.kv import KVBlocks
 from cutaway.model import Op
+from cutaway.model.lora import loras
 
 Array = NDArray[np.float32]
 
@@ -72,14 +73,14 @@ def layer_norm(op: Op, run: Run, x: Array) -> Array:
 
 
 def linear(op: Op, run: Run, x: Array) -> Array:
-    """W x + b, of some of W's rows; with an adapter, + s B A x."""
+    """W x + b, of some of W's rows; with adapters, + s B A x of each."""
     rows = slice(*op.attrs["rows"])
     y: Array = x @ run.weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
     if "bias" in op.weights:
         y = y + run.weight(op, "bias")[rows]
-    if "lora_a" in op.weights:
-        inner: Array = x @ run.weight(op, "lora_a").T * np.float32(op.attrs["lora_scale"])
-        y = y + inner @ run.weight(op, "lora_b")[rows].T  # (M, rank) (rank, out)
+    for lora in loras(op):
+        inner: Array = x @ run.weights[lora.a].T * np.float32(lora.scale)
+        y = y + inner @ run.weights[lora.b][rows].T  # (M, rank) (rank, out)
     return y
 
 
