@@ -12,6 +12,7 @@ Needs package indexes and nothing else of the network. Refuses to know how anyth
 
 import argparse
 import functools
+import shlex
 import shutil
 import sys
 import tarfile
@@ -21,6 +22,7 @@ from pathlib import Path
 from release_report import Report
 from release_targets import TARGETS, Target, toolchain
 from release_wheels import Wheel
+from release_windows import python_of_windows
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ("auditwheel>=6.8", "abi3audit>=0.0.26", "ziglang>=0.15", "twine", "wheel", "build")
@@ -51,8 +53,6 @@ def main() -> int:
         for target in TARGETS:
             if target.name in args.only:
                 release.wheels(target)
-    for system in ("macOS", "Windows"):
-        release.report.not_made(system, "wheels", "built by .github/workflows/wheels.yml alone")
     return release.report.end(args.json)
 
 
@@ -102,7 +102,7 @@ class Release:
     def wheels(self, target: Target) -> None:
         """One for each ABI that the Pythons at hand can build, and its checks."""
         stable = min((minor for minor in self.pythons if minor >= STABLE), default=0)
-        older = [minor for minor in self.pythons if minor < STABLE]
+        older = [minor for minor in self.pythons if minor < STABLE and target.system == "Linux"]
         for minor in filter(None, [stable, *older]):
             build = functools.partial(self.build, target, minor)
             wheel = self.report.check(target.name, f"wheel by 3.{minor}", build)
@@ -120,27 +120,32 @@ class Release:
         self.report.run(own / "pip", "install", "-q", *BUILDING, *backend["requires"])
         place = self.out / target.name
         cmake = toolchain(target, self.tools / "python", place / "bin")
+        if target.system == "Windows":
+            cmake |= python_of_windows(
+                self.report, own / "python", minor, self.tools, place / "python"
+            )
         made = fresh(place / f"made-3{minor}")
         self.report.run(
             own / "python", "-m", "build", "--wheel", "--no-isolation", "-o", made, self.unpacked,
             f"-Cbuild-dir={fresh(place / f'cmake-3{minor}')}",
             PATH=f"{own}:/usr/bin:/bin",
-            CMAKE_ARGS=" ".join(f"-D{key}={value}" for key, value in cmake.items()),
+            CMAKE_ARGS=shlex.join(f"-D{key}={value}" for key, value in cmake.items()),
             _PYTHON_HOST_PLATFORM=target.platform,
             SETUPTOOLS_EXT_SUFFIX=f".cpython-3{minor}-{target.machine}-linux-gnu.so",  # not stable
         )  # fmt: skip
         (wheel,) = made.glob("*.whl")
-        # It needs nothing that auditwheel would have to add: a name is enough.
-        self.report.run(self.tools / "wheel", "tags", "--remove",
-                        "--platform-tag", target.tag, wheel)  # fmt: skip
-        (wheel,) = made.glob("*.whl")
+        if target.system == "Linux":  # it needs nothing that auditwheel would have to add
+            self.report.run(self.tools / "wheel", "tags", "--remove",
+                            "--platform-tag", target.tag, wheel)  # fmt: skip
+            (wheel,) = made.glob("*.whl")
         return Wheel(self.report, self.tools, wheel)
 
     def inspect(self, target: Target, wheel: Wheel, minor: int) -> None:
         """What can be said of a wheel without running it."""
         check = self.report.check
         check(target.name, f"3.{minor} contents", wheel.contents)
-        check(target.name, f"3.{minor} auditwheel", lambda: wheel.audited(target.tag))
+        if target.system == "Linux":
+            check(target.name, f"3.{minor} auditwheel", lambda: wheel.audited(target.tag))
         if minor >= STABLE:
             check(target.name, f"3.{minor} abi3audit", wheel.stable)
         check(target.name, f"3.{minor} requires", lambda: wheel.requires(target.takes, minor))
@@ -152,13 +157,15 @@ class Release:
                 wheel.bits(
                     target.name, self.pythons[minor], self.out / "a fresh venv", target.tiers
                 )
-            return
-        for minor, root in self.arm.items():
-            if minor in serves:
-                wheel.bits_of_arm(target, minor, root, self.out / "an arm site")
-        if not any(minor in self.arm for minor in serves):
-            why = "no --arm-root with a Python that takes it"
-            self.report.not_made(target.name, "bits", why)
+        elif target.name == "linux-aarch64":
+            for minor, root in self.arm.items():
+                if minor in serves:
+                    wheel.bits_of_arm(target, minor, root, self.out / "an arm site")
+            if not any(minor in self.arm for minor in serves):
+                why = "no --arm-root with a Python that takes it"
+                self.report.not_made(target.name, "bits", why)
+        else:
+            self.report.not_made(target.name, "bits", "compiled and linked; nothing here runs it")
 
 
 def minor_of(report: Report, python: str) -> int:

@@ -15,6 +15,7 @@ class Target:
     """One kind of machine.
 
     zig       what zig calls it
+    system    what CMake calls its operating system
     platform  what Python calls it, as of sysconfig.get_platform()
     tag       the wheel's own, of the oldest systems that it serves
     takes     the tags of wheels that pip takes on the oldest system that has wheels of everything
@@ -23,6 +24,7 @@ class Target:
 
     name: str
     zig: str
+    system: str
     platform: str
     tag: str
     takes: tuple[str, ...]
@@ -31,7 +33,7 @@ class Target:
     @property
     def machine(self) -> str:
         """The processor, as CMake and tags have it."""
-        return self.zig.partition("-")[0]
+        return "arm64" if self.platform.endswith("arm64") else self.zig.partition("-")[0]
 
 
 def _takes(machine: str) -> tuple[str, ...]:
@@ -40,21 +42,33 @@ def _takes(machine: str) -> tuple[str, ...]:
     return (*(f"manylinux_2_{n}_{machine}" for n in minors), f"manylinux2014_{machine}")
 
 
+_INTEL_MAC = tuple(f"macosx_{n}_x86_64" for n in ("11_0", "10_15", "10_13", "10_12", "10_9"))
+
 TARGETS = (
-    Target("linux-x86_64", "x86_64-linux-gnu.2.28", "linux-x86_64",
+    Target("linux-x86_64", "x86_64-linux-gnu.2.28", "Linux", "linux-x86_64",
            "manylinux_2_28_x86_64", _takes("x86_64"), X86),
-    Target("linux-aarch64", "aarch64-linux-gnu.2.28", "linux-aarch64",
+    Target("linux-aarch64", "aarch64-linux-gnu.2.28", "Linux", "linux-aarch64",
            "manylinux_2_28_aarch64", _takes("aarch64"), ARM),
+    Target("macos-arm64", "aarch64-macos.11.0", "Darwin", "macosx-11.0-arm64",
+           "macosx_11_0_arm64", ("macosx_11_0_arm64",), ARM),
+    Target("macos-x86_64", "x86_64-macos.11.0", "Darwin", "macosx-11.0-x86_64",
+           "macosx_11_0_x86_64", _INTEL_MAC, X86),
+    Target("windows-x86_64", "x86_64-windows-gnu", "Windows", "win-amd64",
+           "win_amd64", ("win_amd64",), X86),
 )  # fmt: skip
 
-# zig names what an ARM processor has as LLVM does. Without -O2 where CMake tries the compiler out,
-# it would compile a second libc++, for debugging.
+# zig names what an ARM processor has as LLVM does. For macOS it reads no linker's files of
+# arguments and faults where it links a bundle. CMake wants this machine's libdl for Windows, too.
+# Without -O2 where CMake tries the compiler out, it would compile a second libc++, for debugging.
 COMPILER = """#!/bin/sh
 for word; do
   shift
   case $word in
     -march=armv8.2-a+dotprod+fp16*)
       word=-mcpu=generic+v8_2a+dotprod+fullfp16${{word#-march=armv8.2-a+dotprod+fp16}} ;;
+    -Wl,@*darwin-ld*) word=-Wl,-undefined,dynamic_lookup ;;
+    -bundle) word=-dynamiclib ;;
+    -ldl) case {zig} in *windows*) continue ;; esac ;;
   esac
   set -- "$@" "$word"
 done
@@ -69,15 +83,18 @@ def toolchain(target: Target, python: Path, folder: Path) -> dict[str, str]:
     """CMake's variables for the target, with programs of ``folder`` that run this Python's zig."""
     folder.mkdir(parents=True, exist_ok=True)
     programs = {"c++": COMPILER.format(python=python, zig=target.zig)}
-    for tool in ("ar", "ranlib"):
-        programs[tool] = TOOL.format(python=python, tool=tool)
+    for name, tool in (("ar", "ar"), ("ranlib", "ranlib"), ("windres", "rc")):
+        programs[name] = TOOL.format(python=python, tool=tool)
+    programs["install_name_tool"] = "#!/bin/sh\n"  # nothing is renamed
     for name, text in programs.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     return {
-        "CMAKE_SYSTEM_NAME": "Linux",
+        "CMAKE_SYSTEM_NAME": target.system,
         "CMAKE_SYSTEM_PROCESSOR": target.machine,
         "CMAKE_CXX_COMPILER": str(folder / "c++"),
         "CMAKE_AR": str(folder / "ar"),
         "CMAKE_RANLIB": str(folder / "ranlib"),
+        "CMAKE_RC_COMPILER": str(folder / "windres"),
+        "CMAKE_INSTALL_NAME_TOOL": str(folder / "install_name_tool"),
     }

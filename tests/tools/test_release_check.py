@@ -1,6 +1,7 @@
 """What a release check says of what it found; the wheels themselves are its own to build."""
 
 import json
+import subprocess
 import sys
 import zipfile
 from dataclasses import asdict
@@ -8,6 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from release_report import CheckError, Report, Row
+from release_targets import TARGETS, toolchain
 from release_wheels import Bits, Wheel
 
 
@@ -52,3 +54,22 @@ def test_a_wheel_without_its_parts_is_refused(report, tmp_path):
     (tmp_path / "twine").chmod(0o755)
     with pytest.raises(CheckError, match="SBOM: 0 files"):
         Wheel(report, tmp_path, file).contents()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("linux-aarch64", "-mcpu=generic+v8_2a+dotprod+fullfp16+i8mm|-dynamiclib|-ldl|a b.cpp"),
+        ("macos-arm64", "-mcpu=generic+v8_2a+dotprod+fullfp16+i8mm|-dynamiclib|-ldl|a b.cpp"),
+        ("windows-x86_64", "-mcpu=generic+v8_2a+dotprod+fullfp16+i8mm|-dynamiclib|a b.cpp"),
+    ],
+)
+def test_zig_is_told_what_it_understands(name, said, tmp_path):
+    (target,) = [target for target in TARGETS if target.name == name]
+    python = tmp_path / "a python"
+    python.write_text("#!/bin/sh\nIFS='|'; printf '%s' \"$*\"")
+    python.chmod(0o755)
+    compiler = toolchain(target, python, tmp_path / "the tools")["CMAKE_CXX_COMPILER"]
+    words = ["-march=armv8.2-a+dotprod+fp16+i8mm", "-bundle", "-ldl", "a b.cpp"]
+    told = subprocess.run([compiler, *words], check=True, capture_output=True, text=True).stdout
+    assert told == f"-m|ziglang|c++|-target|{target.zig}|-O2|{said}"
