@@ -4,6 +4,8 @@ import asyncio
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM
 from cutaway.errors import InputError
@@ -130,6 +132,20 @@ def test_a_name_that_is_none_is_refused(llm, alone, name):
             ASKED[name](llm, adapter=adapter)
     with pytest.raises(InputError, match="none was loaded"):
         ASKED["logits"](alone, adapter="poet")
+
+
+@settings(max_examples=8, deadline=None)
+@given(asked=st.lists(st.tuples(
+    st.sampled_from(["", "poet"]), st.sampled_from(["logits", "embed", "score", "fill", "generate"])
+), min_size=2, max_size=6), room=st.sampled_from([128, 512]))  # fmt: skip
+def test_in_any_order_on_one_prefix_cache(tiny_path, lora, llm, asked, room):
+    """What one asks leaves nothing that another takes for its own."""
+    expected = {one: ASKED[one[1]](llm, adapter=one[0]) for one in set(asked)}
+    with LLM(
+        tiny_path, adapters={"poet": lora}, threads=2, context=128, kv_tokens=room, progress=False
+    ) as mixed:
+        for adapter, name in asked:
+            assert same(ASKED[name](mixed, adapter=adapter), expected[adapter, name])
 
 
 def test_a_saved_prefix_is_of_its_adapter(llm, alone, tiny_path, lora, tmp_path):

@@ -1,4 +1,4 @@
-"""The page of a server with several models: a menu chooses, and every request names the choice."""
+"""The page of a server with several models, or adapters: a menu chooses, and requests name it."""
 
 import json
 
@@ -9,6 +9,7 @@ from cutaway.api.model_cache import ModelCache
 from cutaway.api.on_demand import OnDemandLLM
 from cutaway.loading.model import LoadedModel
 from cutaway.loading.setup import Setup
+from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
 from support.served import serve, serve_all
 
@@ -25,11 +26,19 @@ def paths(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(paths):
+def lora(paths):
+    return adapter_of(paths["a"], paths["a"].parent / "poet.gguf")
+
+
+@pytest.fixture(scope="module")
+def server(paths, lora):
     def make():
-        cache, setup = ModelCache(), Setup(threads=1)
+        cache, setups = ModelCache(), {name: Setup(threads=1) for name in paths}
+        setups["a"] = Setup(threads=1, adapters={"poet": lora})
         return {
-            name: OnDemandLLM(LoadedModel.open(path, setup, progress=False, weights=False), cache)
+            name: OnDemandLLM(
+                LoadedModel.open(path, setups[name], progress=False, weights=False), cache
+            )
             for name, path in paths.items()
         }
 
@@ -47,8 +56,8 @@ def test_the_menu_says_who_writes(open_page, server):
     page = open_page(server.url)
     menu = page.tab.get_by_label("Model", exact=True)
     menu.locator("option").nth(1).wait_for(state="attached")
-    assert menu.locator("option").all_inner_texts() == ["a", "b"]
-    for name in ("b", "a"):
+    assert menu.locator("option").all_inner_texts() == ["a", "poet", "b"]
+    for name, tokens in (("b", 12), ("a", 12), ("poet", 24)):  # which are counted with the model's
         menu.select_option(name)
         page.tab.wait_for_url(f"**/?model={name}**")
         page.tab.wait_for_function(
@@ -62,7 +71,7 @@ def test_the_menu_says_who_writes(open_page, server):
         page.ended()
         assert f"model={name}" in page.tab.url
         counted = server.models.named(name).metrics.registry.get_sample_value
-        assert counted("cutaway_tokens_total", {"kind": "completion"}) == 12
+        assert counted("cutaway_tokens_total", {"kind": "completion"}) == tokens
 
 
 def test_one_model_has_no_menu(open_page, one):
