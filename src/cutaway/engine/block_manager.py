@@ -83,7 +83,7 @@ class BlockManager:
         return ids
 
     def release(self, ids: Sequence[int], passed: int = 0) -> None:
-        """One hold less on each; what nobody holds then is cached if published, else free.
+        """One holder less of each; what nobody holds then is cached if published, else free.
 
         Of one text the end counts as used before the beginning, so that leaves go first.
         RuntimeError, and nothing given back, if an id is not held as often as it is named.
@@ -95,7 +95,7 @@ class BlockManager:
             self._release_one(i)
 
     def retain(self, ids: Sequence[int], passed: int = 0) -> list[int]:
-        """One hold more on each, for a fork of the text; the same ids in a list of its own.
+        """One holder more of each, for a fork of the text; the same ids in a list of its own.
 
         RuntimeError if an id is not held, or a window is not there.
         """

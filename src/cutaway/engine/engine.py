@@ -1,8 +1,8 @@
 """The loop: schedule → run → sample → commit → emit.
 
-Knows who is in the engine and what is heard of them. Refuses to know HTTP, terminals and files,
-how logits are computed, why these sequences are in a step (scheduler.py), and how a sequence is
-written (decoders.py).
+Knows which sequences are in the engine, and their events. Refuses to know HTTP, terminals and
+files, how logits are computed, why these sequences are in a step (scheduler.py), and how a sequence
+is written (decoders.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class Engine:
     """Runs any number of sequences, a step at a time. One thread at a time may use it.
 
-    adapters  the backend with each adapter that a request can name, by its hash
-    early  takes events that are new before the model runs, such as who left the queue, instead of
-           ``step`` returning them after it
+    adapters  the backend with each adapter that a request can name, by the adapter's hash
+    early     takes the events that are there before the model runs, such as ``Started``; without
+              it ``step`` returns them with the others
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Engine:
     # -- the loop ----------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
-        """One step for every running sequence; what is new of all of them, in order."""
+        """One step of the model for all sequences that are scheduled; their events, in order."""
         self.phases = phases = Phases()
         started = perf_counter()
         scheduled = self.scheduler.schedule()
@@ -80,16 +80,16 @@ class Engine:
         total, started = lap(started)
         phases.draft = self.scheduler.draft_s
         phases.schedule = total - phases.draft
-        each, logits = compute(self.backends, scheduled)
+        rows, logits = compute(self.backends, scheduled)  # of each sequence; all in one piece
         phases.run, started = lap(started)
-        drawn = self._sample(scheduled, each, logits)
+        drawn = self._sample(scheduled, rows, logits)
         phases.sample, _ = lap(started)
-        for one, mine, outcomes in zip(scheduled, each, drawn, strict=True):
-            self._commit(one, mine, outcomes)
+        for one, its_rows, its_tokens in zip(scheduled, rows, drawn, strict=True):
+            self._commit(one, its_rows, its_tokens)
         return self.take_events()
 
     def take_events(self) -> list[Event]:
-        """What is new since the last time, also of sequences that were ended between two steps."""
+        """Events since the last call, also of sequences that were ended between two steps."""
         events, self._events = self._events, []
         return events
 
@@ -100,31 +100,34 @@ class Engine:
             self.early(self.take_events())
 
     def move_windows(self) -> None:
-        """Windows that are on their way go there, before memory is read or written."""
+        """Copy and free the windows of KV blocks as decided, before memory is read or written."""
         if self.blocks.windows:
             self.backend.copy_windows(self.blocks.windows.take_changes())
 
     def _copy_blocks(self) -> None:
-        """Forks get a copy of the block that they will write into; windows are let go of."""
+        """Copy each block that a fork will write into; copy and free windows."""
         self.move_windows()
         if self.scheduler.copies:
             self.backend.copy_blocks(self.scheduler.copies)
             self.scheduler.copied()
 
     def _sample(
-        self, scheduled: list[Scheduled], each: list[Logits], logits: Logits
+        self, scheduled: list[Scheduled], rows: list[Logits], logits: Logits
     ) -> list[list[Outcome]]:
-        """Draw for each as if its draft tokens were right."""
+        """Draw for each sequence, as if its draft tokens were right.
+
+        rows: of each sequence, the last of which are drawn from; logits: all of them in one piece
+        """
         draws = [one.sequence.decoder.draws(one) for one in scheduled]
-        rows = [mine[len(mine) - len(d) :] for mine, d in zip(each, draws, strict=True) if d]
-        if not rows:
+        last = [mine[len(mine) - len(d) :] for mine, d in zip(rows, draws, strict=True) if d]
+        if not last:
             return [[] for _ in scheduled]
-        together = logits if sum(map(len, rows)) == len(logits) else np.concatenate(rows)
+        together = logits if sum(map(len, last)) == len(logits) else np.concatenate(last)
         drawn = iter(self.backend.sample(together, [draw for part in draws for draw in part]))
         return [[next(drawn) for _ in part] for part in draws]
 
     def _commit(self, scheduled: Scheduled, logits: Logits, drawn: list[Outcome]) -> None:
-        """Bring a sequence forward, and leave it ready for the next step or let go of it."""
+        """Append what was drawn; then the sequence is ready for the next step, or has ended."""
         sequence = scheduled.sequence
         if sequence.finish_reason:  # ended while the step was computed
             return
@@ -150,16 +153,16 @@ class Engine:
         self.speculator.forget(sequence)
         self.scheduler.preempt(sequence)
 
-    # -- who comes and goes ------------------------------------------------------------------
+    # -- adding and ending sequences ---------------------------------------------------------
 
     @property
     def waiting(self) -> list[Sequence]:
-        """Who is in the queue, next first."""
+        """Sequences in the queue, the next one first."""
         return self.scheduler.waiting
 
     @property
     def running(self) -> list[Sequence]:
-        """Who holds KV blocks, first in the queue first."""
+        """Sequences that hold KV blocks, in the same order."""
         return self.scheduler.running
 
     @property

@@ -1,4 +1,4 @@
-"""Who computes what in the next step: admission, blocks, rows, preemption.
+"""Which rows of which sequences the next step computes: admission, KV blocks, rows, preemption.
 
 Knows lengths, priorities and block ids. Refuses to know logits, text and stop conditions.
 """
@@ -52,7 +52,7 @@ class Policy:
 
 
 class Scheduler:
-    """Queues and blocks. The oldest of the highest priority always gets what it needs."""
+    """The queue, and who has KV blocks. The oldest of the highest priority always goes on."""
 
     def __init__(self, blocks: BlockManager, policy: Policy, speculator: Speculator) -> None:
         self.blocks, self.policy, self._speculator = blocks, policy, speculator
@@ -78,11 +78,11 @@ class Scheduler:
         return sorted(scheduled, key=lambda s: s.sequence.key)
 
     def add(self, sequence: Sequence) -> None:
-        """Queue it."""
+        """Put a sequence into the queue, in its place."""
         insort(self.waiting, sequence, key=lambda s: s.key)
 
     def remove(self, sequence: Sequence) -> None:
-        """Let go of a sequence and its blocks, wherever it is."""
+        """Forget a sequence, wherever it is, and free its blocks."""
         if sequence in self.waiting:
             self.waiting.remove(sequence)
         else:
@@ -90,7 +90,7 @@ class Scheduler:
             self._release_blocks(sequence)
 
     def publish(self, sequence: Sequence) -> None:
-        """Let others find what was computed for it; let go of what none of its rows will see."""
+        """Let others find what was computed for it; free windows that none of its rows will see."""
         if not sequence.request.run.kv_cache:
             return
         self._shared.publish(sequence)
@@ -98,7 +98,7 @@ class Scheduler:
             self._pass_by(sequence)
 
     def copied(self) -> None:
-        """The copies were made: let go of the originals."""
+        """The copies were made: release the originals."""
         self.blocks.release([source for source, _ in self.copies])
         self.copies = []
 
@@ -131,9 +131,9 @@ class Scheduler:
         return bool(less) and wanted + _watermark(len(self.running) - len(less)) <= room
 
     def _allocate(self, sequence: Sequence, fork_of: Sequence | None) -> int | None:
-        """Give it blocks for all that is known of its text, found ones first.
+        """Give it KV blocks for all known tokens, first those that hold their beginning already.
 
-        None, or how many it still wants where there are too few.
+        None; or how many it lacks, where there are too few, and it has none.
         """
         held, computed = self._shared.find(sequence, fork_of)
         begun = computed % self.blocks.block > 0  # the last block found will be written into
@@ -155,7 +155,7 @@ class Scheduler:
         return None
 
     def _running_parent(self, sequence: Sequence) -> Sequence | None:
-        """The sample of the same prompt that runs, while this one has not begun to write."""
+        """The running sample of the same prompt whose blocks it shares; none once it writes."""
         shares = sequence.request.run.kv_cache and sequence.decoder.shares(sequence)
         begins = shares and not sequence.output_token_ids
         return sequence.fork_of if begins and sequence.fork_of in self.running else None
@@ -177,8 +177,8 @@ class Scheduler:
         return scheduled
 
     def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
-        """Share the rows that are nearly free among those with draft tokens ahead."""
-        drafting = [s for s in scheduled if _looks_ahead(s.sequence)]
+        """Set draft tokens, of which each sequence that wants some has as many at most."""
+        drafting = [s for s in scheduled if _wants_drafts(s.sequence)]
         if not drafting:
             return
         room = (min(self.policy.max_draft_rows, self.policy.max_rows) - rows) // len(drafting)
@@ -239,7 +239,7 @@ class Scheduler:
     # -- blocks ------------------------------------------------------------------------------
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Hold KV blocks for all positions; the last in the queue make room. False: it had to."""
+        """Give it KV blocks for all positions, preempting the last. False: it has none itself."""
         if not sequence.blocks:
             return False
         positions = sequence.decoder.positions(sequence)
@@ -267,9 +267,9 @@ class Scheduler:
         sequence.num_computed_tokens = 0
 
     def _pass_by(self, sequence: Sequence) -> None:
-        """Read no more what lies before its window; that before its prompt's end is worth keeping.
+        """Free the windows that no row to come sees; those before the prompt's end may be kept.
 
-        The same text is to be found again, less its last token and what may be taken back.
+        The same prompt can then be found again. Tokens that may be taken back still see theirs.
         """
         block = self.blocks.block
         certain = sequence.num_computed_tokens - (sequence.back.most if sequence.back else 0)
@@ -281,7 +281,7 @@ class Scheduler:
             sequence.passed = passed
 
     def _trim(self, windows: Windows, scheduled: list[Scheduled]) -> None:
-        """Make room for the windows that the next step's rows are stored in."""
+        """Make room for the windows in which the next step's rows are stored."""
         for one in scheduled:
             one.sequence.stored = max(one.sequence.stored, one.start + one.num_rows)
         read = {source for source, _ in self.copies}
@@ -290,14 +290,14 @@ class Scheduler:
         windows.trim(len(read))
 
     def _drop_copies(self, targets: list[int]) -> None:
-        """Copies into blocks that are let go of: the next to hold one may want another copy."""
+        """Take back copies into blocks that are released: whoever gets one wants other content."""
         dropped = [pair for pair in self.copies if pair[1] in targets]
         self.copies = [pair for pair in self.copies if pair[1] not in targets]
         self.blocks.release([source for source, _ in dropped])
 
 
 def _reads_for(fork_of: Sequence, sequence: Sequence) -> bool:
-    """Whether it has still to compute something of the prompt that the other can share."""
+    """Whether it still computes a part of the prompt that the other can then share."""
     if fork_of.wants_prompt_scores:
         return True
     return fork_of.num_computed_tokens < sequence.decoder.reusable(sequence)
@@ -308,5 +308,5 @@ def _watermark(running: int) -> int:
     return running + 1 if running else 0
 
 
-def _looks_ahead(sequence: Sequence) -> bool:
+def _wants_drafts(sequence: Sequence) -> bool:
     return bool(sequence.expected) or sequence.request.run.speculate != "off"

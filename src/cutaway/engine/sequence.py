@@ -197,7 +197,7 @@ class Sequence:
         if self.fork_of and len(self.fork_of.prompt_scores) > len(self.prompt_scores):
             self.prompt_scores = list(self.fork_of.prompt_scores)
 
-    # -- what comes ------------------------------------------------------------------------------
+    # -- appending and taking back ---------------------------------------------------------------
 
     def append(self, sampled: Sampled, drafted_by: str, phases: Phases) -> Step:
         """Append one token, and decide whether the sequence ends.
@@ -234,7 +234,7 @@ class Sequence:
         return steps
 
     def masks_again(self, first: int) -> list[Mask | None]:
-        """What might have come in the places of the output from this one on."""
+        """Which tokens might have come in the output's places, from this one on."""
         constraint = self.request.constraint.make(
             self.vocabulary, self._ending, self.prompt_token_ids
         )
@@ -281,7 +281,7 @@ class Sequence:
         return "sampled" if self.request.sampling.temperature > 0 else "greedy"
 
     def _release(self, token_id: int) -> bytes:
-        """The bytes of which it is certain now that they are text."""
+        """The bytes that are certainly text, now that this token is there."""
         if token_id in self._ending:
             return b""
         armed = len(self.output_token_ids) >= self.request.constraint.min_tokens
@@ -306,10 +306,10 @@ class Sequence:
         elif len(self) >= limits.context_length:
             self.finish_reason = FinishReason.CONTEXT_FULL
 
-    # -- what is heard of it ---------------------------------------------------------------------
+    # -- its events ------------------------------------------------------------------------------
 
     def started(self) -> list[Event]:
-        """It left the queue; what another sample has computed for it comes at once."""
+        """Of leaving the queue; with scores of the prompt that another sample has computed."""
         cached, held = self.num_cached_tokens or 0, self.back.held if self.back else 0
         chain = chain_as_data(self.chain.chain)
         queued_s = perf_counter() - self._added
@@ -321,7 +321,7 @@ class Sequence:
         return events
 
     def left(self) -> list[Event]:
-        """It has ended, whatever the reason."""
+        """Of its end, whatever the reason."""
         return [*(self.back.flush() if self.back else ()), self._ended()]
 
     def _ended(self) -> Ended:
