@@ -28,10 +28,8 @@ class GoingBack:
     """The last choices of one sequence, and what was tried there.
 
     count  how often it went back
-    most   so many tokens can be taken back
+    held   so many of the last tokens can be taken back
     """
-
-    most = HELD
 
     held = HELD
 

@@ -272,7 +272,7 @@ class Scheduler:
         The same prompt can then be found again. Tokens that may be taken back still see theirs.
         """
         block = self.blocks.block
-        certain = sequence.num_computed_tokens - (sequence.back.most if sequence.back else 0)
+        certain = sequence.num_computed_tokens - (sequence.back.held if sequence.back else 0)
         passed = self.blocks.passed((certain - 1) // block * block)
         if passed > sequence.passed:
             whole = (len(sequence.prompt_token_ids) - 1) // block
