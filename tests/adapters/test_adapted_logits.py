@@ -129,9 +129,12 @@ def test_several_are_one_adapter_with_a_name_and_a_hash(folder, model):
         LLM(model, adapters={"both": both, "one": one, "turned": turned}, threads=2) as llm,
         LLM(model, lora=both, threads=2) as alone,
     ):
-        assert (alone.name, llm.under("both").name) == ("tiny+p+q", "tiny+both")
-        assert llm.under("both").model.identity == alone.model.identity
-        assert len({llm.under(n).model.identity.weights for n in ("both", "one", "turned")}) == 3
+        assert (alone.name, llm.with_adapter("both").name) == ("tiny+p+q", "tiny+both")
+        assert llm.with_adapter("both").model.identity == alone.model.identity
+        assert (
+            len({llm.with_adapter(n).model.identity.weights for n in ("both", "one", "turned")})
+            == 3
+        )
         assert np.array_equal(llm.logits(IDS, adapter="both"), alone.logits(IDS))
         prompt = IDS * 4
         for name in ("both", "one", "turned"):

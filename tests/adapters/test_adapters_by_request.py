@@ -140,7 +140,7 @@ def test_a_trace_says_whose_bits_they_are(files, llm, tmp_path):
         by_request, plain, at_load = (Trace.read(tmp_path / f"{name}.jsonl") for name in names)
         assert by_request.head.weights == at_load.head.weights != plain.head.weights
         assert by_request.head.model == at_load.head.model == "tiny+two"
-        assert other.model.system_fingerprint == llm.model.under("two").system_fingerprint
+        assert other.model.system_fingerprint == llm.model.with_adapter("two").system_fingerprint
         assert replay(other, by_request).same
     with pytest.raises(InputError, match="weights"):
         replay(llm, by_request)
@@ -167,8 +167,8 @@ def test_a_model_without_weights_knows_its_adapters(files):
     bare = LoadedModel.open(model, setup, weights=False)
     with LLM(LoadedModel.open(model, setup)) as llm:
         for name in adapters:
-            assert bare.under(name).adapter == llm.model.under(name).adapter
-            assert bare.under(name).identity == llm.model.under(name).identity
+            assert bare.with_adapter(name).adapter == llm.model.with_adapter(name).adapter
+            assert bare.with_adapter(name).identity == llm.model.with_adapter(name).identity
 
 
 def test_closing_frees_all(files):
@@ -176,7 +176,7 @@ def test_closing_frees_all(files):
     llm = LLM(model, adapters=adapters)
     llm.close()
     with pytest.raises(InputError, match="closed"):
-        _ = llm.model.under("one").backend
+        _ = llm.model.with_adapter("one").backend
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_weights_that_come_later_have_their_adapters(files, alone, tmp_path):
     mine.write_bytes(adapters["one"].read_bytes())
     bare = LoadedModel.open(model, Setup(adapters={"one": mine}), weights=False)
     with pytest.raises(InputError, match="without its weights"):
-        _ = bare.under("one").backend
+        _ = bare.with_adapter("one").backend
     for _ in range(2):
         bare.load()
         with LLM(bare) as llm:
@@ -230,7 +230,7 @@ def test_a_replica_without_the_adapter_is_not_asked(files):
         replica = Replica(AsyncLLM(LLM(model, adapters={"one": adapters["one"]})), "r1")
         try:
             for name, fails in (("", False), ("one", False), ("two", True)):
-                request = Request(prompt_token_ids=(1,), adapter=front.under(name).adapter)
+                request = Request(prompt_token_ids=(1,), adapter=front.with_adapter(name).adapter)
                 job = Job("1", ((request, 1),), replica.llm.model.computed_by, ("", 0))
                 if fails:
                     with pytest.raises(OtherBitsError, match="lacks the adapter"):

@@ -114,7 +114,7 @@ def test_the_bits_are_those_of_an_adapter_for_all(llm, alone, name):
     expected = ask(alone)
     assert same(ask(llm, adapter="poet"), expected)
     assert not same(ask(llm), expected)
-    assert same(ask(llm.under("poet")), expected)
+    assert same(ask(llm.with_adapter("poet")), expected)
 
 
 @pytest.mark.parametrize("name", ASKED_OF_WHOLE)
@@ -167,7 +167,7 @@ def test_a_saved_prefix_is_of_its_adapter(llm, alone, tiny_path, lora, tmp_path)
 
 def test_what_takes_an_llm_takes_one_under_an_adapter(llm, alone, tmp_path):
     llm.generate("ab ba", **DRAWN, adapter="poet", trace=tmp_path / "run.jsonl")
-    trace, poet = Trace.read(tmp_path / "run.jsonl"), llm.under("poet")
+    trace, poet = Trace.read(tmp_path / "run.jsonl"), llm.with_adapter("poet")
     assert (poet.name, poet.model.identity) == (alone.name, alone.model.identity)
     assert replay(poet, trace).same
     theirs, ours = inside(alone, trace, 2), inside(poet, trace, 2)
@@ -179,11 +179,11 @@ def test_what_takes_an_llm_takes_one_under_an_adapter(llm, alone, tmp_path):
 
 def test_one_under_an_adapter_ends_with_its_model(tiny_path, lora):
     llm = LLM(tiny_path, adapters={"poet": lora}, progress=False)
-    assert llm.under("") is llm
-    with llm.under("poet") as poet:
+    assert llm.with_adapter("") is llm
+    with llm.with_adapter("poet") as poet:
         expected = poet.generate("ab", **DRAWN).fingerprint
     assert llm.generate("ab", adapter="poet", **DRAWN).fingerprint == expected
-    for call in (lambda: poet.generate("ab", adapter="poet"), lambda: poet.under("poet")):
+    for call in (lambda: poet.generate("ab", adapter="poet"), lambda: poet.with_adapter("poet")):
         with pytest.raises(InputError, match=r"tiny\+poet has one already"):
             call()
     with pytest.raises(InputError, match="give the model itself"):

@@ -19,7 +19,7 @@ ONLY_LLM = {
     "load_draft": "a draft model is named where the model is",
     "hand_over": "an engine comes from an LLM and goes back there",
     "take_back": "as hand_over",
-    "under": "for what takes an LLM; aside calls that",
+    "with_adapter": "for what takes an LLM; aside calls that",
 }
 ONLY_ASYNC = {
     "aclose": "an LLM closes at once",
@@ -44,7 +44,7 @@ NOT_IN_TASKS = {
 RUNS_NOTHING = {
     "accepts", "adapter_hash", "chat_ids", "chat_prompt", "check_length", "close", "detokenize",
     "hand_over", "load_draft", "parse_options", "read", "read_prompt", "take_back", "tokenize",
-    "under",
+    "with_adapter",
     "between", "fill_gaps",  # whose options have it
     "aclose", "aside", "compiled", "compiling", "drain", "end_compiling", "parse", "queue",
     "state", "submit",

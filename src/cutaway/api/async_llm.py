@@ -99,7 +99,7 @@ class AsyncLLM(AsyncModel):
         """As ``LLM.save_prefix``; others are served meanwhile."""
         from cutaway.api import prefix
 
-        model, between = self.model.under(adapter), self._between()
+        model, between = self.model.with_adapter(adapter), self._between()
 
         def read() -> "tuple[Path, AskedPrefix]":
             asked = prefix.read_asked(self, prompt, messages, special)
@@ -119,7 +119,7 @@ class AsyncLLM(AsyncModel):
         """As ``LLM.restore_prefix``; others are served meanwhile."""
         from cutaway.api import prefix
 
-        model = self.model.under(adapter)
+        model = self.model.with_adapter(adapter)
         return await asyncio.to_thread(
             prefix.restore, path, model, self._between(), show=self.progress
         )

@@ -149,7 +149,7 @@ class ModelUser:
 
         InputError for a name that was not loaded.
         """
-        return self.model.under(name).request_adapter
+        return self.model.with_adapter(name).request_adapter
 
     def _fitting(self, options: Options, around: int) -> Options:
         """As many cells as are usual, or as fit beside so many tokens: there is no shorter end."""
@@ -287,7 +287,7 @@ def limits_of(model: LoadedModel) -> Limits:
 def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
     """An engine on the model's backend, which no other may step meanwhile."""
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
-    named = [model.under(name) for name in model.adapters]
+    named = [model.with_adapter(name) for name in model.adapters]
     adapters = {each.adapter: each.backend for each in named}
     return Engine(
         model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,

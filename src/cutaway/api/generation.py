@@ -77,7 +77,7 @@ class Generation:
         self.between = _between(options)
         self.started: Started | None = None
         self.ended: Ended | None = None
-        self._model = model.under(options.adapter)
+        self._model = model.with_adapter(options.adapter)
         self._closed = False
         self._trace: TraceSink | None = None
 
@@ -88,7 +88,7 @@ class Generation:
 
     def belongs_to(self, model: LoadedModel) -> None:
         """Of this model, after it came from another process, where the same one wrote it."""
-        self._model = model.under(self.options.adapter)
+        self._model = model.with_adapter(self.options.adapter)
 
     # -- what comes ------------------------------------------------------------------------------
 

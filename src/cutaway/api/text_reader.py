@@ -43,13 +43,13 @@ class TextReader(ModelUser):
         """The loop. Between steps only, on a thread that owns it."""
         return self._runner.engine
 
-    def under(self, adapter: str) -> Self:
+    def with_adapter(self, adapter: str) -> Self:
         """The same model with the adapter of a name for all that is asked, as ``lora`` has it.
 
         For what takes an LLM: a replay, a look inside. It shares engine, weights and prefix cache,
         and ends with this one; "" is this one. InputError for a name that was not loaded.
         """
-        model = self.model.under(adapter)
+        model = self.model.with_adapter(adapter)
         if model is self.model:
             return self
         made = object.__new__(type(self))
@@ -74,7 +74,7 @@ class TextReader(ModelUser):
         changes: of ``cutaway.changes.bind``. adapter: the name of a loaded one, as for generate
         Runs beside whatever else is written.
         """
-        runner = self.under(adapter)._runner
+        runner = self.with_adapter(adapter)._runner
         ids = check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
         sight, wanted = self.config.sight, tuple(range(start, len(ids)))
@@ -104,7 +104,7 @@ class TextReader(ModelUser):
         from cutaway.api.row import row
 
         ids = check_ids("token_ids", token_ids)
-        return row(self.under(adapter)._runner, ids, names, firsts, changes)
+        return row(self.with_adapter(adapter)._runner, ids, names, firsts, changes)
 
     def last_rows(
         self,
@@ -122,7 +122,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api.last_rows import last_rows
 
-        runner, vocab = self.under(adapter)._runner, self.tokenizer.vocab_size
+        runner, vocab = self.with_adapter(adapter)._runner, self.tokenizer.vocab_size
         each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
         return last_rows(runner, check_ids("token_ids", like), each, vocab, stopped)
 
@@ -134,7 +134,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api.filling.whole import Whole
 
-        return Whole(self, self.under(adapter)._runner).logits(asked)
+        return Whole(self, self.with_adapter(adapter)._runner).logits(asked)
 
     def score(
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
@@ -211,7 +211,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api.filling import fill
 
-        runner = self.under(adapter)._runner
+        runner = self.with_adapter(adapter)._runner
         return fill(self, runner, text, top=top, targets=targets, candidates=candidates)
 
     def pseudo_likelihood(
@@ -224,7 +224,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api.filling.likelihood import pseudo_likelihood
 
-        return pseudo_likelihood(self, self.under(adapter)._runner, text, metric)
+        return pseudo_likelihood(self, self.with_adapter(adapter)._runner, text, metric)
 
     def embed(
         self,
@@ -256,7 +256,7 @@ class TextReader(ModelUser):
 
     def head(self, hidden: NDArray[np.float32], *, adapter: str = "") -> Logits:
         """The logits that rows (R, hidden) would have if they were the last layer's: (R, vocab)."""
-        backend = self.model.under(adapter).backend
+        backend = self.model.with_adapter(adapter).backend
         return self._between(lambda _: backend.head(hidden).copy())
 
     # -- what was computed, on disk ------------------------------------------------------------
@@ -282,7 +282,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api import prefix
 
-        llm = self.under(adapter)
+        llm = self.with_adapter(adapter)
         place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
         if not isinstance(compute, bool):
             raise InputError(f"compute must be true or false, not {shown(compute)}")
@@ -303,7 +303,7 @@ class TextReader(ModelUser):
         """
         from cutaway.api import prefix
 
-        model = self.model.under(adapter)
+        model = self.model.with_adapter(adapter)
         return prefix.restore(path, model, self._between, show=self.progress)
 
     def _between(self, function: Callable[[Engine], T]) -> T:

@@ -83,7 +83,7 @@ class TextWriter(TextReader):
 
         if options.draft is not None:
             self.load_draft(options.draft)
-        runner = self.under(options.adapter)._runner
+        runner = self.with_adapter(options.adapter)._runner
         return write_between(partial(self._start, prompt), runner, self.model, options)
 
     def generate_each(
@@ -226,7 +226,7 @@ class TextWriter(TextReader):
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,
             candidates=candidates, span=span, filler=filler, seed=seed,
         )  # fmt: skip
-        llm = self.under(adapter)
+        llm = self.with_adapter(adapter)
         return revise(
             llm, llm._runner, prompt, draft, how, filler=filler,
             options=options, progress=progress, stopped=stopped,

@@ -44,7 +44,10 @@ class Replica:
     def __init__(self, llm: AsyncLLM, name: str) -> None:
         self.llm, self.name = llm, name
         self._computed_by = llm.model.computed_by
-        self._adapters = {"", *(llm.model.under(each).adapter for each in llm.model.adapters)}
+        self._adapters = {
+            "",
+            *(llm.model.with_adapter(each).adapter for each in llm.model.adapters),
+        }
         self._fronts: dict[Address, asyncio.Task[_Front]] = {}
         self._leaving = False
         self.waited_s = 0.0

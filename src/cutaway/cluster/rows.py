@@ -75,7 +75,7 @@ class Job:
                 except CutawayError as error:
                     yield error
 
-        computed_by = llm.model.under(self.options.get("adapter") or "").system_fingerprint
+        computed_by = llm.model.with_adapter(self.options.get("adapter") or "").system_fingerprint
         common = {name: value for name, value in self.options.items() if name != "seed"}
         with llm.generate_each(requests(), **common) as results:
             for place, result in results:

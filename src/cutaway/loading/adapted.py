@@ -24,7 +24,7 @@ class AdaptedModel(LoadedModel):
         self.name, self.graph, self.adapter = f"{model.name}+{name}", adapter.graph, adapter.sha256
         self.request_adapter = adapter.sha256
 
-    def under(self, adapter: str) -> LoadedModel:
+    def with_adapter(self, adapter: str) -> LoadedModel:
         """See ``LoadedModel``; it has one at a time."""
         if adapter:
             raise InputError(f"adapter: {self.name} has one already: name it of the model itself")

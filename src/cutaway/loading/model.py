@@ -165,7 +165,7 @@ class LoadedModel:
         self._adapted = {name: each.put_on(backend) for name, each in self._adapters.items()}
         self._backend = self._adapted.get("", backend)
 
-    def under(self, adapter: str) -> "LoadedModel":
+    def with_adapter(self, adapter: str) -> "LoadedModel":
         """The model with the adapter that a request names: it has another name and identity.
 
         "" is the model itself. InputError for a name that was not loaded.

@@ -46,4 +46,4 @@ def _under(
     args: Iterable[Any],
     named: Mapping[str, Any],
 ) -> T:
-    return function(llm.under(adapter), *args, **named)
+    return function(llm.with_adapter(adapter), *args, **named)

@@ -37,7 +37,7 @@ class Names:
 
     def model(self, name: str | None) -> LoadedModel:
         """The model, with the adapter of which this is the name."""
-        return self._model.under(self.adapter(name))
+        return self._model.with_adapter(self.adapter(name))
 
     def fingerprint(self, name: str | None) -> str:
         """What computes: OpenAI's ``system_fingerprint``."""
