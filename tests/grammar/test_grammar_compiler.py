@@ -79,6 +79,15 @@ def test_white_space_is_bounded(space, may):
     assert can_write(grammar, f"[{space}1]".encode()) == may
 
 
+@pytest.mark.parametrize("thought", ["", 'start: "-" answer'])
+@pytest.mark.parametrize("text", [b'{"a": [null, 1.5]}', b'"a"', b"true"])
+def test_true_is_any_json(text, thought):
+    grammar, before = Grammar("json_schema", "true", thought=thought), b"-" if thought else b""
+    assert can_write(grammar, before + text)
+    assert not can_write(grammar, before + text + b",")
+    assert COMPILER.notes(grammar) == []
+
+
 def test_compact_json_has_no_white_space():
     grammar = Grammar("json_schema", '{"type":"array","items":{"type":"integer"}}', compact=True)
     assert can_write(grammar, b"[1,2]")

@@ -5,7 +5,7 @@ Knows llguidance's notations. Refuses to know vocabularies: what is read here is
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
 from cutaway.grammar.source import Grammar
@@ -45,8 +45,8 @@ def source_of(grammar: Grammar) -> str:
         lines = ["%llguidance {}", grammar.thought, f"answer: {_nested(grammar)}"]
         return LLMatcher.grammar_from_lark("\n".join(lines))
     if grammar.kind == "json_schema":
-        schema = without_own_formats(json.loads(grammar.text))
-        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_rules(grammar))
+        schema = json.dumps(_schema(grammar))
+        return LLMatcher.grammar_from_json_schema(schema, overrides=_rules(grammar))
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind == "choice":
@@ -55,6 +55,12 @@ def source_of(grammar: Grammar) -> str:
             "start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts))
         )
     return LLMatcher.grammar_from_lark(_lark(grammar.text))
+
+
+def _schema(grammar: Grammar) -> dict[str, Any]:
+    """As an object, which true is not."""
+    schema = without_own_formats(json.loads(grammar.text))
+    return {} if schema is True else schema
 
 
 def _rules(grammar: Grammar) -> "JsonCompileOptions":
@@ -68,9 +74,7 @@ def _nested(grammar: Grammar) -> str:
     from llguidance import regex_to_lark
 
     if grammar.kind == "json_schema":
-        schema = without_own_formats(json.loads(grammar.text))
-        schema = {} if schema is True else schema
-        return f"%json {json.dumps({**schema, 'x-guidance': _rules(grammar)})}"
+        return f"%json {json.dumps({**_schema(grammar), 'x-guidance': _rules(grammar)})}"
     if grammar.kind == "regex":
         return f"/{regex_to_lark(grammar.text, '')}/"
     if grammar.kind == "choice":
