@@ -5,7 +5,9 @@ import json
 import pytest
 
 from cutaway import LLM
+from cutaway.rerun import replay
 from cutaway.server.http.settings import Settings
+from cutaway.trace import Trace
 from support.messages_client import Asker, built, lasting
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
@@ -52,6 +54,14 @@ def test_in_python(path):
         assert plain.params["thought"]
         free = llm.chat(ASK, max_tokens=5)
         assert free.params["thought"] == "" and "reasoning_content" not in free.new_messages[-1]
+
+
+def test_its_trace_is_replayed(path, tmp_path):
+    with LLM(path, threads=1, progress=False) as llm:
+        file = tmp_path / "thought.jsonl"
+        llm.chat(ASK, json_schema=SCHEMA, forced=thinking(llm), max_tokens=200, seed=3, trace=file)
+        trace = Trace.read(file)
+        assert trace.head.params["thought"] and replay(llm, trace).same
 
 
 def test_over_http(path):

@@ -58,10 +58,11 @@ class GrammarRecord:
 
     @classmethod
     def of(cls, grammar: Grammar | None) -> Self | None:
-        """Of a request, compiled here."""
+        """Of a request, compiled here; the thought and calls that it has are among the settings."""
         if grammar is None:
             return None
-        return cls(grammar.kind, grammar.text, grammar.sha256, engine(), grammar.compact)
+        alone = Grammar(grammar.kind, grammar.text, grammar.compact)
+        return cls(alone.kind, alone.text, alone.sha256, engine(), alone.compact)
 
 
 @dataclass(frozen=True, slots=True)
