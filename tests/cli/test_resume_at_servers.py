@@ -146,7 +146,7 @@ def test_one_that_was_started_with_another_chain_is_refused(cut, tiny_path):
 
 def test_what_the_server_refuses_is_told(cut, url, llm, tmp_path):
     path = cut_at(llm, tmp_path / "healed.jsonl", 0.5, heal=True)
-    with pytest.raises(InputError, match="--url: thoughts and healed prompts cannot be asked"):
+    with pytest.raises(InputError, match="--url: thoughts, calls beside a schema and healed"):
         [*resume_at([url], Trace.read(path))]
     assert httpx.get(f"{url}/health").status_code == 200
 

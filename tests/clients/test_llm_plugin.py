@@ -124,6 +124,17 @@ def get_weather(city: str) -> str:
     return f"rain in {city}"
 
 
+def test_json_of_a_schema_or_a_call():
+    for seed in range(2):
+        options = {"seed": seed, "max_tokens": 60}
+        asked = {"schema": SCHEMA, "tools": [get_weather], "options": options}
+        answer = llm.get_model(NAME).prompt("Describe a dog.", **asked)
+        if calls := answer.tool_calls():
+            assert {call.name for call in calls} == {"get_weather"} and not answer.text()
+        else:
+            assert json.loads(answer.text()).keys() == SCHEMA["properties"].keys()
+
+
 def test_a_call_of_a_function_whose_result_is_answered():
     """Whether one is made the model decides: with this seed it does."""
     asked = {"options": {"seed": 27, "max_tokens": 60}, "tools": [get_weather]}
@@ -172,7 +183,6 @@ def test_a_task_that_is_cancelled_ends_its_text(smollm2):
         (["-m", NAME, "-o", "regex", "("], "regex"),
         (["-m", "cutaway", "-o", "model", "nothing.gguf"], "nothing.gguf' does not exist"),
         (["-m", "cutaway", "-o", "model", "minilm"], "no head"),
-        (["-m", NAME, "-T", "llm_version", "--schema", json.dumps(SCHEMA)], "exclude each other"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence(command, words, said):

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM, InputError
-from cutaway.api.tools import AnswerReader
+from cutaway.api.answer import AnswerReader
+from cutaway.rerun import replay
 from cutaway.text.tools import Splitter, Tool, call_id, parse_tools
+from cutaway.trace import Trace
 from support.chat_templates import byte_tokenizer, dialect
 
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -136,6 +138,59 @@ class TestCalls:
         assert ids == llm.chat_prompt(ASK, [get_weather]) == [*expected.prompt_token_ids]
 
 
+SCHEMA = {
+    "type": "object", "properties": {"degrees": {"enum": [12, 13]}}, "required": ["degrees"],
+    "additionalProperties": False,
+}  # fmt: skip
+EITHER = {"tools": [get_weather], "json_schema": SCHEMA, "parallel_tool_calls": False, **SAMPLED}
+
+
+@pytest.mark.model
+class TestBesideASchema:
+    """Which of the two a text is: test_schema_or_calls.py."""
+
+    def begun(self, llm, text):
+        return {**EITHER, "forced": llm.tokenize(text, add_bos=False)}
+
+    def test_the_answer_is_a_call_or_keeps_to_the_schema(self, llm):
+        said = llm.chat(ASK, **self.begun(llm, "{"))
+        assert json.loads(said.text)["degrees"] in (12, 13)
+        assert said.new_messages == ({"role": "assistant", "content": said.text},)
+        called = llm.chat(ASK, **self.begun(llm, "<"))
+        [call] = called.tool_calls
+        assert call.name == "get_weather" and call.values().keys() <= {"city", "days"}
+        [message] = called.new_messages
+        assert message["content"] is None
+        assert called.params["json_schema"] and "get_weather" in called.params["calls"]
+
+    def test_a_choice_of_calls_or_none_is_kept_to(self, llm):
+        assert llm.chat(ASK, **EITHER, tool_choice="required").tool_calls
+        text = llm.chat(ASK, **EITHER, tool_choice="none").text
+        assert text == llm.chat(ASK, json_schema=SCHEMA, **SAMPLED).text
+
+    def test_after_calls_that_were_required_the_answer_keeps_to_the_schema(self, llm):
+        done = llm.chat(ASK, **EITHER, tool_choice="required", run_tools=True, max_rounds=2)
+        *_, result, last = done.new_messages
+        assert result["role"] == "tool"
+        assert "tool_calls" in last or json.loads(last["content"])["degrees"] in (12, 13)
+
+    def test_asyncio_and_several_samples(self, llm):
+        fields = {**EITHER, "n": 2}
+        expected = [done.new_messages for done in llm.chat(ASK, **fields)]
+
+        async def main():
+            async with AsyncLLM(llm) as model:
+                return await model.chat(ASK, **fields)
+
+        assert [done.new_messages for done in asyncio.run(main())] == expected
+
+    def test_a_trace_is_replayed(self, llm, tmp_path):
+        done = llm.chat(ASK, **self.begun(llm, "<"), trace=tmp_path / "run.jsonl")
+        trace = Trace.read(tmp_path / "run.jsonl")
+        assert trace.head.params["calls"] == done.params["calls"]
+        assert replay(llm, trace).same
+
+
 @pytest.mark.model
 class TestRunning:
     def test_results_are_answered(self, llm):
@@ -225,7 +280,10 @@ class TestRunning:
         ({"tools": [get_weather], "tool_choice": "must"}, "tool_choice must be one of none, auto"),
         ({"tools": [get_weather], "tool_choice": named("a")}, '"a", which is not among the tools'),
         ({"tools": [get_weather], "parallel_tool_calls": 1}, "parallel_tool_calls must be true"),
-        ({"tools": [get_weather], "json_schema": True}, "tools and json_schema exclude each other"),
+        ({"tools": [get_weather], "regex": "a"}, "tools and regex exclude each other"),
+        ({"tools": [get_weather], "json_schema": 5}, "json_schema must be a schema as a dict"),
+        ({"calls": "start: /a/"}, "calls are what stands in place of JSON: give json_schema"),
+        ({"calls": 1}, "calls must be Lark, a text, not 1"),
         ({"tools": [get_weather], "run_tools": 1}, "run_tools must be true or false, not 1"),
         ({"tools": [get_weather], "run_tools": True, "n": 2}, "n must be 1 where run_tools"),
         ({"tools": [get_weather], "run_tools": True, "max_rounds": 0}, "max_rounds must be betw"),

@@ -169,7 +169,6 @@ def test_what_looks_like_a_turn_in_a_tool_stays_text(create):
         ({"tools": [WEATHER, WEATHER]}, "tools\\[1\\] is a second tool named"),
         ({"tool_choice": "required"}, "tool_choice needs tools"),
         ({"tools": [WEATHER], "tool_choice": named("other")}, "other.*not among the tools"),
-        ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "exclude each other"),
         ({"tools": [{"type": "web_search"}]}, "type must be one of"),
         ({"tools": [TIME, ODD]}, "tools\\[1\\]: parameters of odd: .*iri"),
     ],

@@ -46,6 +46,7 @@ class GrammarOptions(TypedDict, total=False):
     json_schema: Any
     json_compact: bool
     thought: str
+    calls: str
     regex: str | None
     grammar: str | PathLike[str] | None
     choice: Sequence[str]

@@ -5,25 +5,19 @@ engine, and HTTP.
 """
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
+from cutaway.api.answer import AnswerReader, SchemaOrCalls
 from cutaway.api.completion import Completion, ToolCall
 from cutaway.checks import shown
-from cutaway.engine import Step
 from cutaway.errors import InputError
-from cutaway.grammar import KINDS, Grammar
+from cutaway.grammar import KINDS, Grammar, Matcher, byte_matcher, source
 from cutaway.loading.model import LoadedModel
-from cutaway.text.thinking import Thinking, Thoughts
 from cutaway.text.tools import (
-    Arguments,
-    CallEnd,
-    CallStart,
-    Content,
     Dialect,
     Splitter,
     Tool,
@@ -37,16 +31,6 @@ from cutaway.text.tools import (
 
 Function = Callable[..., Any]
 Tools = Iterable[Function | Tool | Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Thought:
-    """Text that is thought before the answer."""
-
-    text: str
-
-
-Delta = Thought | Content | CallStart | Arguments | CallEnd
 
 
 class ToolUse:
@@ -69,6 +53,7 @@ class ToolUse:
         self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
         self._parallel, self._model = parallel, model
         self._dialect: Dialect | None = None
+        self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
         if self.tools:
             if model.template is None:
                 raise InputError("tools: this model has no chat template, which has to offer them")
@@ -84,7 +69,8 @@ class ToolUse:
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The keywords of a request with the grammar of the calls, which is compiled.
 
-        InputError where they have another grammar, or a tool's schema cannot be had.
+        Beside a JSON schema, calls are what may stand in place of its text, or must. InputError
+        where there is another grammar, or the schema of a tool or of the text cannot be had.
         """
         held = [name for name in KINDS if given.get(name) not in (None, (), [])]
         thinking = self._model.thinking
@@ -93,19 +79,39 @@ class ToolUse:
             thought["thought"] = thinking.grammar
         if self._dialect is None:
             return {**given, **thought}
-        if held:
-            raise InputError(f"tools and {held[0]} exclude each other: give one")
+        if others := [name for name in held if name != "json_schema"]:
+            raise InputError(f"tools and {others[0]} exclude each other: give one")
         if given.get("denoise") is not None:
             raise InputError(
                 "tools need a text that is written from left to right: leave out tools or denoise"
             )
-        text = grammar(self._dialect, self.tools, self.choice, self._parallel)
+        either = bool(held) and self.choice.mode == "auto"
+        calls = Grammar("grammar", self._grammar(self._dialect, only=either), **thought)
         try:
-            self._model.grammars.compile(Grammar("grammar", text, **thought))
+            self._model.grammars.compile(calls)
         except InputError as error:
             self._check_each()
             raise InputError(f"tools: {error}") from None
-        return {**given, **thought, "grammar": text}
+        self._either = self._beside(given, calls) if either else None
+        if either:
+            return {**given, **thought, "calls": calls.text}
+        rest = {name: given[name] for name in given if name not in ("json_schema", "json_compact")}
+        return {**rest, **thought, "grammar": calls.text}
+
+    def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
+        """Of a text of the schema or calls, byte by byte, once both are compiled."""
+        schema = source.json_schema(given["json_schema"])
+        compact = given.get("json_compact") is True
+        either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
+        self._model.grammars.compile(either)
+        assert self._dialect is not None
+        named = replace(self._dialect, control={})  # control tokens are read as their names
+        return byte_matcher(replace(either, thought="", calls=self._grammar(named, only=True)))
+
+    def _grammar(self, dialect: Dialect, *, only: bool) -> str:
+        """Of the answers that are chosen; only: of calls, though text may be chosen, too."""
+        choice = replace(self.choice, mode="required") if only else self.choice
+        return grammar(dialect, self.tools, choice, self._parallel)
 
     def _check_each(self) -> None:
         """InputError for the first whose arguments cannot be described."""
@@ -116,16 +122,20 @@ class ToolUse:
                 said = str(error).removeprefix("json_schema: ")
                 raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
 
-    def reader(self, request: str, thought: str = "") -> "AnswerReader":
-        """Of one answer; request: what the ids of its calls are made of; thought: the keyword."""
+    def reader(self, request: str, thought: str = "") -> AnswerReader:
+        """Of one answer to what ``options`` made.
+
+        request: what the ids of its calls are made of; thought: the keyword
+        """
         token_bytes = self._model.tokenizer.token_bytes
         thinking = self._model.thinking if thought else None
         if self._dialect is None:
             return AnswerReader(None, {}, token_bytes, thinking)
-        allowed = self.choice.allowed(self.tools)
-        required = self.choice.mode == "required"
+        allowed, either = self.choice.allowed(self.tools), self._either
+        required = either is not None or self.choice.mode == "required"
         splitter = Splitter(self._dialect, allowed, partial(call_id, request), required)
-        return AnswerReader(splitter, self._dialect.token_bytes, token_bytes, thinking)
+        parts = SchemaOrCalls(either.fork(), splitter) if either else splitter
+        return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
 
     def free(self) -> None:
         """From now on nothing has to be called: what was required has been."""
@@ -162,119 +172,6 @@ class ToolUse:
                 "dicts"
             ) from None
         return {"role": "tool", "tool_call_id": call.id, "content": text}
-
-
-@dataclass
-class _Call:
-    """A call while it is written."""
-
-    start: CallStart
-    arguments: str = ""
-    whole: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        name = self.start.tool.name
-        if self.start.tool.format is None:
-            said = {"type": "function", "function": {"name": name, "arguments": self.arguments}}
-        else:
-            said = {"type": "custom", "custom": {"name": name, "input": self.arguments}}
-        return {"id": self.start.id, **said}
-
-
-class AnswerReader:
-    """One answer, split into what is said and what is called, while it is written.
-
-    splitter     None where the answer is only said
-    control      the control tokens that the splitter wants to see, by id
-    token_bytes  of any token, as text
-    thinking     how a thought is written that may precede the answer; None where none may
-    """
-
-    def __init__(
-        self,
-        splitter: Splitter | None,
-        control: Mapping[int, bytes],
-        token_bytes: Callable[[int], bytes],
-        thinking: Thinking | None = None,
-    ) -> None:
-        self._splitter, self._token_bytes = splitter, token_bytes
-        self._thoughts = thinking and Thoughts(thinking)
-        self._control = {**control, **(thinking.token_bytes if thinking else {})}
-        self._thought, self._content, self._calls = "", "", list[_Call]()
-        self._made = self._shown = 0  # bytes of text
-        self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
-
-    def push(self, step: Step) -> list[Delta]:
-        """What is certain after a step."""
-        if step.token_id in self._control:
-            self._due.append((self._made, self._control[step.token_id]))
-        self._made += len(self._token_bytes(step.token_id))
-        return self._push(step.text)
-
-    def finish(self, held: str = "") -> list[Delta]:
-        """What becomes certain by the end, which may release text that no step has shown."""
-        deltas = self._push(held)
-        if self._thoughts:
-            deltas += self._split(*self._thoughts.finish())
-        return deltas if self._splitter is None else [*deltas, *self._note(self._splitter.finish())]
-
-    def _push(self, text: str) -> list[Delta]:
-        """A control token is no text, and stands where it was drawn: text may come late."""
-        if self._splitter is None and self._thoughts is None:
-            return self._note([Content(text)] if text else [])
-        data, rest = bytearray(), text.encode()
-        while self._due and self._due[0][0] <= self._shown + len(rest):
-            position, name = self._due.popleft()
-            size = max(position - self._shown, 0)
-            data += rest[:size] + name
-            rest, self._shown = rest[size:], self._shown + size
-        self._shown += len(rest)
-        thought, said = b"", bytes(data + rest)
-        if self._thoughts:
-            thought, said = self._thoughts.push(said)
-        return self._split(thought, said)
-
-    def _split(self, thought: bytes, said: bytes) -> list[Delta]:
-        """Whole characters: the tags that they are cut at are ASCII."""
-        deltas: list[Delta] = [Thought(thought.decode())] if thought else []
-        if self._splitter:
-            deltas += self._splitter.push(said)
-        elif said:
-            deltas.append(Content(said.decode()))
-        return self._note(deltas)
-
-    def _note(self, deltas: Sequence[Delta]) -> list[Delta]:
-        for delta in deltas:
-            if isinstance(delta, Content):
-                self._content += delta.text
-            elif isinstance(delta, Thought):
-                self._thought += delta.text
-            elif isinstance(delta, CallStart):
-                self._calls.append(_Call(delta))
-            elif isinstance(delta, Arguments):
-                self._calls[delta.index].arguments += delta.text
-            elif isinstance(delta, CallEnd):
-                self._calls[delta.index].whole = True
-        return [*deltas]
-
-    def tool(self, index: int) -> Tool:
-        """Who is called by a call that has begun."""
-        return self._calls[index].start.tool
-
-    @property
-    def has_called(self) -> bool:
-        """Whether there are calls, the last of them whole."""
-        return bool(self._calls) and self._calls[-1].whole
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The answer as a message of a conversation, in OpenAI's form."""
-        calls = [call.to_dict() for call in self._calls]
-        content = self._content or (None if calls else "")
-        said: dict[str, Any] = {"role": "assistant", "content": content}
-        if self._thought:
-            said["reasoning_content"] = self._thought
-        return said | ({"tool_calls": calls} if calls else {})
 
 
 def _listed(tools: Any) -> list[Any]:

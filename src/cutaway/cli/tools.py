@@ -21,9 +21,10 @@ from cutaway.progress import say
 from cutaway.text.printable import printable
 
 if TYPE_CHECKING:
+    from cutaway.api.answer import Delta
     from cutaway.api.completion import ToolCall
     from cutaway.api.llm import LLM
-    from cutaway.api.tools import Delta, Function, ToolUse
+    from cutaway.api.tools import Function, ToolUse
 
 ROUNDS = 8
 """Answers to one message; the last of them is made without tools."""
@@ -92,7 +93,7 @@ class Display:
 
     def show(self, deltas: "Iterable[Delta]") -> None:
         """Text as it comes; of a call its name when it begins, its arguments when they are all."""
-        from cutaway.api.tools import Thought
+        from cutaway.api.answer import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
         for delta in deltas:

@@ -93,6 +93,8 @@ class ConstraintParams:
     json_compact       JSON without white space between its parts
     thought            Lark of what may precede a text of a grammar, which is its ``answer``; for
                        chats with models that think first, which set it
+    calls              Lark of calls of tools that may be written in place of a text of json_schema;
+                       for chats with tools, which set it
     check              "arithmetic": after a sum such as 12*13= stands its value, in the text and
                        at the end of the prompt; or an object of one's own, see ``OwnCheck``
     heal               true: the prompt's last token is taken back, and the text begins with its
@@ -111,6 +113,7 @@ class ConstraintParams:
     choice: tuple[str, ...] = ()
     json_compact: bool = False
     thought: str = ""
+    calls: str = ""
     check: Any = None
     heal: bool | int = False
 
@@ -138,8 +141,11 @@ class ConstraintParams:
             raise InputError(f"{' and '.join(given)} exclude each other: give one")
         for name in given:
             object.__setattr__(self, name, getattr(source, name)(getattr(self, name)))
-        if not isinstance(self.thought, str):
-            raise InputError(f"thought must be Lark of a thought, not {shown(self.thought)}")
+        for name in ("thought", "calls"):
+            if not isinstance(value := getattr(self, name), str):
+                raise InputError(f"{name} must be Lark, a text, not {shown(value)}")
+        if self.calls and self.json_schema is None:
+            raise InputError("calls are what stands in place of JSON: give json_schema, too")
         if not isinstance(self.json_compact, bool):
             raise InputError(f"json_compact must be true or false, not {shown(self.json_compact)}")
         if self.json_compact and self.json_schema is None:
@@ -169,7 +175,7 @@ class ConstraintParams:
         for name in KINDS:
             if (text := getattr(self, name)) not in (None, ()):
                 text = text if isinstance(text, str) else json.dumps(text)
-                return Grammar(name, text, self.json_compact, self.thought)
+                return Grammar(name, text, self.json_compact, self.thought, self.calls)
         return None
 
     @property

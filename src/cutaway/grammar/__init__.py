@@ -8,22 +8,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutaway.grammar.acceptance import Accepted, accepts
+    from cutaway.grammar.acceptance import Accepted, accepts, byte_matcher
     from cutaway.grammar.checks import Check, OwnCheck, check_named
-    from cutaway.grammar.compiler import Compiled, Compiler, Matcher, Words, engine
+    from cutaway.grammar.compiler import Compiled, Compiler, Words, engine
+    from cutaway.grammar.matcher import Matcher
     from cutaway.grammar.notation import source_of
     from cutaway.grammar.source import KINDS, Grammar
     from cutaway.grammar.trial import Trial
 
 __all__ = [
     "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
-    "Words", "accepts", "check_named", "engine", "source_of",
+    "Words", "accepts", "byte_matcher", "check_named", "engine", "source_of",
 ]  # fmt: skip
 
 _MODULES = {
-    "acceptance": ("Accepted", "accepts"),
+    "acceptance": ("Accepted", "accepts", "byte_matcher"),
     "checks": ("Check", "OwnCheck", "check_named"),
-    "compiler": ("Compiled", "Compiler", "Matcher", "Words", "engine"),
+    "compiler": ("Compiled", "Compiler", "Words", "engine"),
+    "matcher": ("Matcher",),
     "notation": ("source_of",),
     "source": ("KINDS", "Grammar"),
     "trial": ("Trial",),

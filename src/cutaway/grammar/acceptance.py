@@ -9,6 +9,7 @@ from functools import cache
 from cutaway.checks import shown
 from cutaway.errors import InputError
 from cutaway.grammar.compiler import Compiler
+from cutaway.grammar.matcher import Matcher
 from cutaway.grammar.source import Grammar
 
 _END = 256
@@ -51,11 +52,16 @@ def _compiler() -> Compiler:
     return Compiler(_Bytes())
 
 
+def byte_matcher(grammar: Grammar) -> Matcher:
+    """Of a text that is not begun, whose tokens are its bytes; InputError for a bad grammar."""
+    return _compiler().matcher(grammar)
+
+
 def accepts(text: str, grammar: Grammar) -> Accepted:
     """Whether the grammar allows the text, and where not; InputError for a bad grammar."""
     if not isinstance(text, str):
         raise InputError(f"text must be a string, not {shown(text)}")
-    matcher, checks = _compiler().matcher(grammar), _compiler().checks(grammar)
+    matcher, checks = byte_matcher(grammar), _compiler().checks(grammar)
     data = text.encode("utf-8", "surrogatepass")
     good = matcher.valid([*data])
     for i in range(good):

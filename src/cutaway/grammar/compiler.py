@@ -5,18 +5,16 @@ Knows llguidance: its tables, limits and traps. Refuses to know sequences and sa
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakValueDictionary
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
 from cutaway.grammar.checks import Check
+from cutaway.grammar.matcher import Matcher
 from cutaway.grammar.notation import limits, sentence, source_of
 from cutaway.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.grammar.source import Grammar
@@ -24,8 +22,6 @@ from cutaway.grammar.subschemas import own_formats, without_own_formats
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
-
-Mask = NDArray[np.uint32]
 
 Read = Callable[[Grammar], str]
 """How the source of a grammar is made, as llguidance reads it; InputError where it cannot be."""
@@ -101,14 +97,15 @@ class _Vocabulary:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A grammar for one vocabulary: the matcher of a text that is not begun, or why there is none.
+    """A grammar for one vocabulary: matchers of a text that is not begun, or why there is none.
 
     size   of its source
+    ways   what a text may keep to: one, but for a grammar that calls may stand in place of
     check  what its masks leave out
     """
 
     size: int
-    matcher: "LLMatcher | None"
+    ways: "tuple[LLMatcher, ...]" = ()
     check: SchemaCheck | None = None
     failed: str = ""
 
@@ -152,12 +149,27 @@ class Compiler:
             found = self._held.get(grammar)
             tokenizer = self.tokenizer
         if found is None:
-            found = _compiled(grammar, tokenizer, self.read)
+            found = (
+                self._either(*grammar.ways)
+                if grammar.calls
+                else _compiled(grammar, tokenizer, self.read)
+            )
         with self._lock:
             self._keep(grammar, found)
-        if found.matcher is None:
+        if not found.ways:
             raise InputError(found.failed)
         return found
+
+    def _either(self, text: Grammar, calls: Grammar) -> Compiled:
+        """A text, or calls. A check would read the calls, too."""
+        said, called = self.compile(text), self.compile(calls)
+        if said.check is not None:
+            names = ", ".join(said.check.keywords)
+            raise InputError(
+                f"json_schema: {names} would have to be checked token by token, which cannot be "
+                "beside tools: leave out tools, or these keywords"
+            )
+        return Compiled(said.size + called.size, (*said.ways, *called.ways))
 
     def known(self, grammar: Grammar) -> Compiled | None:
         """What ``compile`` gives, where it is ready."""
@@ -166,9 +178,8 @@ class Compiler:
 
     def matcher(self, grammar: Grammar) -> "Matcher":
         """Of a text that is not begun."""
-        made = self.compile(grammar).matcher
-        assert made is not None
-        return Matcher(made.deep_copy(), self.words_of_a_mask)
+        ways = self.compile(grammar).ways
+        return Matcher([way.deep_copy() for way in ways], self.words_of_a_mask)
 
     def checks(self, grammar: Grammar) -> list[Check]:
         """What the masks leave out of it, to be asked about each token."""
@@ -205,12 +216,13 @@ class Compiler:
 def _compiled(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> Compiled:
     size = len(grammar.text)
     try:
-        return Compiled(size, _matcher(grammar, tokenizer, read))
+        return Compiled(size, (_matcher(grammar, tokenizer, read),))
     except InputError as refused:
         try:
-            return Compiled(size, *_checked(grammar, tokenizer, read, refused))
+            made, check = _checked(grammar, tokenizer, read, refused)
+            return Compiled(size, (made,), check)
         except InputError as error:
-            return Compiled(size, None, failed=str(error))
+            return Compiled(size, failed=str(error))
 
 
 def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatcher":
@@ -242,48 +254,3 @@ def _checked(
     except InputError:
         plain = json.dumps(relaxed(check.schema, guided=False))
         return _matcher(replace(grammar, text=plain), tokenizer, read), check
-
-
-class Matcher:
-    """How far one text has come under a grammar. Raises CutawayError where it cannot go on."""
-
-    def __init__(self, matcher: "LLMatcher", words: int) -> None:
-        self._matcher, self._words = matcher, words
-
-    def mask(self) -> Mask:
-        """Which tokens may come next, the end tokens among them where the text may end."""
-        mask = np.empty(self._words, np.uint32)
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        self._check()
-        return mask
-
-    def accept(self, token_id: int) -> None:
-        """A token came; not for end tokens."""
-        self._matcher.consume_token(token_id)
-        self._check()
-
-    def valid(self, token_ids: Sequence[int]) -> int:
-        """How many of these may come one after the other."""
-        return self._matcher.validate_tokens(list(token_ids))
-
-    def forced(self) -> list[int]:
-        """Tokens that come next whatever the model says."""
-        return self._matcher.compute_ff_tokens()
-
-    def fork(self) -> "Matcher":
-        """Another in the same state."""
-        return Matcher(self._matcher.deep_copy(), self._words)
-
-    @property
-    def may_end(self) -> bool:
-        """Whether the text is whole as it is."""
-        return self._matcher.is_accepting()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing may follow."""
-        return self._matcher.is_stopped() and not self._matcher.is_error()
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise CutawayError(f"the grammar failed: {sentence(self._matcher.get_error())}")

@@ -5,7 +5,7 @@ Knows what people hand over as a schema, and how large it may be. Refuses to kno
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -26,19 +26,29 @@ class Grammar:
 
     compact  of JSON: no white space between its parts
     thought  Lark of what may precede it, in which ``answer`` stands for the text itself
+    calls    Lark of what may be written in its place
     """
 
     kind: str
     text: str
     compact: bool = False
     thought: str = ""
+    calls: str = ""
+
+    @property
+    def ways(self) -> "tuple[Grammar, ...]":
+        """What a text may keep to, each by itself."""
+        if not self.calls:
+            return (self,)
+        return replace(self, calls=""), Grammar("grammar", self.calls, thought=self.thought)
 
     @cached_property
     def sha256(self) -> str:
         """Of its kind and text, in hex."""
         import hashlib  # 4 ms of a start
 
-        parts = [self.kind, self.text, self.compact, *filter(None, [self.thought])]
+        parts = [self.kind, self.text, self.compact]
+        parts += [self.thought, self.calls] if self.calls else filter(None, [self.thought])
         said = json.dumps(parts)
         return hashlib.sha256(said.encode()).hexdigest()
 

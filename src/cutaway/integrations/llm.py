@@ -19,8 +19,8 @@ from cutaway.errors import InputError
 from cutaway.hub.catalog import CATALOG, DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from cutaway.api.answer import Delta
     from cutaway.api.llm import LLM
-    from cutaway.api.tools import Delta
 
 _OWN = {
     "seed": (int, "same seed, same text; without it one is chosen, which the log has"),
@@ -147,7 +147,7 @@ class Answer:
         use = ToolUse(model.model, [_tool(tool) for tool in prompt.tools])
         said = [one for message in prompt.messages for one in _messages(message)]
         if prompt.schema:
-            said = with_schema(said, prompt.schema)
+            said = with_schema(said, prompt.schema, use.tools)
             given = {**given, "json_schema": prompt.schema}
         if model.template is None and [one["role"] for one in said] == ["user"]:
             ids = model.tokenize(said[0]["content"])  # of a model that only continues texts
@@ -165,7 +165,7 @@ class Answer:
         yield from self._told(self._reader.finish(self._stream.held_text))
 
     def _told(self, deltas: "Iterable[Delta]") -> Iterator[StreamEvent]:
-        from cutaway.api.tools import Thought
+        from cutaway.api.answer import Thought
         from cutaway.text.tools import Arguments, CallStart, Content
 
         for delta in deltas:

@@ -83,8 +83,12 @@ def _asked(trace: Trace) -> dict[str, Any]:
     """The request for the whole text."""
     head = trace.head
     asked = settings_of(head)
-    if asked.pop("thought", "") or not isinstance(asked.get("heal", False), bool):
-        raise InputError("--url: thoughts and healed prompts cannot be asked of a server")
+    if any((asked.pop("thought", ""), asked.pop("calls", ""))) or not isinstance(
+        asked.get("heal", False), bool
+    ):
+        raise InputError(
+            "--url: thoughts, calls beside a schema and healed prompts cannot be asked of a server"
+        )
     asked["changes"] = [change.to_json() for change in head.changes] or None
     asked["logit_bias"] = {str(i): bias for i, bias in asked.get("logit_bias", {}).items()}
     if asked.get("json_schema") is not None:

@@ -81,7 +81,7 @@ async def responses(body: ResponsesRequest, request: Request) -> Response:
     async def prompts(service: Service) -> Read:
         use = body.use(service)
         options = await service.llm.compiling(use.options, body.options())
-        return [await service.llm.chat_prompt(body.messages(), use.tools)], options
+        return [await service.llm.chat_prompt(body.messages(use.tools), use.tools)], options
 
     return await _answer(request, body, prompts, ResponsesAnswer)
 
@@ -94,7 +94,8 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation, in Anthropic's form."""
 
     async def prompts(service: Service) -> Read:
-        said, use = body.conversation(), body.use(service)
+        use = body.use(service)
+        said = body.conversation(use.tools)
         options = await service.llm.compiling(use.options, body.options())
         return [await service.llm.chat_prompt(said, use.tools)], options
 
@@ -105,7 +106,8 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
 async def count_tokens(body: CountRequest, request: Request) -> Response:
     """How many tokens a conversation has, in Anthropic's form."""
     service = service_of(request, body.model)
-    said, use = body.conversation(), body.use(service)
+    use = body.use(service)
+    said = body.conversation(use.tools)
     reading = service.llm.chat_prompt(said, use.tools)
     counted: InputTokens = {"input_tokens": len(await unless_gone(request.receive, reading))}
     return Response(dumps(counted), media_type="application/json")

@@ -13,7 +13,7 @@ from typing import Any
 from cutaway import strict_json
 from cutaway.checks import shown
 from cutaway.errors import InputError
-from cutaway.text.tools.tool import INPUT
+from cutaway.text.tools.tool import INPUT, Tool
 
 Message = Mapping[str, Any]
 
@@ -103,15 +103,19 @@ def _name_result(message: dict[str, Any], names: Mapping[str, str], where: str) 
     message["name"] = message.get("name") or names[call_id]
 
 
-def with_schema(messages: Sequence[Message], schema: Any) -> list[dict[str, Any]]:
+def with_schema(
+    messages: Sequence[Message], schema: Any, tools: Sequence[Tool] = ()
+) -> list[dict[str, Any]]:
     """A conversation whose first message, of the system or a user, says what the answer is to be.
 
     No message is added, as not every template has a place for one of the system.
+    tools: what the answer may call instead
     """
     said = [dict(message) for message in messages]
     text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     for message in said:
         if message["role"] in ("system", "user"):
-            message["content"] += f"\n\nAnswer in JSON of this schema:\n{text}"
+            asked = "Where you call no tool, answer" if tools else "Answer"
+            message["content"] += f"\n\n{asked} in JSON of this schema:\n{text}"
             break
     return said

@@ -3,7 +3,7 @@
 Knows their fields. Refuses to know how conversations are written down (``conversation``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -14,6 +14,7 @@ from cutaway.server.openai.formats import InPrompt
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.service import Service
 from cutaway.text.messages import with_schema
+from cutaway.text.tools import Tool
 
 _KEPT = "nothing is stored here; leave it out"
 
@@ -31,9 +32,10 @@ class CountRequest(Conversation):
     model: str | None = Field(None, description="one of /v1/models; left out: the first")
     schema_in_prompt: InPrompt = True
 
-    def conversation(self) -> list[Message]:
+    def conversation(self, tools: Sequence[Tool]) -> list[Message]:
         """The messages as templates know them."""
-        return with_schema(self.said(), self.schema) if self.schema_shown else self.said()
+        said = self.said()
+        return with_schema(said, self.schema, tools) if self.schema_shown else said
 
     @property
     def schema_shown(self) -> bool:

@@ -78,9 +78,14 @@ class WithTools(Body):
         None, fail_fast=True, description="what the answer may call"
     )
     tool_choice: Choice | None = Field(None, description="default auto")
+    _use: ToolUse | None = None
 
     def use(self, service: Service) -> ToolUse:
-        """Its tools; InputError for those that cannot be."""
+        """Its tools, always the same; InputError for those that cannot be."""
+        self._use = self._use or self._checked(service)
+        return self._use
+
+    def _checked(self, service: Service) -> ToolUse:
         choice = self.tool_choice or Choice.model_validate({"type": "auto"})
         if not self.tools and choice.type not in ("none", "auto"):
             raise ApiError(400, "tool_choice needs tools", param="tool_choice")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from cutaway.api.tools import Delta, Thought
+from cutaway.api.answer import Delta, Thought
 from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, dumps
 from cutaway.server.http.errors import ApiError

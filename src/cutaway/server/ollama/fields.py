@@ -113,6 +113,7 @@ class TextAsked(Body):
         "truncate": ((False,), "nothing is cut here; shorten it yourself"),
         "shift": ((False,), "nothing is cut here; a text ends where the context is full"),
     }
+    _use: ToolUse | None = None
 
     def said(self) -> Any:
         """The prompt as it was sent, for the log."""
@@ -146,13 +147,14 @@ class TextAsked(Body):
         return self.schema_in_prompt and isinstance(self.format, dict)
 
     def use(self, service: Service) -> ToolUse:
-        """Its tools; ApiError where the model is to think and cannot."""
+        """Its tools, always the same; ApiError where the model is to think and cannot."""
         if self.think and service.llm.model.thinking is None:
             raise ApiError(
                 400, f"think: {self.model or service.names.first} does not support thinking: it "
                 "has no words for where a thought begins and ends; leave it out", param="think",
             )  # fmt: skip
-        return ToolUse(service.llm.model, self.offered())
+        self._use = self._use or ToolUse(service.llm.model, self.offered())
+        return self._use
 
     def offered(self) -> Sequence[Any]:
         """What the answer may call."""

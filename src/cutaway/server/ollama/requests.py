@@ -145,8 +145,9 @@ class OllamaChatRequest(TextAsked):
     async def read(self, service: Service, given: dict[str, Any]) -> Any:
         """What the model reads, with the keywords that this takes."""
         said = [*_plain(self.messages)]
-        shown = with_schema(said, self.schema) if self.schema_shown else said
-        return await service.llm.chat_prompt(shown, self.use(service).tools), given
+        tools = self.use(service).tools
+        shown = with_schema(said, self.schema, tools) if self.schema_shown else said
+        return await service.llm.chat_prompt(shown, tools), given
 
 
 Asked = OllamaChatRequest | OllamaGenerateRequest

@@ -1,11 +1,11 @@
 """``/v1/chat/completions``: the fields of its requests, and its answers, whole and streamed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
-from cutaway.api.tools import Delta, Thought
+from cutaway.api.answer import Delta, Thought
 from cutaway.engine import Ended, Step
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
@@ -25,7 +25,7 @@ from cutaway.server.openai.request_models import ONE_CACHE, SampledFields
 from cutaway.server.openai.tools import Tools, WithTools, finish_reason, piece
 from cutaway.server.service import Service
 from cutaway.text.messages import with_schema
-from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
 _NAMELESS = "name: this model's template has no place for names, so the model did not see them"
 _TEXT_TYPES = ("text", "input_text", "output_text")
@@ -161,14 +161,14 @@ class ChatRequest(SampledFields, WithTools):
         """Of names, too."""
         return [*super().readings, *([_NAMELESS] if self._nameless else [])]
 
-    def conversation(self) -> list[dict[str, Any]]:
+    def conversation(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The messages as templates know them."""
-        said = [message.plain() for message in self.messages]
-        return with_schema(said, schema_of(self.response_format)) if self.schema_shown else said
+        said, schema = [message.plain() for message in self.messages], self.response_format
+        return with_schema(said, schema_of(schema), tools) if self.schema_shown else said
 
-    async def read(self, service: Service, tools: Any) -> list[int]:
+    async def read(self, service: Service, tools: Sequence[Tool]) -> list[int]:
         """The prompt, in the model's template."""
-        said = self.conversation()
+        said = self.conversation(tools)
         prompt = await service.llm.chat_prompt(said, tools)
         if any("name" in one for one in said if one["role"] != "tool"):
             for one in said:

@@ -4,7 +4,7 @@ Knows this endpoint's fields. Refuses to know how conversations are written down
 (``responses_input``), and anything that would have to be kept: nothing is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -24,6 +24,7 @@ from cutaway.server.openai.request_models import ONE_CACHE, MinTokens, TextField
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.openai.tools import WithTools
 from cutaway.text.messages import with_schema
+from cutaway.text.tools import Tool
 
 _NOT_STORED = "nothing is stored here; send the whole conversation as input"
 
@@ -98,12 +99,12 @@ class ResponsesRequest(TextFields, WithTools):
         """A schema is the text's."""
         return {**super().called(), "json_schema": "text"}
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The conversation as templates know it."""
         said = conversation(self.input)
         if self.instructions is not None:
             said.insert(0, {"role": "system", "content": self.instructions})
-        return with_schema(said, schema_of(self._format)) if self.schema_shown else said
+        return with_schema(said, schema_of(self._format), tools) if self.schema_shown else said
 
     @property
     def schema_shown(self) -> bool:

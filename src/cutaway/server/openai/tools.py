@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import Field
 from pydantic_core import from_json
 
-from cutaway.api.tools import AnswerReader, ToolUse
+from cutaway.api.answer import AnswerReader
+from cutaway.api.tools import ToolUse
 from cutaway.engine import Ended
 from cutaway.server.body import Body
 from cutaway.server.http.errors import ApiError
@@ -45,9 +46,14 @@ class WithTools(Body):
     parallel_tool_calls: bool | None = Field(
         None, description="whether an answer may have several calls; default true"
     )
+    _use: ToolUse | None = None
 
     def use(self, service: Service) -> ToolUse:
-        """Its tools; InputError for those that cannot be."""
+        """Its tools, always the same; InputError for those that cannot be."""
+        self._use = self._use or self._checked(service)
+        return self._use
+
+    def _checked(self, service: Service) -> ToolUse:
         if self.tools is None and self.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "tool_choice needs tools", param="tool_choice")
         parallel = self.parallel_tool_calls is not False
