@@ -1,6 +1,10 @@
-"""A tiny model, and ``cutaway generate --input`` on it."""
+"""A tiny model, commands in this process, and ``cutaway generate --input`` on the model."""
 
+import io
 import json
+import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +25,22 @@ def tiny(tmp_path_factory):
 @pytest.fixture(scope="module")
 def llm(tiny):
     return LLM(tiny)
+
+
+@pytest.fixture
+def in_process(monkeypatch, capfdbinary):
+    """Run a command here, where no process is what is tested: as ``subprocess.run`` tells it."""
+
+    def run(*args, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        try:
+            code = main([os.fsdecode(arg) for arg in args])
+        except SystemExit as error:  # argparse's
+            code = error.code
+        printed = capfdbinary.readouterr()
+        return SimpleNamespace(returncode=code, stdout=printed.out, stderr=printed.err)
+
+    return run
 
 
 @pytest.fixture

@@ -71,8 +71,9 @@ def test_the_same_seed_gives_the_same_text_in_another_process(tiny):
 HELD = ("--choice", "ab", "--choice", "b", "--n", "4", "--seed", "1", "--temperature", "1")
 
 
-def test_samples_under_a_grammar_come_with_estimates_and_one_can_be_chosen(tiny):
-    shown, said = (generate(tiny, "ab", *HELD, *flags) for flags in ([], ["--json"]))
+def test_samples_under_a_grammar_come_with_estimates_and_one_can_be_chosen(tiny, in_process):
+    command = ("generate", "-m", tiny, "ab", *HELD)
+    shown, said = (in_process(*command, *flags) for flags in ([], ["--json"]))
     every = json.loads(said.stdout)
     found = every[0]["constraint_estimate"]
     logs = [each["neg_log_z"] for each in every]
@@ -82,7 +83,7 @@ def test_samples_under_a_grammar_come_with_estimates_and_one_can_be_chosen(tiny)
         in shown.stderr.decode()
     )
     assert f"−ln Z {logs[0]:.2f}" in shown.stderr.decode()
-    one, document = (generate(tiny, "ab", *HELD, "--align", *flags) for flags in ([], ["--json"]))
+    one, document = (in_process(*command, "--align", *flags) for flags in ([], ["--json"]))
     aligned = json.loads(document.stdout)
     chosen = aligned["aligned"]["chosen"]
     assert aligned["aligned"]["neg_log_z"] == logs and aligned["constraint_estimate"] == found
@@ -123,9 +124,9 @@ def test_naive_loop_gives_the_same_text(tiny):
         ([], "prompt"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(tiny, args, sentence):
+def test_bad_input_is_one_sentence_and_exit_code_2(tiny, in_process, args, sentence):
     model = [] if "-m" in args else ["-m", tiny]
-    done = run("generate", *model, *args, stdin=b"\xff\xfe")
+    done = in_process("generate", *model, *args, stdin=b"\xff\xfe")
     error = done.stderr.decode()
     assert (done.returncode, done.stdout) == (2, b"")
     assert re.search(sentence, error), error

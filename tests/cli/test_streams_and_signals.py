@@ -84,12 +84,10 @@ def test_more_tokens_than_the_context_has_are_noted(tiny):
     [["generate", "x", "--top-p", "2"], ["chat", "--temperature", "-1"], ["chat", "--seed", "-1"],
      ["generate", "x", "--backend", "gpu"], ["generate", "x", "--context", "1"]],
 )  # fmt: skip
-def test_bad_options_are_refused_before_a_model_is_fetched(args, tmp_path):
-    home = {"CUTAWAY_HOME": str(tmp_path / "home"), "PIP_INDEX_URL": "http://127.0.0.1:9/"}
-    done = subprocess.run(
-        [sys.executable, "-m", "cutaway", *args], env=os.environ | home, capture_output=True,
-        stdin=subprocess.DEVNULL, timeout=60, check=False,
-    )  # fmt: skip
+def test_bad_options_are_refused_before_a_model_is_fetched(args, tmp_path, monkeypatch, in_process):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    done = in_process(*args)
     assert done.returncode == 2, done.stderr
     assert b"must be" in done.stderr
     assert not (tmp_path / "home").exists()

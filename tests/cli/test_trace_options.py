@@ -24,17 +24,10 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, in_process):
     """Run a command in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    return lambda *args, stdin=b"": subprocess.run(
-        [*CUTAWAY, *args],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        env=os.environ | HOME,
-    )
+    return in_process
 
 
 def names():

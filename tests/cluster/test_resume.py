@@ -49,7 +49,7 @@ runs = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(runs, st.lists(st.integers(0, 90), max_size=3), st.booleans(), st.integers(0, 3))
 def test_a_killed_replica_changes_nothing(models, options, kills, tells, before):
     async def main():

@@ -66,7 +66,7 @@ async def cancel_after(running, task, calls: int | None) -> None:
     block=st.integers(1, 5), texts=st.integers(1, 3), running=st.integers(1, 6),
     forget=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_whatever_the_order_everybody_reads_their_own_text(
     visits, rows, block, texts, running, forget
 ):

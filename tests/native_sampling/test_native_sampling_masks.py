@@ -35,7 +35,7 @@ def masked(vocab, allowed, *, spare=0, order=None, seed=5, position=9, forced=No
     return RowDraw(compiled, History((), [0, 0, 1]), seed, position, observe, forced, mask)
 
 
-@few_or_many(200, 600, ROWS, SETTINGS, st.data())
+@few_or_many(80, 600, ROWS, SETTINGS, st.data())
 def test_every_figure_equals_the_twins(row, given, data):
     ids = st.integers(0, len(row) - 1)
     few = st.sets(ids, min_size=1, max_size=20)

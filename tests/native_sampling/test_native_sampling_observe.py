@@ -45,7 +45,7 @@ def observed(draw: st.DrawFn) -> tuple[np.ndarray, RowDraw]:
     return row, draw(draws())._replace(observe=draw(observes(ids, 8)), forced=forced)
 
 
-@few_or_many(300, 1200, observed())
+@few_or_many(100, 1200, observed())
 def test_every_figure_equals_the_twins(case):
     row, asked = case
     kept = row.copy()

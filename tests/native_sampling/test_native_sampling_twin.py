@@ -22,7 +22,7 @@ from support.native_rows import (
 pytestmark = extreme_rows
 
 
-@few_or_many(300, 1200, ROWS, draws())
+@few_or_many(100, 1200, ROWS, draws())
 def test_every_figure_equals_the_twins(logits, asked):
     kept = logits.copy()
     expected = by_twin(logits[None], [asked])
