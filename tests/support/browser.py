@@ -18,6 +18,7 @@ class Page:
         self.context = context
         self.tab = context.new_page()
         self.tab.set_default_timeout(DEADLINE_MS)
+        self.tab.clock.install()
         self.complaints: list[str] = []
         self.expected = "\0"  # what complaints may say: the browser tells them when it gets to it
         self.requests: list[str] = []
@@ -88,7 +89,8 @@ class Page:
 
     def settle(self):
         """Wait until what changed is drawn, and the address told."""
-        self.tab.evaluate("() => new Promise(r => setTimeout(() => requestAnimationFrame(r), 350))")
+        self.tab.clock.run_for(350)  # whatever the page has put off
+        self.tab.evaluate("() => new Promise(requestAnimationFrame)")
 
     # -- what people see ---------------------------------------------------------------------
 
