@@ -48,10 +48,10 @@ def test_layers_with_a_window_are_a_group_of_their_own(tmp_path):
 
 
 def test_the_reference_keeps_all_in_float32(path):
-    reference = LLM(path, backend="reference")
-    arrays = [part for both in reference.backend._kv.values() for part in both]
-    assert reference.backend.kv.bytes_per_token == sum(a[0].nbytes for a in arrays)
-    assert reference.backend.kv.groups[0].format == "F32"
+    backend = LLM(path, backend="reference").backend
+    block = sum(part.nbytes for part in backend.block_memory(0, windows=True))
+    assert backend.kv.bytes_per_token * KV_BLOCK == block
+    assert backend.kv.groups[0].format == "F32"
 
 
 def test_both_backends_sample_the_same(llm, path):

@@ -1,4 +1,4 @@
-"""Many replicas of one model behind one door.
+"""Many replicas of one model behind one server.
 
 Knows which replica writes what, and who goes on where one is lost. Refuses to know how a token is
 made. Ray is imported where ``app`` and ``generate`` are asked for; all else is tested without it.

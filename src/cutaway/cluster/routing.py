@@ -3,7 +3,7 @@
 Knows how much each replica has to do, and which of them come into question. Refuses to know how
 jobs travel, clocks, and Ray: every answer is a function of what was told before.
 
-One currency, rows of a step:
+All is counted in rows of a step:
 
     cost = rows that wait there + rows of these prompts that it would still have to read × READ
            + texts there × TEXT_ROWS

@@ -30,7 +30,7 @@ _FORKED = "the engine's thread is not in this process: load the model after the 
 
 
 class AsyncEngine:
-    """The asynchronous face of an engine, which from now on belongs to a thread of its own.
+    """An engine for tasks of event loops; from now on it belongs to a thread of its own.
 
     Tasks of any number of event loops may use it at once. Whatever they ask is done on that
     thread between two steps; it sleeps while nobody asks and nobody writes. ``async with``
