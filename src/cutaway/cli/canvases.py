@@ -1,11 +1,11 @@
-"""Flags for how a canvas is revealed: all settings of a rule, or a rule's name alone.
+"""Flags for how a canvas is revealed: all settings of a rule, its name alone, or whole rules.
 
 Knows argparse. Refuses to know what a setting does: ``canvas`` has the words.
 """
 
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 
-from cutaway.canvas import RULES, SETTING_WORDS
+from cutaway.canvas import RULES, SETTING_WORDS, rule_of_text
 
 
 def add_rule_arguments(parser: ArgumentParser) -> None:
@@ -30,6 +30,19 @@ def add_rule_name(parser: ArgumentParser) -> None:
         "--denoise", metavar="RULE", choices=tuple(RULES), default=SUPPRESS,
         help=f"with a diffusion model: the rule by which answers are revealed; {', '.join(RULES)}",
     )  # fmt: skip
+
+
+def add_rules(parser: ArgumentParser, help: str) -> None:
+    """--rule, any number of times: each a rule with its settings, as a text."""
+    parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=help)
+
+
+def rules(args: Namespace) -> list[str] | None:
+    """Those that were given, refused here, before a model is loaded; None: none was."""
+    given: list[str] | None = args.rules
+    for rule in given or ():
+        rule_of_text(rule)
+    return given
 
 
 def _forced(text: str) -> tuple[int, ...]:

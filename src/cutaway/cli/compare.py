@@ -1,11 +1,9 @@
 """``cutaway compare``: one prompt, written in every way that the models have."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.canvas import rule_of_text
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, canvases, console, parsed
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway compare``."""
     parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text to continue; - reads standard input")
-    parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=_RULE)
+    canvases.add_rules(parser, _RULE)
     parser.add_argument(
         "--judge", metavar="NAME|PATH",
         help="the model that reads the texts; default: the first -m that sees only the past",
@@ -63,20 +61,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Write all texts, and print the table and each of them."""
     prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
-    for rule in args.rules or ():
-        rule_of_text(rule)  # refused before a model is loaded
+    rules = canvases.rules(args)
     llms = _models(args)
     judge = llms.get(args.judge) or (_load(args, args.judge) if args.judge else None)
     from cutaway.rerun import compare
 
     with console.progress(show=not args.quiet) as progress:
         done = compare(
-            [*llms.values()], prompt, rules=args.rules, judge=judge, progress=progress, **options
+            [*llms.values()], prompt, rules=rules, judge=judge, progress=progress, **options
         )
     if args.json:
         streams.print_json(done.to_dict())
     else:
-        print("\n".join(map(drawing.Style.of(sys.stdout).text, _report(done))))
+        drawing.print_lines(_report(done))
     return 0
 
 

@@ -1,13 +1,12 @@
 """``cutaway embed``: vectors of texts, or which of them are alike."""
 
-import sys
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, clip, table
+from cutaway.cli.terminal.drawing import clip, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json({"model": llm.name, **found.to_dict()})
         return 0
-    style = Style.of(sys.stdout)
-    print("\n".join(map(style.text, _report(texts, found))))
+    print_lines(_report(texts, found))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, table
+from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(done.to_dict())
     else:
-        style = Style.of(sys.stdout)
-        print("\n".join(map(style.text, _report(done, style))))
+        print_lines(_report(done, Style.of(sys.stdout)))
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, table
+from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(document)
     else:
-        print("\n".join(map(style.text, lines)))
+        print_lines(lines)
     return 0
 
 

@@ -1,11 +1,9 @@
 """``cutaway repair``: which rules take a wrong token back, and what it changes."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from cutaway.canvas import rule_of_text
-from cutaway.cli import arguments, console, parsed
+from cutaway.cli import arguments, canvases, console, parsed
 from cutaway.cli.terminal import drawing, streams
 from cutaway.progress import texts_done
 
@@ -40,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway repair``."""
     parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
-    parser.add_argument("--rule", action="append", dest="rules", metavar="RULE", help=_RULE)
+    canvases.add_rules(parser, _RULE)
     parser.add_argument(
         "--errors", type=int, metavar="N",
         help="mistakes in each canvas, each alone, evenly spread; default 8",
@@ -59,9 +57,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
     prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
-    for rule in args.rules or ():
-        rule_of_text(rule)  # refused before a model is loaded
-    options |= {"rules": args.rules, "errors": args.errors, "seeds": args.seeds}
+    rules = canvases.rules(args)
+    options |= {"rules": rules, "errors": args.errors, "seeds": args.seeds}
     llm = console.load(args)
     from cutaway.rerun import repair
 
@@ -70,7 +67,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json([one.to_dict() for one in done])
     else:
-        print("\n".join(map(drawing.Style.of(sys.stdout).text, _report(done))))
+        drawing.print_lines(_report(done))
     return 0
 
 

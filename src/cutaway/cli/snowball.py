@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutaway.cli import arguments, console, fork_curves, parsed
 from cutaway.cli.fork_curves import EXPLAINED, PARTED
 from cutaway.cli.terminal import streams
-from cutaway.cli.terminal.drawing import Style, clip, table
+from cutaway.cli.terminal.drawing import Style, clip, print_lines, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,8 +75,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(done.to_dict())
     else:
-        style = Style.of(sys.stdout)
-        print("\n".join(map(style.text, _report(done, llm.detokenize, style))))
+        print_lines(_report(done, llm.detokenize, Style.of(sys.stdout)))
     return 0
 
 

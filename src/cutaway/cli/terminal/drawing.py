@@ -5,6 +5,7 @@ latter into text. Refuses to know what is drawn.
 """
 
 import os
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,11 @@ class Style:
             left -= width(part)
             done.append(f"\x1b[{look}m{part}\x1b[m" if look and self.ansi else part)
         return "".join(done)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print a report as standard output can show it: nothing in it can steer a terminal."""
+    print("\n".join(map(Style.of(sys.stdout).text, lines)))
 
 
 def _ascii(text: str) -> str:

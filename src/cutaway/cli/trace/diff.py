@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutaway.cli import arguments, console, fork_curves
 from cutaway.cli.fork_curves import EXPLAINED
-from cutaway.cli.terminal.drawing import Style, clip
+from cutaway.cli.terminal.drawing import Style, clip, print_lines
 from cutaway.cli.terminal.streams import print_json
 from cutaway.trace import Change, CommonRun, Continuation, Cost, Trace, TraceDiff, diff_texts
 from cutaway.trace.differences import SHORTEST_RUN
@@ -47,9 +47,9 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json(found.to_dict() | ({"fork": fork.to_dict()} if fork else {}))
         return 0
-    style = Style.of(sys.stdout)
-    print("\n".join(style.text(line) for line in _lines(a, b, found)))
+    print_lines(_lines(a, b, found))
     if fork and len(fork.forced):
+        style = Style.of(sys.stdout)
         print("\n".join(["", *fork_curves.lines(style, fork.forced, fork.cost, fork.free)]))
     return 0
 

@@ -93,7 +93,7 @@ def run(args: Namespace) -> int:
         return 0
     style = drawing.Style.of(sys.stdout)
     lines = [*_lines(args, look, found, name, style.spark), "", look.proof()]
-    print("\n".join(style.text(line) for line in lines))
+    drawing.print_lines(lines)
     return 0
 
 

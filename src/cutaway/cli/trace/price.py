@@ -1,6 +1,5 @@
 """``cutaway trace price``: what the cells of each pass lose by having been revealed together."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
@@ -47,7 +46,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(found.to_dict())
     else:
-        print("\n".join(map(drawing.Style.of(sys.stdout).text, _report(found))))
+        drawing.print_lines(_report(found))
     return 0
 
 

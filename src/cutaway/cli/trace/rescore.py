@@ -1,6 +1,5 @@
 """``cutaway trace rescore``: the recorded tokens under another model or other settings."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -53,8 +52,7 @@ def run(args: Namespace) -> int:
     if args.json:
         streams.print_json(done.to_dict())
     else:
-        style = drawing.Style.of(sys.stdout)
-        print("\n".join(map(style.text, _report(trace, done, llm.tokenizer.token_name))))
+        drawing.print_lines(_report(trace, done, llm.tokenizer.token_name))
     return 0
 
 

@@ -1,12 +1,11 @@
 """``cutaway trace why``: which condition ended a text, and why it did not end earlier."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
 from cutaway.cli import arguments
-from cutaway.cli.terminal.drawing import Style
+from cutaway.cli.terminal.drawing import print_lines
 from cutaway.cli.terminal.streams import print_json
 from cutaway.cli.trace import cell_lines
 from cutaway.errors import InputError
@@ -55,8 +54,7 @@ def run(args: Namespace) -> int:
         if args.json:
             print_json([moment.to_dict() for moment in moments])
         else:
-            style = Style.of(sys.stdout)
-            print("\n".join(map(style.text, cell_lines.life(trace, args.cell, moments))))
+            print_lines(cell_lines.life(trace, args.cell, moments))
         return 0
     answer = why(trace, args.closest)
     pushed = _pushed(args, trace) if hasattr(args, "model") else None
@@ -64,9 +62,7 @@ def run(args: Namespace) -> int:
         more = {} if pushed is None else {"pushed": pushed[0]}
         print_json(answer.to_dict() | more)
     else:
-        style = Style.of(sys.stdout)
-        lines = [*_lines(trace, answer), *([] if pushed is None else ["", *pushed[1]])]
-        print("\n".join(style.text(line) for line in lines))
+        print_lines([*_lines(trace, answer), *([] if pushed is None else ["", *pushed[1]])])
     return 0
 
 
