@@ -19,7 +19,7 @@ class InputText(Body):
     text: str
 
 
-class OutputText(Body):
+class EarlierText(Body):
     """A part of an earlier answer."""
 
     type: Literal["output_text"]
@@ -31,7 +31,7 @@ class OutputText(Body):
 
 
 Part = Annotated[
-    InputText | OutputText,
+    InputText | EarlierText,
     Field(discriminator="type"),
     text_parts("input", "input_text", "output_text"),
 ]
@@ -59,7 +59,7 @@ class _Call(Body):
     status: Status | None = Field(None, description="as it was answered")
 
 
-class FunctionCall(_Call):
+class EarlierFunctionCall(_Call):
     """A call of a function in an earlier answer."""
 
     type: Literal["function_call"]
@@ -71,7 +71,7 @@ class FunctionCall(_Call):
         return {"id": self.call_id, "type": "function", "function": function}
 
 
-class CustomCall(_Call):
+class EarlierCustomCall(_Call):
     """A call of a custom tool in an earlier answer."""
 
     type: Literal["custom_tool_call"]
@@ -125,7 +125,9 @@ def as_items(value: Any) -> Any:
     return items
 
 
-Item = Annotated[InputMessage | FunctionCall | CustomCall | CallResult, Field(discriminator="type")]
+Item = Annotated[
+    InputMessage | EarlierFunctionCall | EarlierCustomCall | CallResult, Field(discriminator="type")
+]
 Items = Annotated[
     list[Item],
     Field(min_length=1),
@@ -134,12 +136,12 @@ Items = Annotated[
 
 
 def conversation(
-    items: "Iterable[BaseMessage | FunctionCall | CustomCall | CallResult]",
+    items: "Iterable[BaseMessage | EarlierFunctionCall | EarlierCustomCall | CallResult]",
 ) -> list[dict[str, Any]]:
     """As chats have it: calls belong to the assistant's message before them."""
     said: list[dict[str, Any]] = []
     for item in items:
-        if not isinstance(item, (FunctionCall, CustomCall)):
+        if not isinstance(item, (EarlierFunctionCall, EarlierCustomCall)):
             said.append(item.plain())
             continue
         if not said or said[-1]["role"] != "assistant":

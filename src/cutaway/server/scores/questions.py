@@ -14,8 +14,8 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.messages import BaseMessage, text_parts
 from cutaway.server.openai.responses_input import (
     CallResult,
-    CustomCall,
-    FunctionCall,
+    EarlierCustomCall,
+    EarlierFunctionCall,
     as_items,
     conversation,
 )
@@ -73,7 +73,8 @@ class DecisionMessage(BaseMessage):
 
 
 Item = Annotated[
-    DecisionMessage | FunctionCall | CustomCall | CallResult, Field(discriminator="type")
+    DecisionMessage | EarlierFunctionCall | EarlierCustomCall | CallResult,
+    Field(discriminator="type"),
 ]
 
 
