@@ -69,9 +69,11 @@ def strict(document):
 # -- everything is asked for -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(1500, marks=pytest.mark.slow)])
-def test_every_answer_is_as_documented(served, document, strict, examples):
-    asked_for = ask_for_everything(document, served.url, KEY, examples)
+@pytest.mark.parametrize(
+    ("examples", "each_at"), [(4, "one"), pytest.param(1500, "all", marks=pytest.mark.slow)]
+)
+def test_every_answer_is_as_documented(served, document, strict, examples, each_at):
+    asked_for = ask_for_everything(document, served.url, KEY, examples, each_at=each_at)
     answers = [(_shapes(operation), answer) for operation, answer in asked_for]
     for shapes, answer in answers:
         _check(strict, shapes, answer)

@@ -1,6 +1,8 @@
 """All that an OpenAPI document offers, asked for by schemathesis."""
 
+import json
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import schemathesis
@@ -13,12 +15,54 @@ LEFT_OUT = {
 }
 
 
-def ask_for_everything(document, url: str, key: str, examples: int) -> Iterator[tuple[Any, Any]]:
+PHASES = ("examples", "coverage", "fuzzing", "stateful")
+
+
+def ask_for_everything(
+    document, url: str, key: str, examples: int, *, each_at: str
+) -> Iterator[tuple[Any, Any]]:
     """The operation and the response, of all that were good; AssertionError where a check failed.
 
-    examples: at most, of each operation
+    examples  at most, of each operation, beside every value at its limits and of another type
+    each_at   where these are tried of a field that several requests have: "one" of them, or "all"
     """
-    schema = schemathesis.openapi.from_dict(document, config=_config(url, key, examples))
+    phases = ["examples", "fuzzing"]  # not stateful: nothing made here is asked for later
+    if each_at == "all":
+        yield from _asked(document, url, key, examples, [*phases, "coverage"])
+    else:
+        yield from _asked(document, url, key, examples, phases)
+        yield from _asked(_each_field_once(document), url, key, examples, ["coverage"])
+
+
+def _each_field_once(document):
+    """The document without what is there already: requests alike, and in others fields alike."""
+    made, seen = deepcopy(document), set[str]()
+
+    def came(*what) -> bool:
+        told = json.dumps(what, sort_keys=True)
+        again = told in seen
+        seen.add(told)
+        return again
+
+    for path, methods in document["paths"].items():
+        body = methods.get("post", {}).get("requestBody")
+        if body is None:
+            continue
+        name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        if came(body, methods["post"]["responses"]):
+            del made["paths"][path]
+        elif not came(name):
+            fields = made["components"]["schemas"][name]["properties"]
+            kept = {"stream", *made["components"]["schemas"][name].get("required", ())}
+            for field, told in [*fields.items()]:
+                if came(field, {**told, "description": ""}) and field not in kept:
+                    del fields[field]
+    return made
+
+
+def _asked(document, url: str, key: str, examples: int, phases) -> Iterator[tuple[Any, Any]]:
+    config = _config(url, key, examples, phases)
+    schema = schemathesis.openapi.from_dict(document, config=config)
     schema.hook.apply_to(method="POST")(map_case)  # type: ignore[attr-defined]  # it has this
     for event in from_schema(schema).execute():
         assert not isinstance(event, events.NonFatalError | events.FatalError), event
@@ -26,7 +70,7 @@ def ask_for_everything(document, url: str, key: str, examples: int) -> Iterator[
             yield from _answers(event.recorder)
 
 
-def _config(url: str, key: str, examples: int) -> schemathesis.Config:
+def _config(url: str, key: str, examples: int, phases) -> schemathesis.Config:
     return schemathesis.Config.from_dict(
         {
             "base-url": url,
@@ -36,7 +80,7 @@ def _config(url: str, key: str, examples: int) -> schemathesis.Config:
             "generation": {"max-examples": examples, "deterministic": True, "database": "none"},
             "output": {"truncation": {"max-recorded-payload-size": 1 << 28}},
             "max-stream-events": 1 << 20,
-            "phases": {"stateful": {"enabled": False}},  # nothing made here is asked for later
+            "phases": {name: {"enabled": name in phases} for name in PHASES},
         }
     )
 
