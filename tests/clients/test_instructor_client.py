@@ -35,6 +35,16 @@ def test_an_answer_that_is_held_to_the_schema(openai, mode):
     assert isinstance(client.chat.completions.create(response_model=Visit, **one, **DRAWN), Visit)
 
 
+def test_a_call_in_a_response_with_the_schema_beside_it(openai):
+    """instructor asks for a call of the one tool, and for a text of its schema."""
+    client = instructor.from_openai(openai, mode=instructor.Mode.RESPONSES_TOOLS)
+    asked = {"model": "smollm2", "response_model": Visit, "max_retries": 0, **ONE}
+    made = client.responses.create(input=ASK, extra_body={"seed": 3}, **asked)
+    assert isinstance(made, Visit)
+    *parts, last = client.responses.create_partial(input=ASK, extra_body={"seed": 3}, **asked)
+    assert parts and (last.city, last.days) == (made.city, made.days)
+
+
 @pytest.mark.parametrize("mode", ["JSON", "MD_JSON"])
 def test_an_answer_that_only_the_model_makes_so(openai, mode):
     """Any object is one of a class that wants nothing: what is tried is the way there and back."""

@@ -78,6 +78,21 @@ def test_structured_output(chat, method):
     assert isinstance(chat.with_structured_output(Visit, method=method).invoke(ASK), Visit)
 
 
+def test_structured_output_beside_a_tool(chat, llm):
+    """What the answer begins with decides which it is."""
+    for begun in "{<":
+        either = chat.bind_tools(
+            [get_weather], response_format=Visit, strict=True, parallel_tool_calls=False,
+            extra_body={"forced": llm.tokenize(begun, add_bos=False)},
+        )  # fmt: skip
+        done = either.invoke(ASK)
+        if begun == "{":
+            assert isinstance(done.additional_kwargs["parsed"], Visit) and not done.tool_calls
+        else:
+            [call] = done.tool_calls
+            assert call["name"] == "get_weather" and not done.content
+
+
 def test_log_probabilities_and_usage(chat):
     done = chat.bind(logprobs=True, top_logprobs=2).invoke(ASK)
     told = done.response_metadata["logprobs"]["content"]

@@ -95,6 +95,32 @@ def test_a_loop_of_calls(client):
     assert len(pieces) > 1
 
 
+def test_a_class_is_parsed_beside_tools(client, llm):
+    """What the answer begins with decides which it is."""
+    chat = [openai.pydantic_function_tool(Visit, name="plan")]
+    [flat] = [{"type": "function", **one["function"]} for one in chat]
+    for begun in "{<":
+        forced = {"forced": llm.tokenize(begun, add_bos=False)}
+        fields = {"tools": chat, "response_format": Visit, "parallel_tool_calls": False, **DRAWN}
+        asked = {"messages": ASK, "extra_body": forced, **fields}
+        message = client.chat.completions.parse(**asked).choices[0].message
+        with client.chat.completions.stream(**asked) as stream:
+            grown = stream.until_done().get_final_completion().choices[0].message
+        response = client.responses.parse(
+            input=ASK, tools=[flat], text_format=Visit, parallel_tool_calls=False,
+            **RESPONSE | {"extra_body": forced | {"seed": 3}},
+        )  # fmt: skip
+        if begun == "{":
+            visits = message.parsed, grown.parsed, response.output_parsed
+            assert not message.tool_calls
+        else:
+            [[one], [other], [item]] = message.tool_calls, grown.tool_calls, response.output
+            told = Visit.model_validate_json(item.arguments)
+            visits = one.function.parsed_arguments, other.function.parsed_arguments, told
+            assert message.parsed is None and response.output_parsed is None
+        assert visits == (visits[0],) * 3 and isinstance(visits[0], Visit)
+
+
 def test_completions_and_their_log_probabilities(client, llm):
     asked = {"model": "smollm2", "prompt": "The sky is", "seed": 3, "max_tokens": 6}
     done = client.completions.create(logprobs=2, **asked).choices[0]

@@ -78,6 +78,35 @@ def test_an_output_that_is_held_to_the_schema(model, url):
     assert isinstance(asyncio.run(agent.run(PROMPT)).output, Visit)
 
 
+@pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
+def test_an_output_that_is_held_to_the_schema_beside_a_tool(url, kind):
+    """The model chooses; with one of these seeds it calls first."""
+    asked, made = [], []
+
+    async def once(context, tool):
+        return None if asked else tool
+
+    for seed in range(4):
+        asked.clear()
+        body = {"seed": seed, "parallel_tool_calls": False}
+        agent = Agent(
+            kind("smollm2", provider=OpenAIProvider(base_url=f"{url}/v1", api_key="any")),
+            output_type=NativeOutput(Visit), instructions="Ask for the weather first.",
+            model_settings={"max_tokens": 200, "extra_body": body},
+        )  # fmt: skip
+
+        @agent.tool_plain(prepare=once)
+        def get_weather(city: Literal["Paris", "Rome"]) -> str:
+            """The weather of a city."""
+            asked.append(city)
+            return f"rain in {city}"
+
+        done = asyncio.run(agent.run("What is the weather in Paris?"))
+        assert isinstance(done.output, Visit)
+        made.append(len(asked))
+    assert {*made} <= {0, 1} and 1 in made
+
+
 def test_errors_name_their_code(model):
     with pytest.raises(ModelHTTPError, match="context_length_exceeded") as raised:
         asyncio.run(Agent(model).run("a " * 20_000))

@@ -64,6 +64,25 @@ for (const made of [
 const weathers = ["sun", "rain"];
 assert.ok(weathers.includes((await generateObject({ ...plain, output: "enum", enum: weathers })).object));
 
+// An object of a schema beside a tool: calls, or the object.
+const both = { ...tools, output: Output.object({ schema: visit }) };
+asked.length = 0;
+const agent = await generateText({
+  ...both, stopWhen: stepCountIs(2),
+  prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber ? "none" : "required" }),
+});
+assert.equal(asked.length, 1);
+assert.ok(visit.safeParse(agent.output).success);
+for (let seed = 0; seed < 3; seed++) {
+  const free = await generateText({ ...both, temperature: 0.8, seed });
+  const calls = free.toolCalls.length;
+  assert.ok(calls ? calls === 1 && !free.text : visit.safeParse(free.output).success);
+}
+const grown = streamText({ ...both, toolChoice: "none" });
+let objects = 0;
+for await (const _ of grown.partialOutputStream) objects++;
+assert.ok(objects > 1 && visit.safeParse(await grown.output).success);
+
 // Vectors, and a prompt that is too long.
 const vector = await embed({ model: provider.embeddingModel("smollm2"), value: "one" });
 assert.equal(vector.embedding.length, 576);
