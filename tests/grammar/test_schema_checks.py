@@ -11,6 +11,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.grammar.json_reader import Reader
 from cutaway.grammar.json_rules import Rules
 from cutaway.grammar.schema_checks import SchemaCheck, relaxed
+from support.examples import few_or_many
 from support.schemas import schemas, values
 
 
@@ -30,15 +31,13 @@ def check_of(schema) -> SchemaCheck:
         reject()
 
 
-@settings(max_examples=600)
-@given(schema=schemas(), value=values())
+@few_or_many(250, 2500, schemas(), values())
 def test_whole_values_are_judged_as_jsonschema_judges_them(schema, value):
     validator = Draft7Validator if "dependencies" in json.dumps(schema) else Draft202012Validator
     assert Rules(schema).judge(value) is validator(schema).is_valid(value)
 
 
-@settings(max_examples=600)
-@given(schema=schemas(), value=values(), data=st.data())
+@few_or_many(250, 2500, schemas(), values(), st.data())
 def test_what_is_known_of_a_begun_value_stays_so(schema, value, data):
     text = json.dumps(value, indent=data.draw(st.sampled_from([None, 1]))).encode()
     cut = data.draw(st.integers(0, len(text)))
@@ -79,7 +78,7 @@ def _keywords(schema):
                     yield from _keywords(one)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
 @given(schema=schemas(), value=values(), data=st.data())
 def test_only_suspects_are_refused(schema, value, data):
     check, text = check_of(schema), json.dumps(value).encode()

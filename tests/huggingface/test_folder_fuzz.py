@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError
@@ -14,6 +13,7 @@ pytest.importorskip("torch", reason="transformers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from support import diffusion_models, random_models
+from support.examples import few_or_many
 from support.random_models import FAMILIES, edit
 from support.tiny_tokenizers import KINDS
 
@@ -50,11 +50,7 @@ def places(value, path=()):
     return found
 
 
-@settings(
-    max_examples=60, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(data=st.data())
+@few_or_many(25, 300, st.data())
 def test_a_changed_value_opens_or_is_refused(folder, data):
     name = data.draw(st.sampled_from(sorted(p.name for p in folder.glob("*.json"))))
     before = (folder / name).read_text()
