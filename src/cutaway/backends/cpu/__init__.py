@@ -9,7 +9,7 @@ Refuses to know sequences and requests.
 import os
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from cutaway.backends.base import Batch, Bytes, Edit, KVLayout, Logits, kv_group
 from cutaway.backends.cpu.compile import Compiler, slice_of
 from cutaway.backends.cpu.emit import Emitter
 from cutaway.backends.cpu.low_rank import spelled_out
-from cutaway.backends.cpu.packing import pack_matrices, read_vectors, weight_bytes
+from cutaway.backends.cpu.packing import PackedWeights, pack_matrices, read_vectors, weight_bytes
 from cutaway.errors import InputError
 from cutaway.model import Graph
 from cutaway.resources import default_threads
@@ -69,19 +69,17 @@ class CpuBackend:
         except ValueError as error:
             raise InputError(f"CUTAWAY_ISA: {error}") from None
         self.tier: str = plan.tier
-        matrices = pack_matrices(graph, file, self.pool, on_progress, offload)
+        matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
+        self._packed = PackedWeights(matrices, experts, read_vectors(graph, file))
         self._room = plan.room if offload is None else offload.kept
         plan.room = self._room
-        vectors = read_vectors(graph, file)
-        self._compiler = partial(Compiler, graph, *matrices, vectors)
-        self._graph = graph
-        Emitter(self._compiler(), plan)
+        self._graph, self._plan = graph, plan
+        Emitter(Compiler(graph, *self._packed), plan)
         self.kv = kv_layout(graph, kv)
-        self._plan = plan
 
     def adapted(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
-        _, matrices, experts, vectors = self._compiler.args
+        matrices = self._packed.matrices
         graph, only = spelled_out(graph), Graph(graph.shapes)
         only.ops = [
             op for op in graph.ops if op.kind == "linear" and slice_of(op, graph) not in matrices
@@ -92,8 +90,8 @@ class CpuBackend:
             delattr(made, name)  # made when it is first wanted, of the new graph
         made._graph, made._plan = graph, self._plan.beside()
         made._plan.room = self._room
-        made._compiler = partial(Compiler, graph, matrices | added, experts, vectors)
-        Emitter(made._compiler(), made._plan)
+        made._packed = self._packed._replace(matrices=matrices | added)
+        Emitter(Compiler(graph, *made._packed), made._plan)
         return made
 
     @property
@@ -127,7 +125,8 @@ class CpuBackend:
     def _new_tap(self, *, kept: bool) -> "Tap":
         from cutaway.backends.cpu.tap import Tap
 
-        return Tap(self._compiler(apart=True), self._plan.beside(), kept=kept)
+        compiler = Compiler(self._graph, *self._packed, apart=True)
+        return Tap(compiler, self._plan.beside(), kept=kept)
 
     def tap(
         self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
@@ -147,8 +146,8 @@ class CpuBackend:
 
     def _beside(self, graph: Graph) -> _native.Plan:
         """A plan of a part of the graph, on the same weights, threads, keys and values."""
-        plan, (_, *rest) = self._plan.beside(), self._compiler.args
-        Emitter(Compiler(graph, *rest), plan)
+        plan = self._plan.beside()
+        Emitter(Compiler(graph, *self._packed), plan)
         return plan
 
     def head(self, x: Array) -> Logits:
@@ -172,8 +171,7 @@ class CpuBackend:
     def _weights(self) -> "Weights":
         from cutaway.backends.cpu.stored import Weights
 
-        _, matrices, _, vectors = self._compiler.args
-        return Weights(matrices, vectors)
+        return Weights(self._packed.matrices, self._packed.vectors)
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
         """See ``Backend``."""

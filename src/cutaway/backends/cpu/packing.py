@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutaway import _native
 from cutaway.backends.cpu.compile import ExpertMatrices, Slice, Vector, slice_of
@@ -22,6 +22,19 @@ _MATRIX_OPS = ("embed", "embed_positions", "embed_first", "linear")
 _AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
 _LANES = 16  # rows of a panel
 _AHEAD = 32 << 20  # bytes of the file that the disk is asked for before they are packed
+
+
+class PackedWeights(NamedTuple):
+    """What the ops of a graph read.
+
+    matrices  by their rows that an op reads
+    experts   all matrices of a tensor, by its name
+    vectors   as numbers, by name
+    """
+
+    matrices: dict[Slice, _native.Packed]
+    experts: dict[str, ExpertMatrices]
+    vectors: dict[str, Vector]
 
 
 def pack_matrices(
