@@ -32,7 +32,7 @@ def path(request, tmp_path_factory):
         "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, 1, 1, 1, kind, kind],
     }
     folder = tmp_path_factory.mktemp("thinking")
-    return write_tiny_llama(folder / "t.gguf", metadata=metadata, context=512)
+    return write_tiny_llama(folder / "t.gguf", metadata=metadata, context=1024)
 
 
 def thinking(llm: LLM) -> list[int]:
@@ -54,6 +54,22 @@ def test_in_python(path):
         assert plain.params["thought"]
         free = llm.chat(ASK, max_tokens=5)
         assert free.params["thought"] == "" and "reasoning_content" not in free.new_messages[-1]
+
+
+@pytest.mark.parametrize("begun", ["[", "<"])
+def test_before_a_text_of_a_schema_or_calls(path, begun):
+    arguments = {"type": "object", "properties": {}, "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "f", "parameters": arguments}}
+    with LLM(path, threads=1, progress=False) as llm:
+        forced = thinking(llm)
+        thought = text_of(llm, forced[1:-2])
+        forced += [TOKENS.index(f"<0x{ord(begun):02X}>")]
+        fields = {"forced": forced, "max_tokens": 200, "seed": 3, "parallel_tool_calls": False}
+        done = llm.chat(ASK, tools=[tool], json_schema=SCHEMA, **fields)
+        [message] = done.new_messages
+        assert message["reasoning_content"] == thought
+        assert [call.values() for call in done.tool_calls] == ([{}] if begun == "<" else [])
+        assert message["content"] is None if begun == "<" else json.loads(message["content"])
 
 
 def test_its_trace_is_replayed(path, tmp_path):
