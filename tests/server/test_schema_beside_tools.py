@@ -132,7 +132,7 @@ def test_a_response_has_what_the_chat_has(client):
         asked = {
             "model": "tiny", "input": "a", "tools": [tool], "text": {"format": format},
             "parallel_tool_calls": False, "max_output_tokens": 150, "temperature": 1,
-            "extra_body": {"seed": seed},
+            "include": ["message.output_text.logprobs"], "extra_body": {"seed": seed},
         }  # fmt: skip
         whole = client.responses.create(**asked)
         content, calls = said(chat(client, seed).choices[0].message)
@@ -141,6 +141,9 @@ def test_a_response_has_what_the_chat_has(client):
             (i.name, json.loads(i.arguments)) for i in whole.output if i.type == "function_call"
         ]
         assert made == calls and len(whole.output) == 1
+        if content:
+            [part] = whole.output[0].content
+            assert "".join(one.token for one in part.logprobs) == content
         *_, last = client.responses.create(**asked, stream=True)
         assert last.type == "response.completed"
         assert lasting_items(last.response) == lasting_items(whole)

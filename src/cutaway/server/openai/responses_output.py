@@ -34,6 +34,7 @@ class Output:
         self._id = id
         self.items: list[OutputItem] = []
         self._is_open = False
+        self._early: list[ChatToken] = []  # of text that is held back until it is told from a call
 
     def open_message(self) -> Iterator[Event]:
         """A message that has no text yet."""
@@ -49,7 +50,10 @@ class Output:
 
     def take(self, deltas: Iterable[Delta], logprobs: list[ChatToken]) -> Iterator[Event]:
         """What these add; log-probabilities are those of a message's text."""
+        logprobs, self._early = [*self._early, *logprobs], []
         for delta in deltas:
+            if isinstance(delta, Thought | CallStart):
+                logprobs = []
             if isinstance(delta, Thought):
                 yield from self._think(delta.text)
             elif isinstance(delta, Content):
@@ -64,6 +68,8 @@ class Output:
                 yield from self._close("completed")
         if logprobs and self._is_open and self.items[-1]["type"] == "message":
             yield from self._say("", logprobs)
+        elif not self.items:
+            self._early = logprobs
 
     def finish(self, status: MessageStatus) -> Iterator[Event]:
         """The end of what is open."""
