@@ -282,6 +282,8 @@ class TestRunning:
         ({"tools": [get_weather], "parallel_tool_calls": 1}, "parallel_tool_calls must be true"),
         ({"tools": [get_weather], "regex": "a"}, "tools and regex exclude each other"),
         ({"tools": [get_weather], "json_schema": 5}, "json_schema must be a schema as a dict"),
+        ({"tools": [get_weather], "json_schema": 5, "tool_choice": "required"}, "must be a schema"),
+        ({"tools": [get_weather], "json_compact": True}, "json_compact says how JSON is written"),
         ({"calls": "start: /a/"}, "calls are what stands in place of JSON: give json_schema"),
         ({"calls": 1}, "calls must be Lark, a text, not 1"),
         ({"tools": [get_weather], "run_tools": 1}, "run_tools must be true or false, not 1"),

@@ -95,7 +95,10 @@ class ToolUse:
         self._either = self._beside(given, calls) if either else None
         if either:
             return {**given, **thought, "calls": calls.text}
-        rest = {name: given[name] for name in given if name not in ("json_schema", "json_compact")}
+        rest = dict(given)
+        if held:  # a schema that no text of this answer is of
+            source.json_schema(rest.pop("json_schema"))
+            rest.pop("json_compact", None)
         return {**rest, **thought, "grammar": calls.text}
 
     def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
