@@ -8,8 +8,11 @@ import pytest
 from cutaway import LLM
 from cutaway.cli import serve as command
 from cutaway.errors import InputError
+from cutaway.server.http import sockets
 from cutaway.server.http.settings import Settings
 from support.served import serve
+
+bind = sockets.bind
 
 
 def settings(*words):
@@ -60,6 +63,17 @@ def test_an_origin_that_no_browser_sends_is_refused(origin):
 @pytest.mark.parametrize("origin", ["*", "null", "http://localhost:3000", "app://obsidian.md"])
 def test_an_origin_that_browsers_send_is_taken(origin):
     assert Settings(cors=[origin]).cors == [origin]
+
+
+@pytest.mark.parametrize("words", [("--unload-after", "-1"), ("-m", "nothing.gguf")])
+def test_a_start_that_is_refused_leaves_no_port_bound(words, monkeypatch):
+    bound = []
+    monkeypatch.setattr(sockets, "bind", lambda *a, **k: bound.extend(bind(*a, **k)) or bound)
+    parser = ArgumentParser(exit_on_error=False)
+    command.add_arguments(parser)
+    with pytest.raises(InputError, match=words[1]):
+        command.run(parser.parse_args(["--port", "0", *words]))
+    assert [each.fileno() for each in bound] == [-1]
 
 
 def test_an_answer_says_which_settings_are_the_servers(tiny_path):

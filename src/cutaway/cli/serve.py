@@ -2,6 +2,7 @@
 
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from contextlib import ExitStack
 from ipaddress import ip_address
 from logging import WARNING
 from typing import TYPE_CHECKING
@@ -93,11 +94,14 @@ def run(args: Namespace) -> int:
         ) from error
 
     host, port = args.host, args.port
-    # Before a model is loaded for nothing.
-    sockets = bind(host, port, patience=settings.write_timeout)
-    log.configure(args.log)
-    url = _url(host, sockets[0].getsockname()[1])
-    with served_models.served(args, options, log.event) as served:
+    with ExitStack() as held:
+        # Before a model is loaded for nothing.
+        sockets = bind(host, port, patience=settings.write_timeout)
+        for each in sockets:
+            held.enter_context(each)
+        log.configure(args.log)
+        url = _url(host, sockets[0].getsockname()[1])
+        served = held.enter_context(served_models.served(args, options, log.event))
         app = create_app(served, settings)
         models = app.state.models
 
