@@ -122,6 +122,17 @@ def test_a_conversation_is_the_input_and_its_data_is_text(post, tiny_alone):
         assert found == pytest.approx(chances[0], rel=1e-9)
 
 
+def test_an_answer_of_responses_is_an_input_as_it_is(client, post):
+    ask = {"input": "a", "max_output_tokens": 3, "seed": 1}
+    answered = client.post("/v1/responses", json=ask).json()["output"]
+    text = answered[0]["content"][0]["text"]
+    plain = [{"role": "user", "content": "a"}, {"role": "assistant", "content": text}]
+    whole = post(input=[plain[0], *answered], questions=[PREDICATE])
+    assert whole.status_code == 200, whole.text
+    expected = post(input=plain, questions=[PREDICATE]).json()["answers"]
+    assert whole.json()["answers"] == expected
+
+
 def test_instructions_may_be_parts(post):
     parts = [{"type": "input_text", "text": "b"}, {"type": "input_json", "data": {"c": 1}}]
     question = {"type": "predicate", "instructions": parts}

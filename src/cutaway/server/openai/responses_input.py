@@ -37,12 +37,11 @@ Part = Annotated[
 ]
 
 
-class InputMessage(BaseMessage):
+class SaidMessage(BaseMessage):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
     id: str | None = Field(None, description="as it was answered; nothing is looked up by it")
     status: Status | None = Field(
         None, description="as it was answered; an incomplete message is read as it is"
@@ -50,6 +49,12 @@ class InputMessage(BaseMessage):
     unsupported: ClassVar[Unsupported] = {
         "phase": ((), "templates have no place for it; leave it out")
     }
+
+
+class InputMessage(SaidMessage):
+    """A message of texts."""
+
+    content: str | list[Part]
 
 
 class _Call(Body):

@@ -11,30 +11,19 @@ from pydantic import BeforeValidator, Field
 
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.messages import BaseMessage, text_parts
+from cutaway.server.openai.messages import text_parts
 from cutaway.server.openai.responses_input import (
     CallResult,
     EarlierCustomCall,
     EarlierFunctionCall,
+    EarlierText,
+    InputText,
+    SaidMessage,
     as_items,
     conversation,
 )
 
 MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
-
-
-class DecisionText(Body):
-    """A part of a message or of instructions."""
-
-    type: Literal["input_text"]
-    text: str
-
-
-class DecisionAnswer(Body):
-    """A part of an earlier answer."""
-
-    type: Literal["output_text"]
-    text: str
 
 
 class DecisionJson(Body):
@@ -50,26 +39,21 @@ class DecisionJson(Body):
 
 
 QuestionPart = Annotated[
-    DecisionText | DecisionJson,
+    InputText | DecisionJson,
     Field(discriminator="type"),
     text_parts("questions", "input_text", "input_json"),
 ]
 MessagePart = Annotated[
-    DecisionText | DecisionAnswer | DecisionJson,
+    InputText | EarlierText | DecisionJson,
     Field(discriminator="type"),
     text_parts("input", "input_text", "output_text", "input_json"),
 ]
 
 
-class DecisionMessage(BaseMessage):
-    """A message. Developer messages are given to templates as system messages, which all know."""
+class DecisionMessage(SaidMessage):
+    """A message of texts and data."""
 
-    type: Literal["message"] = "message"
-    role: Literal["system", "developer", "user", "assistant"]
     content: str | list[MessagePart]
-    unsupported: ClassVar[Unsupported] = {
-        "phase": ((), "templates have no place for it; leave it out")
-    }
 
 
 Item = Annotated[
