@@ -197,6 +197,14 @@ def test_cosines_rank_documents_too(post, tiny_alone):
         ("/v1/rerank", {"query": "a", "documents": ["b", "c" * 500], "wording": WORDING},
          "documents[1]", "documents"),
         ("/v1/rerank", {"query": "a", "documents": ["b"] * 2049}, "at most 2048", "documents"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine", "instruction": "i"},
+         "instruction: a cosine is asked nothing", "instruction"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine", "wording": WORDING},
+         "wording: a cosine is asked nothing", "wording"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "method": "cosine", "trace": True},
+         "trace: a cosine is of no tokens", "trace"),
+        ("/v1/score", {"text_1": "a", "text_2": "b", "method": "cosine", "trace": True},
+         "trace: a cosine is of no tokens", "trace"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_a_sentence(post, path, body, sentence, param):

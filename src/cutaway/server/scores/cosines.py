@@ -7,6 +7,7 @@ from math import fsum, sqrt
 from fastapi import Request
 
 from cutaway.errors import InputError
+from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.vectors import vectors
 
@@ -31,6 +32,13 @@ async def cosines(
     each = [_dot(rows[a], rows[b]) / (lengths[a] * lengths[b]) for a, b in pairs]
     read = sum(found.tokens)
     return each, {"prompt_tokens": read, "total_tokens": read}
+
+
+def refuse_asked(method: str, **fields: bool) -> None:
+    """ApiError naming the first of some fields that is given where nothing is asked of a model."""
+    for field in (field for field, given in fields.items() if given and method == "cosine"):
+        why = "is of no tokens" if field == "trace" else "is asked nothing"
+        raise ApiError(400, f"{field}: a cosine {why}; leave it out", param=field)
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:

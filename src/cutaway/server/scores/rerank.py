@@ -23,7 +23,7 @@ from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.openai.score_schemas import HowRanked, Ranked, Ranking
 from cutaway.server.scores.asking import lead_of, prompt_of
-from cutaway.server.scores.cosines import cosines
+from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import Question, check_amount, likelihoods, method_of
 from cutaway.server.service import Service
 
@@ -136,9 +136,11 @@ async def rerank_cohere(body: RerankRequest, request: Request) -> Response:
 async def _ranked(body: RerankRequest, request: Request) -> Response:
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
-    by_vectors = (body.method or method_of(service.llm)) == "cosine"
+    method = body.method or method_of(service.llm)
+    given = {field: field in body.model_fields_set for field in ("instruction", "wording")}
+    refuse_asked(method, **given, trace=body.trace)
     how: HowRanked = {"method": "cosine"}
-    if by_vectors:
+    if method == "cosine":
         results, usage = await _by_vectors(body, request)
     else:
         results, usage = await _by_answers(body, request, length)

@@ -20,7 +20,7 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
 from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.openai.score_schemas import PairScore, Scores
-from cutaway.server.scores.cosines import cosines
+from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import check_amount, likelihoods, method_of, scored_tokens
 from cutaway.server.service import Service
 
@@ -76,6 +76,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), body.check()
     method = body.method or method_of(service.llm)
+    refuse_asked(method, trace=body.trace)
     read = _by_vectors(body, request) if method == "cosine" else _by_model(body, request, length)
     data, usage = await read
     answer: Scores = {
