@@ -60,6 +60,13 @@ def test_an_origin_that_no_browser_sends_is_refused(origin):
         Settings(cors=[origin])
 
 
+@pytest.mark.parametrize("given", [{"names": [""]}, {"names": ["a", " "]}, {"allow_hosts": [""]}])
+def test_a_name_that_nobody_can_send_is_refused(given):
+    """As where a script's variable is not set."""
+    with pytest.raises(InputError, match=f"{next(iter(given))}: an empty name"):
+        Settings(**given)
+
+
 @pytest.mark.parametrize("origin", ["*", "null", "http://localhost:3000", "app://obsidian.md"])
 def test_an_origin_that_browsers_send_is_taken(origin):
     assert Settings(cors=[origin]).cors == [origin]

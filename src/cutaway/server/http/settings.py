@@ -47,6 +47,9 @@ class Settings:
             if not (isinstance(seconds, (int, float)) and isfinite(seconds) and seconds > 0):
                 raise InputError(f"{name} must be a number of seconds above 0, not {seconds!r}")
         check_key(self.api_key)
+        for field in ("names", "allow_hosts"):
+            if not all(name.strip() for name in getattr(self, field) or ()):
+                raise InputError(f"{field}: an empty name cannot be asked for; leave it out")
         for origin in self.cors:
             if not _ORIGIN.fullmatch(origin):
                 raise InputError(
