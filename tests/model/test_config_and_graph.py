@@ -49,6 +49,7 @@ def test_output_matrix_is_the_embedding_when_the_file_has_none(tmp_path):
         ({"general.architecture": "mamba"}, "architecture 'mamba' is not supported.*llama"),
         ({"general.architecture": None}, "architecture None is not supported"),
         ({"llama.block_count": None}, "lacks the metadata key llama.block_count"),
+        ({"general.type": "adapter"}, "a LoRA adapter: name the model that it was made for"),
         ({"llama.block_count": 0}, "llama.block_count must be a positive number"),
         ({"llama.block_count": 1.5}, "llama.block_count must be a whole number"),
         ({"llama.block_count": "two"}, "llama.block_count must be a positive number"),

@@ -37,6 +37,11 @@ def build(
     Raises FormatError for an unknown architecture, or metadata or a tensor that is missing,
     absurd, or left over.
     """
+    if metadata.get("general.type") == "adapter":
+        raise FormatError(
+            "the model file is a LoRA adapter: name the model that it was made for, and this file "
+            "as its lora"
+        )
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
