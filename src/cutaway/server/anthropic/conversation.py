@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cutaway.checks import shown
 from cutaway.server.anthropic.blocks import (
     AssistantBlock,
     CacheControl,
@@ -36,7 +37,7 @@ class UserTurn(Body):
     """What a user says, and what calls gave."""
 
     role: Literal["user"]
-    content: str | list[UserBlock]
+    content: str | Annotated[list[UserBlock], Field(min_length=1)]
 
 
 class AssistantTurn(Body):
@@ -112,6 +113,20 @@ class Conversation(WithTools):
         """Of the text, where it is to be JSON."""
         config = self.output_config
         return config.format.schema_ if config and config.format else None
+
+    def check_results(self) -> None:
+        """ApiError for a result of no call before it."""
+        called = set[str]()
+        for i, turn in enumerate(self.messages):
+            for j, block in enumerate(_blocks(turn)):
+                if isinstance(block, CallBlock):
+                    called.add(block.id)
+                elif isinstance(block, ResultBlock) and block.tool_use_id not in called:
+                    field = f"messages[{i}].content[{j}].tool_use_id"
+                    raise ApiError(
+                        400, f"{field} must be the id of a tool_use block in an earlier message, "
+                        f"not {shown(block.tool_use_id)}", param=field,
+                    )  # fmt: skip
 
     def said(self) -> list[Message]:
         """The messages as templates know them; ApiError where none is to be answered."""

@@ -34,6 +34,7 @@ class CountRequest(Conversation):
 
     def conversation(self, tools: Sequence[Tool]) -> list[Message]:
         """The messages as templates know them."""
+        self.check_results()
         said = self.said()
         return with_schema(said, self.schema, tools) if self.schema_shown else said
 
