@@ -149,6 +149,8 @@ def test_other_bad_input_is_refused_by_name(tiny):
         tiny.score("ab", ["ab"], special=1)
     with pytest.raises(InputError, match=r"pairs\[1\] must be a prompt and an answer"):
         [*tiny.score_each([("a", "b"), ("a",)])]
+    with pytest.raises(InputError, match=r"pairs\[0\] must be a prompt and an answer"):
+        [*tiny.score_each(["ab", "ba"])]  # each would be a letter after a letter
     with pytest.raises(InputError, match=r"pairs\[0\]: answer has no tokens"):
         [*tiny.score_each([("a", "")])]
 

@@ -91,8 +91,9 @@ def parts_of(
 
 
 def _two(index: int, pair: Any) -> Pair:
+    two: Any = () if isinstance(pair, str) else pair  # "ab" is no pair of letters
     try:
-        prompt, answer = pair
+        prompt, answer = two
     except (TypeError, ValueError):
         raise InputError(f"pairs[{index}] must be a prompt and an answer") from None
     return prompt, answer
