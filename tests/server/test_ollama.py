@@ -273,6 +273,8 @@ def test_who_asks_for_the_page_gets_it_and_ollamas_clients_their_word(tiny):
         ("/api/generate", {"prompt": "a", "context": [10**9]}, "prompt"),
         ("/api/embed", {"input": []}, "input must be"),
         ("/api/nothing", {}, "there is no path"),
+        ("/api/pull", {"model": "a"}, "there is no path '/api/pull'; models are named to cutaway"),
+        ("/api/create", {}, "there is no path '/api/create'; models are named to cutaway serve"),
     ],
     ids=str,
 )  # fmt: skip

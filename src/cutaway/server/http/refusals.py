@@ -31,6 +31,7 @@ from cutaway.server.http.problems import fields_of, problem
 
 E = TypeVar("E", bound=Exception)
 
+_OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
 _UNDOCUMENTED = ("/", "/openapi.json")
 _CLOSED = ("the engine is closed", "the engine was closed")
 _log = logging.getLogger("cutaway.server")
@@ -122,6 +123,8 @@ def _of_http(app: FastAPI, request: Request, error: HTTPException) -> ApiError:
 
 
 def _no_path(path: str, known: list[str]) -> str:
+    if path.startswith(_OF_MODELS):
+        return f"there is no path {path[:100]!r}; models are named to cutaway serve, by --model"
     close = get_close_matches(path[:100], [name for name in known if name != "/"], n=1)
     hint = f"did you mean {close[0]}?" if close else f"the paths are {', '.join(sorted(known))}"
     return f"there is no path {path[:100]!r}; {hint}"
