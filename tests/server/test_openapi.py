@@ -69,6 +69,7 @@ def strict(document):
 # -- everything is asked for -----------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # hypothesis, of what it drew
 @pytest.mark.parametrize(
     ("examples", "each_at"), [(4, "one"), pytest.param(1500, "all", marks=pytest.mark.slow)]
 )
