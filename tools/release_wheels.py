@@ -28,7 +28,7 @@ class Wheel:
         return f"{self.file.name}, {self.file.stat().st_size / 1e6:.1f} MB"
 
     def contents(self) -> str:
-        """That it has its licence, its SBOM, one library, and looks well on an index.
+        """That it has its and its parts' licences, an SBOM, one library, and looks well on an index.
 
         Raises:
             CheckError: where one of these is missing.
@@ -46,6 +46,9 @@ class Wheel:
                     raise CheckError(f"{what}: {len(matches)} files match {pattern}")
                 found[what] = matches[0]
             parts = [part["name"] for part in json.loads(archive.read(found["SBOM"]))["components"]]
+        for part in parts:
+            if not any(name.endswith(f"/licenses/{part}.txt") for name in names):
+                raise CheckError(f"licence of {part}, which is compiled in: no {part}.txt")
         return (
             f"{Path(found['library']).name}, {size / 1e6:.1f} MB unpacked, SBOM: {', '.join(parts)}"
         )
