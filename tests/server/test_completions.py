@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import APIError, AsyncOpenAI, OpenAI
 
 from cutaway import LLM
 from cutaway.rerun import replay
@@ -221,3 +221,13 @@ def test_a_bias_decides(create, tiny_alone):
     token = tiny_alone.tokenize("b", add_bos=False)[-1]
     answer = create(logit_bias={str(token): 100}, extra_body={"return_token_ids": True})
     assert answer.choices[0].token_ids == [token] * 12
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_constraints_that_leave_no_token_are_the_requests_fault(create, tiny, stream):
+    """The expression asks for a digit behind a letter, and digits are not allowed."""
+    letters = tiny.llm.tokenize("a")[-1:]
+    only = {"regex": "aa[0-9]", "allowed_token_ids": letters, "ignore_eos": False}
+    with pytest.raises(APIError, match=r"allows no token at position \d: loosen it") as told:
+        [*create(stream=True, extra_body=only)] if stream else create(extra_body=only)
+    assert told.value.type == "invalid_request_error"

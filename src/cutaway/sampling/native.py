@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
 from cutaway.sampling.candidates import Candidates, Context, History, LogitsRow, NothingAllowedError
 from cutaway.sampling.chain import Stage, StageReport, choose, logprob, states
 from cutaway.sampling.luck import place_of
@@ -134,7 +134,7 @@ def sample(
     rows, which must have nothing else to do. Neither changes the result.
 
     In the place of a row that failed is its error, and the others do not notice: a
-    CutawayError where the logits are not finite or a mask leaves no token, InputError where a
+    CutawayError where the logits are not finite, InputError where a mask leaves no token, a
     processor returned no row of logits or an id to track or to force is outside the vocabulary,
     and whatever a processor raised.
     """
@@ -257,5 +257,8 @@ def _not_finite(draw: RowDraw) -> CutawayError:
     return CutawayError(f"the model's logits at position {draw.position} are not finite")
 
 
-def _nothing_allowed(draw: RowDraw) -> CutawayError:
-    return CutawayError(f"the constraint allows no token at position {draw.position}")
+def _nothing_allowed(draw: RowDraw) -> InputError:
+    return InputError(
+        f"the constraint allows no token at position {draw.position}: loosen it, or what else "
+        "forbids tokens there (allowed_token_ids, bad_words, min_tokens, a chain's earlier stages)"
+    )

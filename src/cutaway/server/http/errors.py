@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.errors import CutawayError, ReplayError, ReplicaLostError
+from cutaway.errors import CutawayError, InputError, ReplayError, ReplicaLostError
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -164,4 +164,4 @@ def of_text(error: CutawayError) -> ApiError:
         return ApiError(409, str(error), param="replay", code="replay_differs")
     if isinstance(error, ReplicaLostError):
         return ApiError(503, str(error), code="replica_lost", headers={"Retry-After": "1"})
-    return ApiError(500, str(error), code="text_failed")
+    return ApiError(400 if isinstance(error, InputError) else 500, str(error), code="text_failed")
