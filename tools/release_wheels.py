@@ -28,7 +28,7 @@ class Wheel:
         return f"{self.file.name}, {self.file.stat().st_size / 1e6:.1f} MB"
 
     def contents(self) -> str:
-        """That it has its and its parts' licences, an SBOM, one library, and looks well on an index.
+        """That it has its and its parts' licences, an SBOM, one library, and an index takes it.
 
         Raises:
             CheckError: where one of these is missing.
