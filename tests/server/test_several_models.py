@@ -171,6 +171,23 @@ def test_which_of_them_are_there_is_told(paths):
         assert 'cutaway_http_requests_total{method="POST",path="/v1/completions"' in page
 
 
+def test_the_tokenizer_is_of_the_model_that_was_named(tmp_path):
+    files = {
+        name: write_tiny_llama(
+            tmp_path / f"{name}.gguf",
+            context=512,
+            metadata={"tokenizer.chat_template": name + TEMPLATE},
+        )
+        for name in NAMES
+    }
+    with serve_all(lambda: models(files)) as served:
+        url = f"{served.url}/tokenizer_info"
+        told = [httpx.get(url, params={"model": name}).json() for name in NAMES]
+        assert [one["chat_template"] for one in told] == [name + TEMPLATE for name in NAMES]
+        assert httpx.get(url).json() == told[0]
+        assert httpx.get(url, params={"model": "c"}).status_code == 404
+
+
 def test_another_name_is_no_model(served):
     for path, body in WAYS.items():
         answer = httpx.post(served.url + path, json={**body, "model": "c"})

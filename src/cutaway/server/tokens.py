@@ -1,8 +1,9 @@
 """``/tokenize`` and ``/detokenize``: text to token ids and back, in vLLM's form."""
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -19,6 +20,7 @@ from cutaway.server.openai.plain_schemas import Detokenized, Tokenized, Tokenize
 from cutaway.server.service import Service
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
+ModelNamed = Annotated[str | None, Query(description="one of /v1/models; left out: the first")]
 _LONG = 1 << 16  # characters, which take up to a second
 
 
@@ -80,10 +82,10 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     return llm.tokenize(text, special=special, add_bos=add_bos)
 
 
-@router.get("/tokenizer_info", responses=replies(TokenizerInfo))
-async def tokenizer_info(request: Request) -> Response:
+@router.get("/tokenizer_info", responses=replies(TokenizerInfo, 404))
+async def tokenizer_info(request: Request, model: ModelNamed = None) -> Response:
     """The begin and end tokens and the chat template, as vLLM tells them."""
-    service = service_of(request, None)
+    service = service_of(request, model)
     tokenizer, template = service.llm.tokenizer, service.llm.template
     eos = next(iter(tokenizer.end_ids), None)
     answer: TokenizerInfo = {
