@@ -7,6 +7,7 @@ and how many at a time: no figure depends on that, so batch_size is not looked a
 """
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import fsum
@@ -22,6 +23,7 @@ from cutaway import LLM, Completion, CutawayError, __version__
 from cutaway.api.scoring import windows
 from cutaway.checks import check_int, shown
 from cutaway.errors import InputError
+from cutaway.progress import say
 
 _log = logging.getLogger(__name__)
 _INERT = "batch_size", "max_batch_size", "device"  # lm-eval says "cuda:0" where nobody does
@@ -221,4 +223,8 @@ def _text(result: Any) -> str:
 if __name__ == "__main__":
     from lm_eval.__main__ import cli_evaluate
 
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except CutawayError as error:
+        say(f"cutaway: error: {error}")
+        sys.exit(2 if isinstance(error, InputError) else 1)
