@@ -108,7 +108,7 @@ def test_naive_loop_gives_the_same_text(tiny):
         (["x", "--top-p", "1.5"], "top_p must be above 0 and at most 1"),
         (["x", "--top-k", "-1"], "top_k must be 0 or more"),
         (["x", "--min-p", "1"], "min_p must be at least 0 and below 1"),
-        (["x", "--max-tokens", "0"], "max_tokens: 0 only scores the prompt"),
+        (["x", "--max-tokens", "0"], "max_tokens: 0 writes nothing"),
         (["x", "--seed", "-1"], "seed must be between 0 and"),
         (["x", "--stop", ""], "stop must not hold an empty string"),
         (["x", "--preset", "openai"], "preset must be one of cutaway, hf"),

@@ -232,6 +232,11 @@ def test_bad_arguments_are_refused_by_name(tiny, options, said):
         model(tiny, **options)
 
 
+def test_an_unknown_argument_is_refused_by_name(tiny):
+    with pytest.raises(InputError, match="nope is neither a setting"):
+        type(model(tiny))("model.gguf", nope=3)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [({"max_gen_toks": 512}, "max_gen_toks: 512 leaves no room"), ({"top_p": 3}, "top_p"),

@@ -148,7 +148,7 @@ def test_document_is_json_and_complete(llm):
         ("ab", {"frobnicate": 1}, "unknown option 'frobnicate'; known: temperature"),
         ("ab", {"n": 0}, "n must be between 1 and 1024"),
         ("ab", {"kv_cache": "no"}, "kv_cache must be true or false"),
-        ("ab", {"max_tokens": 0}, "max_tokens: 0 only scores the prompt"),
+        ("ab", {"max_tokens": 0}, "max_tokens: 0 writes nothing"),
         ("ab", {"logit_bias": {264: 1.0}}, "logit_bias: token id 264 is not between 0 and 263"),
         ([1, 264], {}, "prompt: token id 264 is not between 0 and 263"),
         ([], {}, "prompt is empty"),

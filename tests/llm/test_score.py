@@ -153,6 +153,8 @@ def test_other_bad_input_is_refused_by_name(tiny):
         [*tiny.score_each(["ab", "ba"])]  # each would be a letter after a letter
     with pytest.raises(InputError, match=r"pairs\[0\]: answer has no tokens"):
         [*tiny.score_each([("a", "")])]
+    with pytest.raises(InputError, match="pairs must be prompts with an answer each"):
+        [*tiny.score_each(None)]
 
 
 def test_special_tokens_are_parsed_where_it_is_asked_for(tiny):

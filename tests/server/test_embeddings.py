@@ -78,6 +78,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(asked, body, sentence, param):
     assert sentence in error["message"]
     if param:
         assert error["param"] == param
+    too_long = "512" in error["message"]
+    assert (error["code"] == "context_length_exceeded") == too_long
 
 
 def test_openai_s_client_raises_what_is_refused(openai_client):

@@ -19,7 +19,7 @@ from cutaway.api.reading import each_ended
 from cutaway.api.runner import Runner
 from cutaway.checks import check_choice, check_int, shown
 from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request, Started
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import CutawayError, InputError, TooLongError
 from cutaway.model import POOLINGS
 from cutaway.sampling import SamplingParams
 
@@ -153,9 +153,9 @@ class Embedder:
             raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
         most = self._most
         if len(ids) > most and not cut:
-            raise InputError(
-                f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it, or "
-                "say truncate to have it cut"
+            raise TooLongError(
+                f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it; "
+                "where texts are embedded, truncate cuts it"
             )
         if len(ids) > most:
             self.truncated.append(index)

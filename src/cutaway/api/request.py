@@ -190,7 +190,8 @@ def parse_options(
     }
     if parts["stopping"].max_tokens == 0 and not observed["prompt_logprobs"]:
         raise InputError(
-            "max_tokens: 0 only scores the prompt; ask for prompt_logprobs, or for 1 token or more"
+            "max_tokens: 0 writes nothing: ask for 1 token or more (a prompt alone is scored by "
+            "prompt_logprobs, and over HTTP by echo of /v1/completions)"
         )
     if parts["run"].replay and own["n"] > 1:
         raise InputError("replay is of one text: leave out n, or ask for each sample by its seed")

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from inspect import signature
 from math import fsum
 from os import PathLike
 from typing import Any
@@ -56,6 +57,8 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval need not be there
         options = {name: value for name, value in options.items() if name not in _INERT}
         if isinstance(model, LLM) and options:
             raise InputError(f"{min(options)}: the model is loaded already; say so to the LLM")
+        if unknown := options.keys() - signature(LLM).parameters.keys():
+            raise InputError(f"{min(unknown)} is neither a setting of LLM nor of lm-eval's models")
         self.llm = model if isinstance(model, LLM) else LLM(model, **options)
         self.max_gen_toks = check_int("max_gen_toks", max_gen_toks, 1)
         if add_bos_token not in (None, True, False):

@@ -49,4 +49,4 @@ def _read(
     try:
         return Embedder(service.llm, texts, **how)
     except InputError as error:
-        raise InputError(str(error).replace("texts", field, 1)) from error
+        raise type(error)(str(error).replace("texts", field, 1)) from error

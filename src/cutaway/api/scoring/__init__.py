@@ -84,7 +84,12 @@ def parts_of(
 ) -> Iterator[Scorer]:
     """Any number of prompts with an answer each, a part after the other; see ``LLM.score_each``."""
     cutter = Cutter(llm, special=special, adapter=adapter)
-    numbered = enumerate(pairs)
+    try:
+        numbered = enumerate(pairs)
+    except TypeError:
+        raise InputError(
+            "pairs must be prompts with an answer each: a list, or an iterator"
+        ) from None
     while some := [*islice(numbered, _CHUNK)]:
         each = (cutter.pair(*_two(i, one), f"pairs[{i}]: answer") for i, one in some)
         yield Scorer(each, cutter.adapter)
