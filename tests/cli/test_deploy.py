@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -68,13 +69,18 @@ def test_what_is_built_is_sent_to_the_build(dockerfile):
     sent = {rule.removeprefix("!") for rule in rules}
     assert all(rule.startswith("!") for rule in rules)
     assert all((ROOT / name).exists() for name in sent)
-    project = (ROOT / "pyproject.toml").read_text()
-    named = {"pyproject.toml", "CMakeLists.txt", "native", "src"}
-    for pattern in (r'readme = "(.*)"', r'license-files = \["(.*)"\]'):
-        named.add(re.search(pattern, project)[1])
-    assert sent == named
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    licences = {name.partition("/")[0] for name in project["license-files"]}
+    assert sent == {
+        "pyproject.toml",
+        "CMakeLists.txt",
+        "native",
+        "src",
+        project["readme"],
+        *licences,
+    }
     extra = re.search(r"ARG EXTRAS=(\w+)", (ROOT / "Dockerfile").read_text())[1]
-    assert re.search(rf"^{extra} = \[", project, re.MULTILINE)
+    assert extra in project["optional-dependencies"]
 
 
 def documents(name):
