@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cutaway import LLM
+from cutaway.server.http.settings import Settings
 from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
@@ -123,20 +124,24 @@ def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
     assert "drawn by scripts" in page.tab.locator("noscript").inner_text()
 
 
-def test_a_key_is_asked_for(open_page, tiny_path):
-    from cutaway.server.http.settings import Settings
-
+@pytest.fixture
+def guarded(tiny_path):
+    """A server with a key. It outlives the page, which asks when it pauses."""
     with serve(LLM(tiny_path, threads=1), Settings(api_key="secret")) as served:
-        page = open_page(served.url, viewport={"width": 1400, "height": 900})
-        page.expected = "401"
-        field = page.tab.locator("run-picker input[type=password]")
-        field.wait_for()
-        field.fill("secret")
-        field.press("Enter")
-        field.wait_for(state="detached")
-        page.settle()
-        assert all("401" in complaint for complaint in page.complaints)
-        written(page)
+        yield served
+
+
+def test_a_key_is_asked_for(guarded, open_page):
+    page = open_page(guarded.url, viewport={"width": 1400, "height": 900})
+    page.expected = "401"
+    field = page.tab.locator("run-picker input[type=password]")
+    field.wait_for()
+    field.fill("secret")
+    field.press("Enter")
+    field.wait_for(state="detached")
+    page.settle()
+    assert all("401" in complaint for complaint in page.complaints)
+    written(page)
 
 
 def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
