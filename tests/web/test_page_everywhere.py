@@ -78,6 +78,7 @@ def test_a_phone_scrolls_one_way(open_page, server):
 
 def test_by_keyboard_alone(open_page, server):
     page = open_page(server.url, viewport={"width": 1400, "height": 900})
+    page.go(settings={"ignore_eos": True, "max_tokens": 12}, seed="1")  # a text of some tokens
     focused = "() => document.activeElement.innerText || document.activeElement.ariaLabel || ''"
 
     def tab_to(name):
@@ -89,12 +90,15 @@ def test_by_keyboard_alone(open_page, server):
 
     tab_to("Chat")
     page.press("ArrowRight")
+    page.settle()  # people see the field before they go there
     page.press("Tab")
     page.tab.keyboard.type("ab")
     tab_to("Write")
     page.press("Enter")
     page.ended()
-    page.press("Home", "ArrowRight", "ArrowDown", "Enter")  # a fork
+    page.press("Home", "ArrowRight")
+    page.settle()
+    page.press("ArrowDown", "Enter")  # a fork
     page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
     page.ended()
     page.press("Home", "End", "e", "r", "x", "t")
