@@ -1,7 +1,7 @@
 """What serving many texts gives: draft tokens, shared prefixes, many streams, a prompt beside.
 
     python bench/serving.py [-m MODEL] [--threads N] [--repeats 5] [--streams 16]
-        [--prompt 2000] [--json] [--write README.md]
+        [--prompt 2000] [--json] [--write docs/speed.md]
 
     drafts    tokens a second with --speculate ngram and jacobi by those without, on tasks that
               give the passage to repeat or edit, and on free text; the texts must be equal
@@ -132,7 +132,7 @@ def measure(llm: LLM, args: Namespace) -> dict[str, Any]:
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """A table for people, and for README."""
+    """A table for people, and for docs/speed.md."""
     p, s, b = found["prefix"], found["streams"], found["beside"]
     rows = [
         f"| speculative decoding ({DRAFTS[row['drafts']]}): {row['task']}, "
@@ -166,7 +166,7 @@ def parse(argv: list[str] | None) -> Namespace:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=2000, help="tokens of the long prompt")
     parser.add_argument("--json", action="store_true", help="print the JSON document only")
-    parser.add_argument("--write", type=Path, metavar="README.md", help="where the table goes")
+    parser.add_argument("--write", type=Path, metavar="docs/speed.md", help="where the table goes")
     args = parser.parse_args(argv)
     if min(args.repeats, args.prompt) < 1 or not 2 <= args.streams <= MOST_STREAMS:
         parser.error(f"--repeats and --prompt must be above 0, --streams 2 to {MOST_STREAMS}")
