@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway import LLM, hub
-from cutaway.weights import GGUFFile
-from cutaway.weights.gguf_writer import write_gguf
-from cutaway.weights.quantised import QuantisedFile
+from cutaway import LLM
+from cutaway.files import hub
+from cutaway.files.weights import GGUFFile
+from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.files.weights.quantised import QuantisedFile
 from peers.table import replace_between_markers
 
 HERE = Path(__file__).resolve().parent

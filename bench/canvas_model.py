@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from cutaway.weights import ModelFile, TensorInfo
+from cutaway.files.weights import ModelFile, TensorInfo
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 MASK = len(CHARACTERS)  # the token behind them

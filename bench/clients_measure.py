@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
-from cutaway.progress import say
+from cutaway.base.progress import say
 from peers.table import replace_between_markers
 
 ROOT = Path(__file__).parents[1]

@@ -33,7 +33,7 @@ from typing import Any
 
 import httpx
 
-from cutaway.progress import say
+from cutaway.base.progress import say
 from peers.table import replace_between_markers
 from server_client import Answer, Question, ask
 from server_process import Server, serving

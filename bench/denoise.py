@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutaway import LLM, hub
-from cutaway.weights import GGUFFile
-from cutaway.weights.gguf_writer import write_gguf
+from cutaway import LLM
+from cutaway.files import hub
+from cutaway.files.weights import GGUFFile
+from cutaway.files.weights.gguf_writer import write_gguf
 from peers.table import replace_between_markers
 
 MASK = 0  # any token is as dear as another

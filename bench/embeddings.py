@@ -25,9 +25,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway import hub
-from cutaway.loading.parts import open_as
-from cutaway.weights.gguf_writer import write_gguf
+from cutaway.compute.loading.parts import open_as
+from cutaway.files import hub
+from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import PeerError, Worker
 from peers.table import replace_between_markers
 

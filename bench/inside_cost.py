@@ -23,7 +23,7 @@ from time import perf_counter
 import numpy as np
 
 from cutaway import LLM
-from cutaway.inside import inside, without
+from cutaway.lab.inside import inside, without
 from cutaway.trace import Trace
 from peers.table import replace_between_markers
 

@@ -22,13 +22,13 @@ from typing import Any
 
 from cutaway import AsyncLLM
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.generation import Generation
+from cutaway.base.progress import say
 from cutaway.cluster.front import ClusterLLM
 from cutaway.cluster.launch import launched
 from cutaway.cluster.plan import Plan
 from cutaway.engine import Phases, Step
 from cutaway.errors import CutawayError
-from cutaway.progress import say
+from cutaway.requests.generation import Generation
 
 PROMPTS = (
     "Once upon a time in a small village by the sea",

@@ -31,9 +31,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway import hub
-from cutaway.weights import GGUFFile, ModelFile, TensorInfo
-from cutaway.weights.gguf_writer import write_gguf
+from cutaway.files import hub
+from cutaway.files.weights import GGUFFile, ModelFile, TensorInfo
+from cutaway.files.weights.gguf_writer import write_gguf
 from peers.client import environment
 
 SPREAD = 4.0  # standard deviation of the logits

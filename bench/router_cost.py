@@ -24,9 +24,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from cutaway.backends import KV_BLOCK
 from cutaway.cluster.prompts import Prompt, block_keys
 from cutaway.cluster.routing import Load, Router
+from cutaway.compute.backends import KV_BLOCK
 from peers.table import replace_between_markers
 
 TOKENS, SYSTEM = 1000, 500

@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.backends import KV_BLOCK
+from cutaway.base.progress import say
 from cutaway.cluster.prompts import Prompt
-from cutaway.progress import say
+from cutaway.compute.backends import KV_BLOCK
 from peers.table import replace_between_markers
 from routing_policies import Way, ways
 from routing_replicas import Machine, Replica, Text

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from cutaway.backends import KV_BLOCK, STEP_ROWS
+from cutaway.compute.backends import KV_BLOCK, STEP_ROWS
 from cutaway.engine import Policy
 
 

@@ -31,8 +31,8 @@ import numpy as np
 from cutaway import LLM, Completion
 from cutaway.engine.constraints import GrammarConstraint
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import Compiler, Grammar
-from cutaway.grammar.source import json_schema
+from cutaway.text.grammar import Compiler, Grammar
+from cutaway.text.grammar.source import json_schema
 from peers.table import replace_between_markers
 
 PACKAGES = ("cfn-lint==1.58.0", "kubernetes-validate==1.37.0", "check-jsonschema==0.39.0")

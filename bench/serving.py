@@ -25,8 +25,8 @@ import numpy as np
 
 import serving_runs as runs
 from cutaway import LLM
-from cutaway.measure.runs import MOST_STREAMS
-from cutaway.progress import say
+from cutaway.base.progress import say
+from cutaway.lab.measure.runs import MOST_STREAMS
 from peers.table import replace_between_markers
 
 PASSAGE = (

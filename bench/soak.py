@@ -25,7 +25,6 @@ from typing import Any
 
 import load
 from cutaway import LLM
-from cutaway.api.request import parse_options
 from cutaway.engine import (
     AsyncEngine,
     Ended,
@@ -38,6 +37,7 @@ from cutaway.engine import (
     Started,
     Step,
 )
+from cutaway.requests.request import parse_options
 from load import Visit
 
 PHASES = ("queue", "prefill", "decode")

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from canvas_model import CHARACTERS, MASK, Sizes, Toy, ToyFile
-from cutaway.weights.gguf_writer import write_gguf
+from cutaway.files.weights.gguf_writer import write_gguf
 
 TEXT_SHA256 = "f2516f2139e3cecf49657122fed58ac46313f1fdff32a26fc66789293e92d573"
 HELD_OUT = 100_000  # characters at the end, which are never trained on

@@ -217,7 +217,7 @@ void add_experts(Plan& plan, bool logits, Where in, int act, Where scores, int u
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.backends.cpu.";
+  m.doc() = "Kernels, packed weights and the plan executor. Not for direct use: see cutaway.compute.backends.cpu.";
   nb::set_leak_warnings(false);  // a daemon thread at work while Python ends keeps what it uses
   m.def("tiers", &available_kernels, "Instruction-set tiers of this machine, best first, comma-separated.");
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cutaway import hub
+from cutaway import LLM
+from cutaway.files import hub
 
 # Read when NumPy and torch are imported. Matrices of tiny models are multiplied sooner than threads
 # meet, and beside other tests threads that wait for each other take most of the time.
@@ -55,3 +56,10 @@ def tiny_diffusion_path(tmp_path_factory) -> Path:
     return write_tiny_llama(
         folder / "diffusion.gguf", architecture="llada", context=512, metadata=metadata
     )
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_path):
+    """The tiny random model, opened anew in each module."""
+    with LLM(tiny_path, progress=False) as llm:
+        yield llm

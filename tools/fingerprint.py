@@ -15,7 +15,8 @@ EXPECTED = "6a93227b6f5def41"
 
 def main() -> int:
     """Print a line for each instruction set; 1 where one differs."""
-    from cutaway import LLM, _native
+    from cutaway import LLM
+    from cutaway.base import _native
 
     wrong = 0
     for name in _native.tiers().split(","):

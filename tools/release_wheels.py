@@ -38,7 +38,7 @@ class Wheel:
             names = archive.namelist()
             size = sum(info.file_size for info in archive.infolist())
             wanted = {"SBOM": r"/sboms/.*\.cdx\.json$", "licence": r"/licenses/LICENSE$",
-                      "library": r"^cutaway/_native.*\.(so|pyd)$"}  # fmt: skip
+                      "library": r"^cutaway/base/_native.*\.(so|pyd)$"}  # fmt: skip
             found = {}
             for what, pattern in wanted.items():
                 matches = [name for name in names if re.search(pattern, name)]

@@ -7,10 +7,10 @@ import numpy as np
 
 from cutaway import LLM
 from cutaway._version import __version__
-from cutaway.measure import runs
-from cutaway.measure.limits import costs_of
+from cutaway.files.weights import GGUFFile
+from cutaway.lab.measure import runs
+from cutaway.lab.measure.limits import costs_of
 from cutaway.sampling import SamplingParams
-from cutaway.weights import GGUFFile
 
 _GREEDY = SamplingParams(temperature=0)
 

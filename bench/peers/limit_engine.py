@@ -7,11 +7,11 @@ weights.
 from math import inf
 from typing import Any
 
-from cutaway import _native
-from cutaway.loading.parts import Parts
-from cutaway.measure.limits import costs_of
-from cutaway.measure.machine import STREAMS
-from cutaway.weights import GGUFFile
+from cutaway.base import _native
+from cutaway.compute.loading.parts import Parts
+from cutaway.files.weights import GGUFFile
+from cutaway.lab.measure.limits import costs_of
+from cutaway.lab.measure.machine import STREAMS
 
 
 class Engine:

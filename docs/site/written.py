@@ -74,7 +74,7 @@ def _help(words: list[str]) -> str:
 
 def keywords() -> str:
     """Tables of the keywords of a request, by what they are about."""
-    from cutaway.api.keywords import GrammarOptions, RequestOptions, SamplingOptions
+    from cutaway.requests.keywords import GrammarOptions, RequestOptions, SamplingOptions
 
     drawn, held = SamplingOptions.__annotations__, GrammarOptions.__annotations__
     tables = {
@@ -99,7 +99,7 @@ def keywords() -> str:
 
 def _meanings() -> dict[str, tuple[str, str]]:
     """Keyword -> its default and what it does, as the classes say that check it."""
-    from cutaway.api.request import OPTIONS, parse_options
+    from cutaway.requests.request import OPTIONS, parse_options
     from cutaway.sampling.params import PARAMS
     from docstrings import columns
 

@@ -12,10 +12,10 @@ from cutaway.errors import CutawayError, FetchError, FormatError, InputError
 
 if TYPE_CHECKING:
     from cutaway.api.async_llm import AsyncLLM
-    from cutaway.api.generations import Generations
     from cutaway.api.llm import LLM, Completion, Results, Stream
+    from cutaway.compute.loading.model import LoadedModel
     from cutaway.engine import Ended, Request, Started, Step
-    from cutaway.loading.model import LoadedModel
+    from cutaway.requests.generations import Generations
     from cutaway.sampling import SamplingParams
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 _HOME = {
     "LLM": "cutaway.api.llm",
     "AsyncLLM": "cutaway.api.async_llm",
-    "Generations": "cutaway.api.generations",
+    "Generations": "cutaway.requests.generations",
     "Completion": "cutaway.api.llm",
     "Results": "cutaway.api.llm",
     "Stream": "cutaway.api.llm",
@@ -50,7 +50,7 @@ _HOME = {
     "Request": "cutaway.engine",
     "Started": "cutaway.engine",
     "Step": "cutaway.engine",
-    "LoadedModel": "cutaway.loading.model",
+    "LoadedModel": "cutaway.compute.loading.model",
 }
 
 

@@ -6,6 +6,6 @@ ARITHMETIC = 1
 """What equal numbers of two releases promise: equal bits, and equal texts, of equal requests.
 
 Raise it when a change makes one bit of a logit or of a hash of them another, or lets another token
-be drawn from the same logits: kernels, graphs, stages, luck. tests/native/test_arithmetic.py says
-so where that is noticed.
+be drawn from the same logits: kernels, graphs, stages, luck.
+tests/compute/native/test_arithmetic.py says so where that is noticed.
 """

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.measure.report import Settings, benchmark
+from cutaway.lab.measure.report import Settings, benchmark
 from support.random_llama import write_tiny_llama
 
 SMALL = ["--context", "8,16", "--batch", "1,2", "--prompt", "16", "--repeats", "1"]
@@ -94,7 +94,7 @@ def test_a_model_is_as_free_after_a_run_as_before(tiny_path):
     import numpy as np
 
     from cutaway import LLM
-    from cutaway.measure import runs
+    from cutaway.lab.measure import runs
 
     llm = LLM(tiny_path, threads=1)
     free, backend = llm.engine.blocks.free, llm.engine.backend
@@ -110,7 +110,7 @@ def test_streams_that_take_many_steps_to_begin_are_measured_together(tmp_path, b
     import numpy as np
 
     from cutaway import LLM
-    from cutaway.measure import runs
+    from cutaway.lab.measure import runs
 
     path = write_tiny_llama(tmp_path / "long.gguf", context=512)
     need = runs.blocks_needed(64, batch, 32) * 32

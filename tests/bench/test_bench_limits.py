@@ -2,12 +2,12 @@
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
-from cutaway import model
-from cutaway.backends import KVGroup, KVLayout
-from cutaway.measure.limits import Costs, costs_of
-from cutaway.weights import GGUFFile
+from cutaway.compute import model
+from cutaway.compute.backends import KVGroup, KVLayout
+from cutaway.files.weights import GGUFFile
+from cutaway.lab.measure.limits import Costs, costs_of
 
 
 def costs_and_tensors(path):

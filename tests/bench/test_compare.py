@@ -9,7 +9,7 @@ from shlex import quote
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 import compare
 from peers import guard, worker

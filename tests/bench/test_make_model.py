@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 from cutaway import LLM
+from cutaway.files.weights import GGUFFile
+from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.text import Tokenizer
-from cutaway.weights import GGUFFile
-from cutaway.weights.gguf_writer import write_gguf
 from make_model import SHAPES, RandomModel
 
 SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "ffn": 96}

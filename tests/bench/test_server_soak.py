@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 import server_client

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 import serving
 import serving_runs

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 import load
 import soak

@@ -8,7 +8,7 @@ import canvas_model
 import train_canvas
 from canvas_model import CHARACTERS, MASK, Sizes, Toy, ToyFile
 from cutaway import LLM, InputError
-from cutaway.weights.gguf_writer import write_gguf
+from cutaway.files.weights.gguf_writer import write_gguf
 
 SMALL = Sizes(hidden=64, layers=2, heads=2, ffn=96, context=64)
 TEXT = "It is a truth universally acknowledged, that a single man must want.\n" * 40

@@ -6,17 +6,17 @@ import json
 import pytest
 
 from cutaway import LLM
-from cutaway.api.model_cache import ModelCache
-from cutaway.api.on_demand import OnDemandLLM
 from cutaway.cli import served_models
 from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
 from cutaway.cli.serve import add_arguments
 from cutaway.cluster.plan import Plan
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel
-from cutaway.loading.setup import Setup
+from cutaway.server.model_cache import ModelCache
 from cutaway.server.names import names_of
+from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 
 HOW = {"max_tokens": 8, "seed": 3, "ignore_eos": True}

@@ -14,9 +14,9 @@ from argparse import Namespace
 import pytest
 
 from cutaway import LLM
-from cutaway.api.tools import ToolUse
 from cutaway.cli import chat, tools
 from cutaway.cli.main import main
+from cutaway.requests.tools import ToolUse
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 
 CHAT = [sys.executable, "-m", "cutaway", "chat"]

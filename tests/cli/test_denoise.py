@@ -15,9 +15,9 @@ import termios
 import pytest
 
 from cutaway import LLM
-from cutaway.canvas import SETTING_WORDS, SETTINGS
 from cutaway.cli.main import main
 from cutaway.cli.terminal.canvas import CanvasView
+from cutaway.engine.canvas import SETTING_WORDS, SETTINGS
 
 SEED = ("--seed", "1", "--max-tokens", "12", "--temperature", "1")
 OPTIONS = {"seed": 1, "max_tokens": 12, "temperature": 1.0}

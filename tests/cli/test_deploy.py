@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cutaway.api.request import OPTIONS
 from cutaway.cli import parsed, serve
 from cutaway.cli.parser import Parser
 from cutaway.cluster.plan import read_replicas
+from cutaway.requests.request import OPTIONS
 from cutaway.server import status
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.process import CUT_AFTER_S

@@ -16,7 +16,7 @@ from cutaway.cli import chat, tools
 from cutaway.cli.kept_chat import Kept, Talk
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.prefix import PrefixReader
+from cutaway.files.prefix import PrefixReader
 
 RUN = ["--seed", "1", "--max-tokens", "8"]
 LINES = ["a été bé, bé été a", "b é t a b é t a", "a b é, a b é"]

@@ -164,8 +164,11 @@ def _loaded(*argv: str) -> set[str]:
 
 def test_a_gguf_file_brings_no_reader_of_folders_and_no_quantiser(tiny_path):
     loaded = _loaded("generate", "-m", str(tiny_path), "--max-tokens", "1", "-q", "a")
-    assert "cutaway.weights.gguf" in loaded and "cutaway.api.llm" in loaded
-    absent = {"cutaway.huggingface", *(f"cutaway.weights.{name}" for name in _ELSEWHERE)}
+    assert "cutaway.files.weights.gguf" in loaded and "cutaway.api.llm" in loaded
+    absent = {
+        "cutaway.files.huggingface",
+        *(f"cutaway.files.weights.{name}" for name in _ELSEWHERE),
+    }
     assert not absent & loaded
 
 
@@ -188,10 +191,10 @@ def test_light_commands_import_nothing_heavy(argv):
 
 
 def test_writing_a_text_imports_no_more_than_it_needs():
-    modules = "cutaway.cli.generate, cutaway.api.llm, cutaway.backends"
+    modules = "cutaway.cli.generate, cutaway.api.llm, cutaway.compute.backends"
     code = (
         f"import {modules}, sys; from importlib.util import find_spec\n"
-        "if find_spec('cutaway._native'): import cutaway.backends.cpu\n"
+        "if find_spec('cutaway.base._native'): import cutaway.compute.backends.cpu\n"
         "print(*sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -213,8 +216,8 @@ def test_help_imports_no_command():
         "cutaway.cli.terminal",
         "cutaway.cli.terminal.streams",
         "cutaway.errors",
-        "cutaway.progress",
-        "cutaway.system",
+        "cutaway.base.progress",
+        "cutaway.base.system",
     }
 
 

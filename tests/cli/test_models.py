@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM
+from cutaway.base.resources import Memory
 from cutaway.cli import model_card
 from cutaway.cli.main import main
-from cutaway.hub import catalog
-from cutaway.hub.catalog import Model, Part
-from cutaway.loading.info import ModelInfo
-from cutaway.resources import Memory
+from cutaway.compute.loading.info import ModelInfo
+from cutaway.files.hub import catalog
+from cutaway.files.hub.catalog import Model, Part
 from support.random_llama import write_tiny_llama
 
 CONTENT = b"the bytes of a model"

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, AsyncLLM
+from cutaway.base.progress import Bar
 from cutaway.cli.main import main
 from cutaway.errors import InputError
-from cutaway.progress import Bar
+from cutaway.files.weights import GGUFFile
 from cutaway.trace import Trace
-from cutaway.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 
 FORMATS = ["q8_0", "q6_k", "q4_1", "q4_0"]
@@ -214,7 +214,7 @@ def heard():
 def test_a_signal_leaves_nothing(plain, tmp_path, name, code):
     program = (
         "import os, signal, sys\n"
-        "from cutaway.weights.quantised import QuantisedFile\n"
+        "from cutaway.files.weights.quantised import QuantisedFile\n"
         "raw, seen = QuantisedFile.raw, []\n"
         "def slow(self, name):\n"
         "    seen.append(name)\n"

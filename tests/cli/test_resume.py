@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import InputError, ReplayError
-from cutaway.rerun import check_cut, resume
+from cutaway.lab.rerun import check_cut, resume
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 

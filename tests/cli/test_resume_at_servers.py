@@ -10,7 +10,7 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.errors import CutawayError, InputError, ReplayError
-from cutaway.rerun import resume_at
+from cutaway.lab.rerun import resume_at
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 from support.served import serve

@@ -111,7 +111,7 @@ def test_ctrl_c_stops_a_long_prompt(tmp_path):
     path = write_tiny_llama(tmp_path / "t.gguf", context=2**20, layers=1)
     code = (
         "import sys\n"
-        "from cutaway.backends.reference import ReferenceBackend as R\n"
+        "from cutaway.compute.backends.reference import ReferenceBackend as R\n"
         "run = R.run\n"
         "R.run = lambda *a: (print('turn', file=sys.stderr, flush=True), run(*a))[1]\n"
         "from cutaway.cli.main import main\n"

@@ -82,7 +82,8 @@ def test_no_engine_is_imported(run, verb):
     args += ["--format", "csv"] if verb == "export" else []
     code = (
         "import sys; from cutaway.cli.main import main; code = main(sys.argv[1:]);"
-        "parts = {m for m in sys.modules if m.startswith(('cutaway.engine.', 'cutaway.backends'))};"
+        "parts = {m for m in sys.modules"
+        " if m.startswith(('cutaway.engine.', 'cutaway.compute.backends'))};"
         "sys.exit(code or sorted(parts - {'cutaway.engine.events'}) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=False)

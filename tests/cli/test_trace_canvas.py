@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cutaway.canvas import ForcedCell, Rule
 from cutaway.cli.main import main
+from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.trace import Trace
 from support.canvas_traces import events_of, file_of
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.canvas import Rule
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style, width
 from cutaway.cli.trace.play_canvas import CanvasPlayer, frame, pass_line, undone
+from cutaway.engine.canvas import Rule
 from cutaway.trace import Trace
 from support.canvas_traces import RULES, events_of, file_of
 

@@ -22,7 +22,7 @@ from cutaway.cli.terminal.drawing import Style, fit, width
 from cutaway.cli.terminal.screen import Screen, keys_of
 from cutaway.cli.trace.play import _Looking, add_arguments
 from cutaway.cli.trace.play_screen import Player, frame
-from cutaway.inside import inside
+from cutaway.lab.inside import inside
 from cutaway.trace import Trace
 from support.trace_by_hand import END, made_bytes, made_step, made_text, made_trace
 

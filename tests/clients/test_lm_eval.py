@@ -39,7 +39,7 @@ def tiny(tiny_path):
 
 
 def model(llm, **options):
-    from cutaway.integrations.lm_eval import CutawayLM
+    from cutaway.cli.integrations.lm_eval import CutawayLM
 
     return CutawayLM(llm, **options)
 
@@ -199,7 +199,7 @@ def test_the_same_as_transformers_on_the_same_folder_in_float32(tmp_path, words)
 def commanded(arguments):
     words = ["run", "--model", "cutaway", "--tasks", "capitals", "--include_path", "."]
     words += ["--model_args", arguments, "--batch_size", "16"]
-    command = [sys.executable, "-m", "cutaway.integrations.lm_eval", *words]
+    command = [sys.executable, "-m", "cutaway.cli.integrations.lm_eval", *words]
     return subprocess.run(
         command, env=os.environ | {"HF_HUB_OFFLINE": "1"}, text=True, capture_output=True,
         timeout=300, check=False,

@@ -7,9 +7,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from cutaway.base.resources import usable_cores
 from cutaway.cluster import cores
 from cutaway.errors import InputError
-from cutaway.resources import usable_cores
 
 # Claims, tells which, and keeps them until its input ends; a child of its own may stay behind.
 CHILD = """

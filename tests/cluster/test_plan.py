@@ -4,10 +4,10 @@ from socket import socket
 
 import pytest
 
+from cutaway.base.resources import usable_cores
 from cutaway.cluster.launch import launched
 from cutaway.cluster.plan import MAX_RUNNING, MAX_WAITING, Plan, read_replicas
 from cutaway.errors import InputError
-from cutaway.resources import usable_cores
 
 
 @pytest.mark.parametrize(

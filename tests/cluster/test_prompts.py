@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.backends import KV_BLOCK
-from cutaway.changes import Bound
 from cutaway.cluster.prompts import block_keys, read_prompt
+from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request, RunParams
 from cutaway.engine.block_manager import BlockManager
+from cutaway.engine.changes import Bound
 from cutaway.sampling import Observe
 
 TEXTS = st.tuples(

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from cutaway.backends import KV_BLOCK
 from cutaway.cluster.prompts import read_prompt
 from cutaway.cluster.routing import READ, TEXT_ROWS, Load, Router
+from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request
 from cutaway.errors import InputError
 

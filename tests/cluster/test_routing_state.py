@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cutaway.backends import KV_BLOCK
 from cutaway.cluster.prompts import Prompt, block_keys
 from cutaway.cluster.routing import DRAWN, KNOWING, Candidate, Load, Router
+from cutaway.compute.backends import KV_BLOCK
 
 NAMES = [f"r{i}" for i in range(9)]
 JOBS = [f"j{i}" for i in range(6)]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cutaway import LLM, hub
+from cutaway import LLM
+from cutaway.files import hub
 from cutaway.server.http.settings import Settings
 from support.doc_pages import PAGES, ROOT, blocks, commands
 from support.page_sections import ADDRESS
@@ -20,7 +21,7 @@ from support.served import serve
 ASKS = "asks at a terminal"
 FETCHED = "fetches a model over the network"
 SERVES = "serves until it is stopped"
-FOLDER = "see tests/huggingface/test_folder_faces.py"
+FOLDER = "see tests/files/huggingface/test_folder_faces.py"
 MINUTES = "takes minutes"
 SMALLER = "takes minutes; the tour and the page's Python do it at a smaller size"
 HOSTS = "is of other machines"

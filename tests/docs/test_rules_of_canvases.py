@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.canvas import RULES, SETTING_WORDS
-from cutaway.canvas.rule import CACHES, LUCKS, ORDERS, REMASKS, SCHEDULES
 from cutaway.cli import denoise
 from cutaway.cli.main import main
+from cutaway.engine.canvas import RULES, SETTING_WORDS
+from cutaway.engine.canvas.rule import CACHES, LUCKS, ORDERS, REMASKS, SCHEDULES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "denoise.md").read_text()
 COMMANDS = [line.strip() for line in denoise._EPILOG.splitlines() if "cutaway denoise" in line]

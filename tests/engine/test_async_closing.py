@@ -216,7 +216,7 @@ def test_a_forked_process_has_no_thread_and_says_so(close):
 @pytest.mark.parametrize("kind", ["mock", "native"])
 def test_an_interpreter_that_ends_meanwhile_ends_in_peace(kind, end, tmp_path):
     if kind == "native":
-        pytest.importorskip("cutaway._native", reason="the native backend was not built")
+        pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
     code = begin() + (MOCK if kind == "mock" else NATIVE) + OPEN + ENDS[end]
     command = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

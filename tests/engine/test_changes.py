@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.changes import Change, scale
-from cutaway.changes.bound import Bound, Placed
 from cutaway.engine import RunParams, StopParams
+from cutaway.engine.changes import Change, scale
+from cutaway.engine.changes.bound import Bound, Placed
 from support.engine_mock import Request, make_engine, run_to_end, written
 from support.mock_backend import NOT_SEEN, VOCAB, narrow
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.canvas import Rule
 from cutaway.engine import Autoregressive, Denoise, FinishReason, Score, Scored, StopParams
 from cutaway.engine import Request as EngineRequest
+from cutaway.engine.canvas import Rule
 from cutaway.sampling import Observe, SamplingParams
 from support.engine_mock import Request, make_engine, run_to_end, written
 from support.mock_backend import noise

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutaway.canvas import RULES, Figures, Rule, make_canvas
 from cutaway.engine import Autoregressive, Denoise, FinishReason, Pass, RunParams, StopParams
+from cutaway.engine.canvas import RULES, Figures, Rule, make_canvas
 from cutaway.engine.fingerprint import START, chain_hash
 from cutaway.engine.limits import last_seen
 from cutaway.errors import InputError

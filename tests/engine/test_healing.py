@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cutaway.engine import ConstraintParams, FinishReason, RunParams, StopParams
 from cutaway.engine.vocabulary import allows
 from cutaway.errors import InputError
-from cutaway.grammar import Compiler
 from cutaway.sampling import SamplingParams
+from cutaway.text.grammar import Compiler
 from support.engine_mock import Request, end_of, make_engine, run_to_end, steps_of
 from support.mock_backend import END, VOCAB, Words, noise
 

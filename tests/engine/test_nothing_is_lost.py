@@ -11,7 +11,7 @@ import pytest
 
 from support.engine_mock import score, steps_of
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 
 from cutaway.engine import FinishReason, RunParams, StopParams

@@ -9,7 +9,7 @@ import pytest
 
 from support.engine_mock import score
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 
 from cutaway.engine import ConstraintParams, RunParams, Step, StopParams

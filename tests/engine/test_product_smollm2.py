@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 from cutaway.engine import ConstraintParams, StopParams
 from cutaway.sampling import SamplingParams

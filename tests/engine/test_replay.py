@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import strategies as st
 
-from cutaway.canvas import Rule
 from cutaway.engine import (
     Autoregressive,
     ConstraintParams,
@@ -19,6 +18,7 @@ from cutaway.engine import (
     Step,
     StopParams,
 )  # fmt: skip
+from cutaway.engine.canvas import Rule
 from cutaway.errors import InputError, ReplayError
 from cutaway.sampling import SamplingParams, derive_seed
 from support.engine_mock import Request, make_engine, run_to_end

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("cutaway._native", reason="the native backend was not built")
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
-from cutaway.backends import KVGroup, KVLayout
+from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.engine import RunParams, StopParams
 from cutaway.engine.windows import windows_of
 from cutaway.sampling import SamplingParams

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutaway.checks import shown
+from cutaway.base.checks import shown
 from cutaway.errors import InputError
 from cutaway.sampling import PRESETS, SamplingParams
 

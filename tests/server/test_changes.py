@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.changes import add
+from cutaway.engine.changes import add
 from cutaway.server.http.settings import Settings
 from cutaway.trace import Trace
 from support.served import serve

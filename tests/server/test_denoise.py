@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.canvas import Rule, looked_at
+from cutaway.engine.canvas import Rule, looked_at
 from cutaway.server.job import Progress, _paired
 from support.served import serve
 

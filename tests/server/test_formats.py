@@ -7,8 +7,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from cutaway.api.samples import estimate, resample
-from cutaway.grammar import Grammar
+from cutaway.methods.samples import estimate, resample
+from cutaway.text.grammar import Grammar
 from support.responses_client import client_of
 
 SAID = [{"role": "user", "content": "a"}]

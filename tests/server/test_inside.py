@@ -1,4 +1,4 @@
-"""POST /v1/inside: what ``cutaway.inside`` finds, over HTTP, beside those who write."""
+"""POST /v1/inside: what ``cutaway.lab.inside`` finds, over HTTP, beside those who write."""
 
 import asyncio
 import base64
@@ -12,8 +12,8 @@ import pytest
 
 from cutaway import LLM
 from cutaway.api.guest import Guests
-from cutaway.inside import inside, packed
-from cutaway.inside.summary import to_dict
+from cutaway.lab.inside import inside, packed
+from cutaway.lab.inside.summary import to_dict
 from cutaway.server import inside as endpoint
 from cutaway.trace import Trace
 from support.inside_asked import asked_about

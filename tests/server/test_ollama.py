@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.api.tools import ToolUse
+from cutaway.requests.tools import ToolUse
 from cutaway.server.ollama.requests import OllamaChatRequest
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve

@@ -97,6 +97,6 @@ def test_the_model_file_is_named_before_anybody_asks(tiny_path, monkeypatch):
     since would be the client's mistake, told with its path."""
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm) as served:
-        monkeypatch.setattr("cutaway.loading.identity.identify", None)
+        monkeypatch.setattr("cutaway.compute.loading.identity.identify", None)
         answer = httpx.post(f"{served.url}/v1/completions", json={"prompt": "a", "max_tokens": 1})
         assert answer.status_code == 200

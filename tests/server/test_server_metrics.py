@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from cutaway.backends import Computer
+from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState, FinishReason, StopParams
 from cutaway.server.http.metrics import Metrics, RequestStats
 from support.engine_mock import GREEDY, add, make_engine

@@ -8,14 +8,14 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.api.model_cache import ModelCache
-from cutaway.api.on_demand import OnDemandLLM
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Policy
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel
-from cutaway.loading.setup import Setup
 from cutaway.server.app import create_app
+from cutaway.server.model_cache import ModelCache
 from cutaway.server.ollama.keeping import seconds_of
+from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve_all

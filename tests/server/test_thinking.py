@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cutaway import LLM
-from cutaway.rerun import replay
+from cutaway.lab.rerun import replay
 from cutaway.server.http.settings import Settings
 from cutaway.trace import Trace
 from support.messages_client import Asker, built, lasting

@@ -1,4 +1,4 @@
-"""POST /v1/inside/without: what ``cutaway.inside.without`` finds, over HTTP."""
+"""POST /v1/inside/without: what ``cutaway.lab.inside.without`` finds, over HTTP."""
 
 import json
 
@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.inside import without
+from cutaway.lab.inside import without
 from support.inside_asked import asked_about, run_of
 from support.served import serve
 

@@ -7,7 +7,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from cutaway.weights import GGUFFile
+from cutaway.files.weights import GGUFFile
 
 LAYER = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from cutaway import CutawayError
-from cutaway.api.model_cache import ModelCache
+from cutaway.server.model_cache import ModelCache
 
 LIMIT = 10
 

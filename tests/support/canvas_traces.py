@@ -1,7 +1,7 @@
 """Traces of canvases that the mock engine writes."""
 
-from cutaway.canvas import ForcedCell, Rule
 from cutaway.engine import Denoise, Ended, Pass, StopParams
+from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.engine.events import chain_as_data
 from cutaway.sampling import Observe, SamplingParams, build_chain
 from cutaway.trace import Head, Token

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cutaway.changes import Bound
 from cutaway.engine import (
     Autoregressive,
     ConstraintParams,
@@ -26,6 +25,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.engine import Request as EngineRequest
+from cutaway.engine.changes import Bound
 from cutaway.sampling import Observe, SamplingParams
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes
 

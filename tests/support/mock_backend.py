@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from cutaway.backends import HostSampling, KVGroup, KVLayout
-from cutaway.grammar import Compiler
+from cutaway.compute.backends import HostSampling, KVGroup, KVLayout
+from cutaway.text.grammar import Compiler
 
 END = 256
 VOCAB, WIDTH = 257, 5

@@ -6,9 +6,9 @@ token i is row i. A result row is as long as that table has rows, hence the padd
 
 import numpy as np
 
-from cutaway import _native
-from cutaway.model.rope import Rope
-from cutaway.weights import FORMATS
+from cutaway.base import _native
+from cutaway.compute.model.rope import Rope
+from cutaway.files.weights import FORMATS
 from support.random_llama import random_matrix
 
 TIERS = tuple(_native.tiers().split(","))

@@ -22,11 +22,11 @@ from cutaway.sampling import (
 from cutaway.sampling.native import TWIN, native_row
 
 try:
-    from cutaway import _native
+    from cutaway.base import _native
 except ImportError:
     _native = None  # type: ignore[assignment]
 
-needs_native = pytest.mark.skipif(_native is None, reason="cutaway._native was not built")
+needs_native = pytest.mark.skipif(_native is None, reason="cutaway.base._native was not built")
 extreme_rows = [
     needs_native,
     pytest.mark.filterwarnings("ignore:overflow"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cutaway.trace.catalogue import catalogue
 
-JS = Path(__file__).parents[1] / "web" / "js"
+JS = Path(__file__).parents[1] / "trace" / "web" / "js"
 
 
 def in_node(*arguments: str | Path) -> str:

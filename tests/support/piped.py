@@ -2,7 +2,7 @@
 
 from cutaway import AsyncLLM
 from cutaway.cluster.front import ClusterLLM
-from cutaway.loading.model import LoadedModel
+from cutaway.compute.loading.model import LoadedModel
 from support.replicas import InProcess, Killable, sent
 
 

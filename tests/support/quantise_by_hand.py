@@ -5,7 +5,7 @@ Source: `make_qx_quants` and `quantize_row_q6_K_ref` in `ggml-quants.c` of ggml.
 
 import numpy as np
 
-from cutaway.weights import FORMATS
+from cutaway.files.weights import FORMATS
 
 F = np.float32
 Q6_K = FORMATS["Q6_K"]

@@ -7,7 +7,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from cutaway.weights import FORMATS, dequantize
+from cutaway.files.weights import FORMATS, dequantize
 
 WORDS = [f"<0x{b:02X}>" for b in range(256)] + ["▁", "a", "b", "ab", "▁a"]
 VOCAB = 3 + len(WORDS)

@@ -11,10 +11,10 @@ from cutaway import AsyncLLM
 from cutaway.cluster.front import ClusterLLM
 from cutaway.cluster.job import Job, News
 from cutaway.cluster.replica import Replica
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Arrival, Pass, Scored, Step
 from cutaway.errors import ReplicaLostError
-from cutaway.loading.model import LoadedModel
-from cutaway.loading.setup import Setup
 
 NAMES = count()
 

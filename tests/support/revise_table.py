@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from cutaway.api.filling.causal import _look_up
+from cutaway.methods.filling.causal import _look_up
 from cutaway.sampling.luck import gumbel
 
 ALLOWED = np.array([True, True, False, True, True])
@@ -19,7 +19,7 @@ def row(text: tuple[int, ...]) -> np.ndarray:
 
 
 class Table:
-    """See ``cutaway.api.revising.state.Model``."""
+    """See ``cutaway.methods.revising.state.Model``."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, ...], np.ndarray] = {}

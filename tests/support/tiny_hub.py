@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 from zipfile import ZipFile
 
-from cutaway.hub import catalog, wheels
-from cutaway.hub.catalog import Model, Part
+from cutaway.files.hub import catalog, wheels
+from cutaway.files.hub.catalog import Model, Part
 
 ONE = bytes(range(256)) * 5000  # more than one chunk
 TWO = [b"first " * 1000, b"second " * 1000]

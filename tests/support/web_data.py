@@ -37,7 +37,7 @@ ENDS = (
     ("context_full", None), ("aborted", None),
 )  # fmt: skip
 CHAINS = ("penalties", "biased", "llama.cpp")
-DATA = Path(__file__).parents[1] / "web" / "data"
+DATA = Path(__file__).parents[1] / "trace" / "web" / "data"
 
 
 def difference() -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import pytest
 
 from cutaway.errors import FormatError
-from cutaway.huggingface.settings import Settings
-from cutaway.huggingface.tokens import tokenizer_metadata
+from cutaway.files.huggingface.settings import Settings
+from cutaway.files.huggingface.tokens import tokenizer_metadata
 from cutaway.text import Tokenizer
 from support import tiny_tokenizers
 from support.text_vocabularies import CONTROL, NORMAL, USER, byte_level, sentencepiece

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
+from cutaway.files.weights import GGUFFile
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.vocabulary import Kind
-from cutaway.weights import GGUFFile
 from support.golden import GOLDEN
 
 pytestmark = pytest.mark.model

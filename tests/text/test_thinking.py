@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.grammar import Compiler, Grammar
+from cutaway.text.grammar import Compiler, Grammar
 from cutaway.text.thinking import Thinking, Thoughts
 from support.mock_backend import END, Words
 

@@ -49,7 +49,7 @@ def test_bits_that_differ_are_no_bits():
 def test_a_wheel_without_its_parts_is_refused(report, tmp_path):
     file = tmp_path / "cutaway-1-cp312-abi3-any.whl"
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("cutaway/_native.abi3.so", b"")
+        archive.writestr("cutaway/base/_native.abi3.so", b"")
     (tmp_path / "twine").write_text("#!/bin/sh\n")
     (tmp_path / "twine").chmod(0o755)
     with pytest.raises(CheckError, match="SBOM: 0 files"):

@@ -9,9 +9,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
-from cutaway.changes import add
+from cutaway.engine.changes import add
 from cutaway.errors import CutawayError, InputError
-from cutaway.rerun import replay
+from cutaway.lab.rerun import replay
 from cutaway.trace import Trace, why
 from cutaway.trace.steps import step_to_json
 from cutaway.trace.write import numbered

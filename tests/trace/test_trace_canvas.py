@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cutaway.canvas import Rule
 from cutaway.engine import Pass
+from cutaway.engine.canvas import Rule
 from cutaway.errors import FormatError
 from cutaway.trace import Trace
 from support.canvas_traces import MASK, RULES, events_of, file_of

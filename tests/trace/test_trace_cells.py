@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.canvas import ForcedCell, Rule
+from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.errors import InputError
 from cutaway.trace import Trace, canvas_figures, cell_life, diff_texts, to_csv, to_passes_csv
 from cutaway.trace.canvas import standing

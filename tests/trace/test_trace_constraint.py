@@ -11,7 +11,7 @@ from cutaway.trace.constraint import constraint_figures, constraint_sentences, w
 from cutaway.trace.steps import step_from_json, step_to_json
 from support.trace_by_hand import made_step, made_text, made_trace
 
-HELD = Path(__file__).parents[1] / "web" / "data" / "held.jsonl"
+HELD = Path(__file__).parent / "web" / "data" / "held.jsonl"
 
 
 def held_step(index, left, wanted=None, *, before=3.0, **more):

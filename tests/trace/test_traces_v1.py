@@ -17,8 +17,8 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.engine import Phases
-from cutaway.rerun import replay
-from cutaway.rerun.request import settings_of
+from cutaway.lab.rerun import replay
+from cutaway.lab.rerun.request import settings_of
 from cutaway.trace import Trace
 from cutaway.trace.lines import line
 from cutaway.trace.steps import step_to_json

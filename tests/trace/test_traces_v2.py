@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cutaway import LLM
-from cutaway.inside import inside
-from cutaway.rerun import replay
+from cutaway.lab.inside import inside
+from cutaway.lab.rerun import replay
 from cutaway.trace import Trace, diff_texts
 from cutaway.trace.lines import line
 

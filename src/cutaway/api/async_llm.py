@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.base import Message, ModelName, common_options, load_draft, make_engine
 from cutaway.api.guest import Guests
 from cutaway.api.llm import LLM
-from cutaway.api.prompts import Prompt
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, Engine, EngineState, Inboxes, Request
-from cutaway.loading.model import LoadedModel
+from cutaway.requests.base import Message, ModelName, common_options, load_draft, make_engine
+from cutaway.requests.prompts import Prompt
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.api.keywords import RequestOptions
-    from cutaway.api.prefix import Asked as AskedPrefix
-    from cutaway.api.prefix import Between, Prefix
+    from cutaway.methods.prefix import Asked as AskedPrefix
+    from cutaway.methods.prefix import Between, Prefix
+    from cutaway.requests.keywords import RequestOptions
 
 
 P = ParamSpec("P")
@@ -97,7 +97,7 @@ class AsyncLLM(AsyncModel):
         adapter: str = "",
     ) -> "Prefix":
         """As ``LLM.save_prefix``; others are served meanwhile."""
-        from cutaway.api import prefix
+        from cutaway.methods import prefix
 
         model, between = self.model.with_adapter(adapter), self._between()
 
@@ -117,7 +117,7 @@ class AsyncLLM(AsyncModel):
 
     async def restore_prefix(self, path: "str | PathLike[str]", *, adapter: str = "") -> "Prefix":
         """As ``LLM.restore_prefix``; others are served meanwhile."""
-        from cutaway.api import prefix
+        from cutaway.methods import prefix
 
         model = self.model.with_adapter(adapter)
         return await asyncio.to_thread(

@@ -12,26 +12,26 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cutaway.api.async_reader import AsyncReader
-from cutaway.api.base import Asked, Message, common_options, read_messages
-from cutaway.api.generation import Generation
-from cutaway.api.generations import Generations
 from cutaway.api.llm import LLM
-from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.request import Options
-from cutaway.api.samples import answers
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import EngineState, Request, Step
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import Grammar, Trial, source_of
-from cutaway.loading.model import LoadedModel
+from cutaway.methods.samples import answers
+from cutaway.requests.base import Asked, Message, common_options, read_messages
+from cutaway.requests.generation import Generation
+from cutaway.requests.generations import Generations
+from cutaway.requests.prompts import Prompt, one_or_many
+from cutaway.requests.request import Options
+from cutaway.text.grammar import Grammar, Trial, source_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.api.generation import Begin
-    from cutaway.api.keywords import RequestOptions
-    from cutaway.api.revising import Revised
-    from cutaway.api.tools import Tools
-    from cutaway.grammar import Compiled
+    from cutaway.methods.revising import Revised
+    from cutaway.requests.generation import Begin
+    from cutaway.requests.keywords import RequestOptions
+    from cutaway.requests.tools import Tools
+    from cutaway.text.grammar import Compiled
 
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class AsyncModel(AsyncReader):
         **options: "Unpack[RequestOptions]",
     ) -> Any:
         """Answer a conversation, as ``LLM.chat``; calls of tools are for the caller to run."""
-        from cutaway.api.tools import ToolUse
+        from cutaway.requests.tools import ToolUse
 
         said = read_messages(messages)
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
@@ -128,7 +128,7 @@ class AsyncModel(AsyncReader):
 
     async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
         """As ``LLM.chat_prompt``; others are served while a long one is read."""
-        from cutaway.api.tools import ToolUse
+        from cutaway.requests.tools import ToolUse
 
         def read() -> list[int]:
             return self.chat_ids(messages, ToolUse(self.model, tools).tools)
@@ -137,7 +137,7 @@ class AsyncModel(AsyncReader):
 
     async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """As ``LLM.denoise``."""
-        from cutaway.api.request import rule_apart
+        from cutaway.requests.request import rule_apart
 
         return await self.generate(prompt, **rule_apart(settings))
 

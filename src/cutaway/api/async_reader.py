@@ -9,19 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from cutaway.api.base import ModelUser
 from cutaway.api.llm import LLM
-from cutaway.api.prompts import Prompt
-from cutaway.api.reading import read_all
-from cutaway.backends import Logits
+from cutaway.compute.backends import Logits
 from cutaway.engine import Reader, Request
+from cutaway.requests.base import ModelUser
+from cutaway.requests.prompts import Prompt
+from cutaway.requests.reading import read_all
 
 if TYPE_CHECKING:
-    from cutaway.api.embedding import Embeddings
-    from cutaway.api.filling import Filled
-    from cutaway.api.filling.likelihood import PseudoLikelihood
-    from cutaway.api.scoring import Likelihood, Pair, Scorer
-    from cutaway.changes import Bound
+    from cutaway.engine.changes import Bound
+    from cutaway.methods.embedding import Embeddings
+    from cutaway.methods.filling import Filled
+    from cutaway.methods.filling.likelihood import PseudoLikelihood
+    from cutaway.methods.scoring import Likelihood, Pair, Scorer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class AsyncReader(ModelUser, ABC):
         adapter: str = "",
     ) -> "Embeddings":
         """As ``LLM.embed``; others are served meanwhile."""
-        from cutaway.api.embedding import Embedder, VectorReader
+        from cutaway.methods.embedding import Embedder, VectorReader
 
         asked = await asyncio.to_thread(
             Embedder, self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
@@ -75,7 +75,7 @@ class AsyncReader(ModelUser, ABC):
         self, prompt: Prompt, answers: Sequence[Prompt], *, special: bool = False, adapter: str = ""
     ) -> "list[Likelihood]":
         """As ``LLM.score``; others are served meanwhile."""
-        from cutaway.api.scoring import answers_of
+        from cutaway.methods.scoring import answers_of
 
         return await self._scored(
             await asyncio.to_thread(
@@ -87,7 +87,7 @@ class AsyncReader(ModelUser, ABC):
         self, pairs: "Iterable[Pair]", *, special: bool = False, adapter: str = ""
     ) -> "AsyncIterator[Likelihood]":
         """As ``LLM.score_each``; the pairs are taken in a thread, and others are served."""
-        from cutaway.api.scoring import parts_of
+        from cutaway.methods.scoring import parts_of
 
         parts = parts_of(self, pairs, special=special, adapter=adapter)
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
@@ -104,7 +104,7 @@ class AsyncReader(ModelUser, ABC):
         adapter: str = "",
     ) -> "Likelihood":
         """As ``LLM.likelihood``; others are served meanwhile."""
-        from cutaway.api.scoring import joined, windows_of
+        from cutaway.methods.scoring import joined, windows_of
 
         asked = await asyncio.to_thread(
             windows_of, self, text, window=window, before=before, special=special, adapter=adapter
@@ -143,6 +143,6 @@ class AsyncReader(ModelUser, ABC):
         return await self.aside(LLM.pseudo_likelihood, text, metric, adapter=adapter)
 
     async def _scored(self, asked: "Scorer") -> "list[Likelihood]":
-        from cutaway.api.scoring import LookUpReader
+        from cutaway.methods.scoring import LookUpReader
 
         return asked.found(await read_all(self.queue, asked.requests, LookUpReader))

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from cutaway.api.completion import Completion
-from cutaway.api.runner import Runner
-from cutaway.api.samples import answer
-from cutaway.api.stream import Stream
 from cutaway.engine.events import explained
 from cutaway.errors import CutawayError
+from cutaway.methods.samples import answer
+from cutaway.requests.completion import Completion
+from cutaway.requests.runner import Runner
+from cutaway.requests.stream import Stream
 
 __all__ = ["Result", "Results"]
 

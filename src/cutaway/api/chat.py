@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cutaway.api.base import Message, read_messages
-from cutaway.api.request import Options
-from cutaway.api.tools import Tools, ToolUse, check_function
-from cutaway.checks import check_int, shown
+from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
+from cutaway.requests.base import Message, read_messages
+from cutaway.requests.request import Options
+from cutaway.requests.tools import Tools, ToolUse, check_function
 
 if TYPE_CHECKING:
     from cutaway.api.text_writer import TextWriter

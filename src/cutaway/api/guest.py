@@ -11,10 +11,10 @@ from threading import Event as Flag
 from typing import TypeVar
 
 from cutaway.api.llm import LLM
-from cutaway.api.runner import Reader, Runner
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import AsyncEngine, Event, Sequence
 from cutaway.errors import CutawayError
-from cutaway.loading.model import LoadedModel
+from cutaway.requests.runner import Reader, Runner
 
 T = TypeVar("T")
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Self
 
-from cutaway.api.base import ModelName, make_engine
 from cutaway.api.bulk import Results
-from cutaway.api.completion import Completion
-from cutaway.api.runner import Runner
-from cutaway.api.stream import Stream
 from cutaway.api.text_writer import TextWriter
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Engine, Policy
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel
-from cutaway.loading.setup import Setup
+from cutaway.requests.base import ModelName, make_engine
+from cutaway.requests.completion import Completion
+from cutaway.requests.runner import Runner
+from cutaway.requests.stream import Stream
 
 __all__ = ["LLM", "Completion", "Results", "Stream"]
 
@@ -26,7 +26,7 @@ class LLM(TextWriter):
 
     model     an alias such as "smollm2" (the default), a path to a .gguf file or to a folder of
               transformers, hf:org/repo, or a ``LoadedModel``, for which the next nine are left out
-    backend   how ops are computed; see cutaway.backends.BACKENDS
+    backend   how ops are computed; see cutaway.compute.backends.BACKENDS
     threads   how many threads compute; None takes a machine's performance cores, as many as the
               container may use
     context   tokens of prompt and output together, 2 … the model's own; None takes the model's

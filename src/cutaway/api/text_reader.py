@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.api.adapted import AdaptedRunner
-from cutaway.api.base import Message, ModelUser
-from cutaway.api.prompts import Prompt
-from cutaway.api.runner import Runner
-from cutaway.api.stream import LogitsReader
-from cutaway.backends import Logits
-from cutaway.checks import check_ids, check_int, shown
+from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.compute.backends import Logits
 from cutaway.engine import Engine, ReadWhole, Request, Row, Score
 from cutaway.errors import InputError
+from cutaway.requests.adapted import AdaptedRunner
+from cutaway.requests.base import Message, ModelUser
+from cutaway.requests.prompts import Prompt
+from cutaway.requests.runner import Runner
+from cutaway.requests.stream import LogitsReader
 
 if TYPE_CHECKING:
-    from cutaway.api.embedding import Embeddings
-    from cutaway.api.filling import Filled
-    from cutaway.api.filling.likelihood import PseudoLikelihood
-    from cutaway.api.filling.whole import Asked
-    from cutaway.api.prefix import Prefix
-    from cutaway.api.scoring import Likelihood, Pair, Progress
-    from cutaway.changes import Bound
+    from cutaway.engine.changes import Bound
+    from cutaway.methods.embedding import Embeddings
+    from cutaway.methods.filling import Filled
+    from cutaway.methods.filling.likelihood import PseudoLikelihood
+    from cutaway.methods.filling.whole import Asked
+    from cutaway.methods.prefix import Prefix
+    from cutaway.methods.scoring import Likelihood, Pair, Progress
 
 T = TypeVar("T")
 
@@ -71,7 +71,8 @@ class TextReader(ModelUser):
         Of a model that sees more than the past, it is the token at i (``ModelConfig.shift``: at
         i + 1).
         start: of which position the first row is; those before it are computed and not returned.
-        changes: of ``cutaway.changes.bind``. adapter: the name of a loaded one, as for generate
+        changes: of ``cutaway.engine.changes.bind``
+        adapter: the name of a loaded one, as for generate
         Runs beside whatever else is written.
         """
         runner = self.with_adapter(adapter)._runner
@@ -101,7 +102,7 @@ class TextReader(ModelUser):
         names: of tensors in ``graph``; firsts: by layer, the first position of which keys and
         values are wanted. Runs beside whatever else is written, and keeps nothing.
         """
-        from cutaway.api.row import row
+        from cutaway.methods.row import row
 
         ids = check_ids("token_ids", token_ids)
         return row(self.with_adapter(adapter)._runner, ids, names, firsts, changes)
@@ -116,11 +117,11 @@ class TextReader(ModelUser):
     ) -> Iterator[tuple[int, Logits]]:
         """(index, logits (vocab,)) of what follows each text, in the order in which they end.
 
-        texts: token ids, each with changes of ``cutaway.changes.bind``
+        texts: token ids, each with changes of ``cutaway.engine.changes.bind``
         like: what most of them begin like; its keys and values are held for them, where there is
         room. stopped: asked between two steps. Closing the iterator early aborts what runs.
         """
-        from cutaway.api.last_rows import last_rows
+        from cutaway.methods.last_rows import last_rows
 
         runner, vocab = self.with_adapter(adapter)._runner, self.tokenizer.vocab_size
         each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
@@ -132,7 +133,7 @@ class TextReader(ModelUser):
         asked: (token ids, positions) of each text, many of which are read at once. InputError where
         the model sees only the past
         """
-        from cutaway.api.filling.whole import Whole
+        from cutaway.methods.filling.whole import Whole
 
         return Whole(self, self.with_adapter(adapter)._runner).logits(asked)
 
@@ -149,7 +150,7 @@ class TextReader(ModelUser):
         The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
         InputError for an empty answer, TooLongError where prompt and answer do not fit.
         """
-        from cutaway.api.scoring import answers_of, score
+        from cutaway.methods.scoring import answers_of, score
 
         return score(
             self._runner, answers_of(self, prompt, answers, special=special, adapter=adapter)
@@ -163,7 +164,7 @@ class TextReader(ModelUser):
         Some hundred are read ahead. Those that begin alike are computed once where they follow each
         other.
         """
-        from cutaway.api.scoring import parts_of, score
+        from cutaway.methods.scoring import parts_of, score
 
         for part in parts_of(self, pairs, special=special, adapter=adapter):
             yield from score(self._runner, part)
@@ -186,7 +187,7 @@ class TextReader(ModelUser):
         before: tokens in front of the first that a window scores, from the second window on
         progress: called with what is done, how many tokens, and of how many
         """
-        from cutaway.api.scoring import joined, score, windows_of
+        from cutaway.methods.scoring import joined, score, windows_of
 
         asked = windows_of(
             self, text, window=window, before=before, special=special, adapter=adapter
@@ -209,7 +210,7 @@ class TextReader(ModelUser):
         many are considered by Bayes' rule, and how many beginnings of several masks together
         adapter: the name of a loaded adapter, as for generate
         """
-        from cutaway.api.filling import fill
+        from cutaway.methods.filling import fill
 
         runner = self.with_adapter(adapter)._runner
         return fill(self, runner, text, top=top, targets=targets, candidates=candidates)
@@ -222,7 +223,7 @@ class TextReader(ModelUser):
         metric: "original", or "word_l2r", where those behind it in its word are masked, too
         adapter: the name of a loaded adapter, as for generate
         """
-        from cutaway.api.filling.likelihood import pseudo_likelihood
+        from cutaway.methods.filling.likelihood import pseudo_likelihood
 
         return pseudo_likelihood(self, self.with_adapter(adapter)._runner, text, metric)
 
@@ -246,7 +247,7 @@ class TextReader(ModelUser):
         truncate: cut a text that is longer than the model reads, which is else an InputError
         adapter: the name of a loaded adapter, as for generate
         """
-        from cutaway.api.embedding import Embedder, embed
+        from cutaway.methods.embedding import Embedder, embed
 
         asked = Embedder(
             self, texts, pooling=pooling, normalize=normalize, dimensions=dimensions,
@@ -280,7 +281,7 @@ class TextReader(ModelUser):
         A file of this name is replaced once the new one is whole. Raises InputError for a prompt
         that cannot be, CutawayError where it cannot be written.
         """
-        from cutaway.api import prefix
+        from cutaway.methods import prefix
 
         llm = self.with_adapter(adapter)
         place, asked = prefix.place_of(path), prefix.read_asked(self, prompt, messages, special)
@@ -301,7 +302,7 @@ class TextReader(ModelUser):
         that cannot be read or is of another model, FormatError for one that is damaged.
         adapter: the name of the one that it was saved with
         """
-        from cutaway.api import prefix
+        from cutaway.methods import prefix
 
         model = self.model.with_adapter(adapter)
         return prefix.restore(path, model, self._between, show=self.progress)

@@ -11,23 +11,23 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from cutaway.api.base import Asked, Message, common_options, load_draft
 from cutaway.api.bulk import Results
-from cutaway.api.completion import Completion
-from cutaway.api.prompts import Prompt, one_or_many
-from cutaway.api.request import Options
-from cutaway.api.samples import answers
-from cutaway.api.stream import Stream
 from cutaway.api.text_reader import TextReader
+from cutaway.base.progress import Bar, texts_done
 from cutaway.errors import CutawayError, InputError
-from cutaway.progress import Bar, texts_done
+from cutaway.methods.samples import answers
+from cutaway.requests.base import Asked, Message, common_options, load_draft
+from cutaway.requests.completion import Completion
+from cutaway.requests.prompts import Prompt, one_or_many
+from cutaway.requests.request import Options
+from cutaway.requests.stream import Stream
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.api.keywords import RequestOptions
-    from cutaway.api.revising import Progress, Revised
-    from cutaway.api.tools import Tools
+    from cutaway.methods.revising import Progress, Revised
+    from cutaway.requests.keywords import RequestOptions
+    from cutaway.requests.tools import Tools
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class TextWriter(TextReader):
 
     def between(self, prompt: Prompt, options: Options) -> list[Stream]:
         """The samples of a request whose suffix the model has no tokens for, each at its end."""
-        from cutaway.api.filling.between import write_between
+        from cutaway.methods.filling.between import write_between
 
         if options.draft is not None:
             self.load_draft(options.draft)
@@ -133,7 +133,7 @@ class TextWriter(TextReader):
         as for generate. ``Completion.passes`` says what each pass did. InputError where the model
         writes from left to right alone.
         """
-        from cutaway.api.request import rule_apart
+        from cutaway.requests.request import rule_apart
 
         return self.generate(prompt, **rule_apart(settings))
 
@@ -184,7 +184,7 @@ class TextWriter(TextReader):
 
         Special tokens come from the template alone; in a message they are ordinary text.
         """
-        from cutaway.api.tools import ToolUse
+        from cutaway.requests.tools import ToolUse
 
         return self.chat_ids(messages, ToolUse(self.model, tools).tools)
 
@@ -220,7 +220,7 @@ class TextWriter(TextReader):
         the draft is written and revised. options: of the draft, as for generate
         Raises InputError for a value out of range.
         """
-        from cutaway.api.revising import How, revise
+        from cutaway.methods.revising import How, revise
 
         how = How.of(
             rule=rule, power=power, share=share, sweeps=sweeps, surprise=surprise,

@@ -56,9 +56,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Measure and print to standard output."""
-    if find_spec("cutaway._native") is None:
+    if find_spec("cutaway.base._native") is None:
         raise InputError("bench measures the native backend, which was not built here")
-    from cutaway.measure.report import Settings, benchmark
+    from cutaway.lab.measure.report import Settings, benchmark
 
     settings = Settings(
         args.context,

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from cutaway import hub
+from cutaway.base.progress import Bar, say
+from cutaway.base.strict_json import parse
 from cutaway.cli import console
 from cutaway.cli.figures import Totals, document
 from cutaway.cli.jsonl import Lines, Records, open_input
 from cutaway.errors import CutawayError, InputError
-from cutaway.progress import Bar, say
-from cutaway.strict_json import parse
+from cutaway.files import hub
 
 if TYPE_CHECKING:
     from cutaway.api.bulk import Result, Results

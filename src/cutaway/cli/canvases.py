@@ -5,7 +5,7 @@ Knows argparse. Refuses to know what a setting does: ``canvas`` has the words.
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 
-from cutaway.canvas import RULES, SETTING_WORDS, rule_of_text
+from cutaway.engine.canvas import RULES, SETTING_WORDS, rule_of_text
 
 
 def add_rule_arguments(parser: ArgumentParser) -> None:

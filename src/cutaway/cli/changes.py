@@ -1,6 +1,6 @@
 """--change and --control-vector: what is other inside the model.
 
-Knows argparse. Refuses to know what a change means: ``cutaway.changes`` does.
+Knows argparse. Refuses to know what a change means: ``cutaway.engine.changes`` does.
 """
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -31,7 +31,7 @@ def from_files(args: Namespace) -> dict[str, Any]:
     """The keyword for all changes, those in files included, where there are some."""
     if not hasattr(args, "control_vector"):
         return {}
-    from cutaway.changes import control_vector
+    from cutaway.engine.changes import control_vector
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
     read = [one.to_json() for found in files for one in found]

@@ -5,16 +5,16 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, canvases, changes, console, figures, parsed, tools
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 if TYPE_CHECKING:
-    from cutaway.api.base import Message
-    from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM
-    from cutaway.api.tools import ToolUse
     from cutaway.cli.kept_chat import Kept
+    from cutaway.requests.base import Message
+    from cutaway.requests.completion import Completion
+    from cutaway.requests.tools import ToolUse
 
 _EPILOG = '''
 examples:

@@ -8,7 +8,7 @@ from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.rerun import Compared, Way
+    from cutaway.lab.rerun import Compared, Way
 
 _COLUMNS = """
   passes      of the model; rows: computed in them; ms: of this one run
@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
     rules = canvases.rules(args)
     llms = _models(args)
     judge = llms.get(args.judge) or (_load(args, args.judge) if args.judge else None)
-    from cutaway.rerun import compare
+    from cutaway.lab.rerun import compare
 
     with console.progress(show=not args.quiet) as progress:
         done = compare(

@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
+from cutaway.base.progress import Bar, Figures, say, tokens_done
 from cutaway.cli.parsed import model_options
 from cutaway.cli.terminal.streams import in_one_file
-from cutaway.progress import Bar, Figures, say, tokens_done
 
 if TYPE_CHECKING:
-    from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM, Stream
+    from cutaway.requests.completion import Completion
 
 
 class _Stoppable(Protocol):
@@ -45,7 +45,7 @@ def load(args: Namespace) -> "LLM":
 def progress(
     *, show: bool, figures: Figures = tokens_done, after: float = 0
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is being done: what ``cutaway.rerun`` reports to.
+    """A bar for each thing that is being done: what ``cutaway.lab.rerun`` reports to.
 
     after: seconds for which none is shown
     """

@@ -5,16 +5,16 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cutaway.canvas import RULES, SETTING_WORDS
 from cutaway.cli import arguments, canvases, console, parsed, samples
 from cutaway.cli.terminal.canvas import CanvasView
 from cutaway.engine import Pass
+from cutaway.engine.canvas import RULES, SETTING_WORDS
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM
-    from cutaway.api.stream import Stream
+    from cutaway.requests.completion import Completion
+    from cutaway.requests.stream import Stream
 
 _EPILOG = f"""
 examples:

@@ -10,7 +10,7 @@ from cutaway.cli.terminal.drawing import clip, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.api.embedding import Embeddings
+    from cutaway.methods.embedding import Embeddings
 
 _EPILOG = """
 examples:

@@ -10,7 +10,7 @@ from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.rerun import Exposure
+    from cutaway.lab.rerun import Exposure
 
 _COLUMNS = """
   after     tokens since the cut
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     text, options = _read(args.file), parsed.request_options(args)
     streams.check_output("--svg", args.svg)
     llm = console.load(args)
-    from cutaway.rerun import exposure
+    from cutaway.lab.rerun import exposure
 
     options |= {"points": args.points, "before": args.before, "tokens": args.tokens}
     with console.progress(show=not args.quiet) as progress:
@@ -85,8 +85,8 @@ def _read(path: str) -> str:
 
 
 def _report(done: "Exposure", style: Style) -> list[str]:
-    from cutaway.rerun import bands, span
-    from cutaway.rerun.exposure import CURVES
+    from cutaway.lab.rerun import bands, span
+    from cutaway.lab.rerun.exposure import CURVES
 
     means = {name: done.by_position(name) for name in CURVES}
     high = max(e.mean for name in ("reads", "writes") for e in means[name])
@@ -107,7 +107,7 @@ def _report(done: "Exposure", style: Style) -> list[str]:
 
 def _draw(path: str, done: "Exposure") -> None:
     from cutaway.cli import svg
-    from cutaway.rerun import bands
+    from cutaway.lab.rerun import bands
 
     shown = {"reads (human)": "reads", "writes (own)": "writes", "drift": "drift"}
     lines = {name: done.by_position(curve) for name, curve in shown.items()}

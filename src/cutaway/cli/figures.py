@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutaway.api.completion import Completion
-    from cutaway.api.samples import ConstraintEstimate
+    from cutaway.methods.samples import ConstraintEstimate
+    from cutaway.requests.completion import Completion
 
 Price = tuple[float, float]
 """Of a million input and output tokens, in any currency."""

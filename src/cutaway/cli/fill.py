@@ -11,8 +11,8 @@ from cutaway.cli.terminal.drawing import Style, print_lines, table
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.api.filling import Candidate, Filled
-    from cutaway.api.filling.likelihood import PseudoLikelihood
+    from cutaway.methods.filling import Candidate, Filled
+    from cutaway.methods.filling.likelihood import PseudoLikelihood
     from cutaway.text import Tokenizer
 
 _EPILOG = """

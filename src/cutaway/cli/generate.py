@@ -4,14 +4,14 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, changes, console, figures, parsed, samples
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 if TYPE_CHECKING:
-    from cutaway.api.completion import Completion
     from cutaway.api.llm import LLM
-    from cutaway.api.stream import Stream
+    from cutaway.requests.completion import Completion
+    from cutaway.requests.stream import Stream
 
 _EPILOG = """
 examples:
@@ -107,7 +107,7 @@ def _one(args: Namespace) -> int:
     llm = console.load(args)
     if args.prefix is not None:
         prompt = _restored(args, llm) + prompt
-    from cutaway.api.samples import constraint_estimate
+    from cutaway.methods.samples import constraint_estimate
 
     options |= parsed.tracked(args, llm)
     with ExitStack() as stack:
@@ -146,7 +146,7 @@ def _restored(args: Namespace, llm: "LLM") -> str:
 
 def _aligned(args: Namespace, streams: list["Stream"]) -> "Completion":
     """Print the sample that is chosen among all once they are written, and its statistics."""
-    from cutaway.api.samples import align
+    from cutaway.methods.samples import align
 
     done = align([console.write(stream, show=False) for stream in streams])
     if not args.json:

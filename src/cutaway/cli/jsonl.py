@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from cutaway import system
+from cutaway.base import system
 from cutaway.errors import InputError
 
 _HEAD = re.compile(rb'\{"line": (\d{1,18}), "')

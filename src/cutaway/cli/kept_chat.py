@@ -13,18 +13,18 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from cutaway import strict_json
-from cutaway.checks import shown
+from cutaway.base import strict_json
+from cutaway.base.checks import shown
+from cutaway.base.progress import say
+from cutaway.base.whole_files import check_place, whole_file
 from cutaway.cli.terminal import signals
 from cutaway.errors import CutawayError, InputError
-from cutaway.hub import cache_dir
-from cutaway.progress import say
+from cutaway.files.hub import cache_dir
 from cutaway.text.messages import for_template
-from cutaway.whole_files import check_place, whole_file
 
 if TYPE_CHECKING:
-    from cutaway.api.base import Message
     from cutaway.api.llm import LLM
+    from cutaway.requests.base import Message
 
 _VERSION = 1
 

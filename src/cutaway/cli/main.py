@@ -12,10 +12,10 @@ import sys
 from importlib import import_module
 from typing import NamedTuple
 
+from cutaway.base.progress import say
 from cutaway.cli.parser import Parser, run_command, unknown
 from cutaway.cli.terminal import streams
 from cutaway.errors import CutawayError, InputError
-from cutaway.progress import say
 
 
 class _Command(NamedTuple):

@@ -4,13 +4,13 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from cutaway import hub
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
+from cutaway.base.progress import megabytes
+from cutaway.base.resources import free_memory
 from cutaway.cli.terminal.streams import print_json
-from cutaway.loading.info import ModelInfo, Special
-from cutaway.model import ModelConfig
-from cutaway.progress import megabytes
-from cutaway.resources import free_memory
+from cutaway.compute.loading.info import ModelInfo, Special
+from cutaway.compute.model import ModelConfig
+from cutaway.files import hub
 
 
 def run(args: Namespace) -> int:

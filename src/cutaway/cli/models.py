@@ -8,10 +8,10 @@ import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
-from cutaway import hub
+from cutaway.base.progress import megabytes, say
 from cutaway.errors import InputError
-from cutaway.hub.catalog import find
-from cutaway.progress import megabytes, say
+from cutaway.files import hub
+from cutaway.files.hub.catalog import find
 
 _EPILOG = """
 examples:

@@ -7,14 +7,14 @@ from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
-    from cutaway.api.scoring import Likelihood
+    from cutaway.methods.scoring import Likelihood
 
 _EPILOG = """
 examples:

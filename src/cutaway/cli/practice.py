@@ -1,7 +1,7 @@
 """``cutaway practice``: a step of the model, as questions and answers in the terminal.
 
 Knows the dialogue: question, answer, verdict, arithmetic. Refuses to know which answer is right:
-``cutaway.practice`` does, from the sampler and the model themselves.
+``cutaway.lab.practice`` does, from the sampler and the model themselves.
 """
 
 import sys
@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from cutaway.checks import check_choice, check_int
+from cutaway.base.checks import check_choice, check_int
 from cutaway.cli import arguments, console
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.cli.terminal.page import Page
-    from cutaway.practice import Exercise, Start, Verdict
+    from cutaway.lab.practice import Exercise, Start, Verdict
     from cutaway.trace import Trace
 
 _EPILOG = """
@@ -75,10 +75,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Ask, judge and sum up: 0 however many were right, 130 where Ctrl-C ended it."""
     from cutaway.cli.terminal.page import Page
-    from cutaway.practice import TOPICS, comparison, exercises
-    from cutaway.practice.cells import TOPIC
-    from cutaway.practice.lessons import LESSONS
-    from cutaway.practice.lessons.ways import TOPIC as WAYS
+    from cutaway.lab.practice import TOPICS, comparison, exercises
+    from cutaway.lab.practice.cells import TOPIC
+    from cutaway.lab.practice.lessons import LESSONS
+    from cutaway.lab.practice.lessons.ways import TOPIC as WAYS
 
     for topic in args.topics:
         check_choice("topic", topic, (*TOPICS, TOPIC, WAYS, *LESSONS))
@@ -114,7 +114,7 @@ def _trace(args: Namespace) -> "Trace | None":
 
 
 def _start(args: Namespace, trace: "Trace | None") -> "Start":
-    from cutaway.practice import SAMPLE, from_trace
+    from cutaway.lab.practice import SAMPLE, from_trace
     from cutaway.sampling.params import MAX_SEED
 
     start = SAMPLE if trace is None else from_trace(trace, args.step)
@@ -125,7 +125,7 @@ def _start(args: Namespace, trace: "Trace | None") -> "Start":
 
 def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
     """What the model writes in each way that it has."""
-    from cutaway.practice.lessons.ways import ways
+    from cutaway.lab.practice.lessons.ways import ways
 
     here = ways(console.load(args), args.seed)
     page.say(f"{here.text} …", bold=True)
@@ -136,7 +136,7 @@ def _ways(page: "Page", args: Namespace) -> "Sequence[Exercise]":
 
 def _cells(page: "Page", args: Namespace, trace: "Trace | None") -> "Sequence[Exercise]":
     """What a rule reveals next, of the sample or of a pass of the run."""
-    from cutaway.practice import SAMPLE_CELLS, cell_exercises, cells_of_trace
+    from cutaway.lab.practice import SAMPLE_CELLS, cell_exercises, cells_of_trace
 
     cells = SAMPLE_CELLS if trace is None else cells_of_trace(trace, args.step)
     page.say(cells.text, bold=True)
@@ -149,7 +149,7 @@ def _inside(
     page: "Page", args: Namespace, trace: "Trace | None", topics: "Sequence[str]"
 ) -> "Sequence[Exercise]":
     """The lessons on a step, with a sentence on which it is."""
-    from cutaway.practice.lessons import lessons, scene
+    from cutaway.lab.practice.lessons import lessons, scene
 
     here = scene(console.load(args), trace, args.step, args.seed)
     asked = lessons(here, topics)
@@ -234,7 +234,7 @@ def _ask(page: "Page", exercise: "Exercise") -> Mark | None:
 
 def _answer(page: "Page", exercise: "Exercise") -> "Verdict | None":
     """The next answer, judged; an empty one has no remark. None if the user quits."""
-    from cutaway.practice import Verdict
+    from cutaway.lab.practice import Verdict
 
     while (text := _read_line("> ")) is not None:
         try:

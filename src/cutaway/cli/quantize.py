@@ -11,14 +11,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.progress import Bar, megabytes
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
-from cutaway.progress import Bar, megabytes
 
 if TYPE_CHECKING:
-    from cutaway.loading.info import Stored
-    from cutaway.weights import ModelFile
-    from cutaway.weights.quantised import QuantisedFile
+    from cutaway.compute.loading.info import Stored
+    from cutaway.files.weights import ModelFile
+    from cutaway.files.weights.quantised import QuantisedFile
 
 _QUANTISED = ("q8_0", "q6_k", "q4_1", "q4_0")
 _PLAIN = ("f16", "bf16", "f32")
@@ -55,10 +55,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Write the file, and say what became of the tensors on standard output."""
-    from cutaway import hub
-    from cutaway.loading.open import open_model
-    from cutaway.weights.gguf_writer import write_gguf
-    from cutaway.weights.quantised import QuantisedFile, refuse_quantised
+    from cutaway.compute.loading.open import open_model
+    from cutaway.files import hub
+    from cutaway.files.weights.gguf_writer import write_gguf
+    from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
 
     _check(args)
     output = _output(args.output, force=args.force)
@@ -77,8 +77,8 @@ def run(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> None:
-    from cutaway.backends import MAX_THREADS
-    from cutaway.checks import check_int
+    from cutaway.base.checks import check_int
+    from cutaway.compute.backends import MAX_THREADS
 
     if args.to not in (names := (*_QUANTISED, *_PLAIN)):
         raise InputError(f"--to must be one of {', '.join(names)}, not {args.to!r}")
@@ -107,8 +107,8 @@ def _bar(made: "ModelFile", *, show: bool) -> AbstractContextManager[Bar]:
 def _tell(
     args: Namespace, output: Path, before: "ModelFile", after: "QuantisedFile", seconds: float
 ) -> None:
-    from cutaway.loading.info import by_format
-    from cutaway.loading.open import size_of
+    from cutaway.compute.loading.info import by_format
+    from cutaway.compute.loading.open import size_of
 
     old, new = by_format(before.tensors.values()), by_format(after.tensors.values())
     if args.json:

@@ -3,12 +3,12 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import texts_done
 from cutaway.cli import arguments, canvases, console, parsed
 from cutaway.cli.terminal import drawing, streams
-from cutaway.progress import texts_done
 
 if TYPE_CHECKING:
-    from cutaway.rerun import Estimate, Repaired
+    from cutaway.lab.rerun import Estimate, Repaired
 
 _COLUMNS = """
   gone      how often another token stands in the cell at the end: the repair rate
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
     rules = canvases.rules(args)
     options |= {"rules": rules, "errors": args.errors, "seeds": args.seeds}
     llm = console.load(args)
-    from cutaway.rerun import repair
+    from cutaway.lab.rerun import repair
 
     with console.progress(show=not args.quiet, figures=texts_done) as progress:
         done = repair(llm, prompt, progress=progress, **options)

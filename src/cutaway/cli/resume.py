@@ -7,9 +7,9 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, console, figures, parsed
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.trace import Trace
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     from cutaway.trace import Trace
 
     trace, how = Trace.read(args.file), parsed.request_options(args)
-    from cutaway.rerun import check_cut, resume
+    from cutaway.lab.rerun import check_cut, resume
 
     check_cut(trace)
     if args.url:
@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def _at_servers(args: Namespace, trace: "Trace") -> int:
-    from cutaway.rerun import resume_at
+    from cutaway.lab.rerun import resume_at
     from cutaway.trace import Trace
 
     if hasattr(args, "model"):

@@ -8,14 +8,14 @@ from itertools import zip_longest
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import PLAIN, REVERSE, Line, Span, Style, clip, table, width
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 if TYPE_CHECKING:
-    from cutaway.api.revising import Piece, Revised, Trial
+    from cutaway.methods.revising import Piece, Revised, Trial
 
 _EPILOG = """
 examples:

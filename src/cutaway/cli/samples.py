@@ -7,14 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import say
 from cutaway.cli import console, figures
 from cutaway.cli.terminal.streams import print_json
-from cutaway.progress import say
 
 if TYPE_CHECKING:
-    from cutaway.api.completion import Completion
-    from cutaway.api.samples import ConstraintEstimate
-    from cutaway.api.stream import Stream
+    from cutaway.methods.samples import ConstraintEstimate
+    from cutaway.requests.completion import Completion
+    from cutaway.requests.stream import Stream
 
 
 def begin(args: Namespace, streams: "Sequence[Stream]", place: int) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.cli import arguments, console, parsed
 from cutaway.errors import InputError
-from cutaway.hub import DEFAULT_MODEL
+from cutaway.files.hub import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from cutaway.api.async_model import AsyncModel
-    from cutaway.api.on_demand import OnDemandLLM
+    from cutaway.server.on_demand import OnDemandLLM
 
 _NAME = re.compile(r"[\w.:+-]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?")
@@ -147,12 +147,12 @@ def _on_demand(
     tell: Callable[..., object],
 ) -> "dict[str, OnDemandLLM]":  # fmt: skip
     """The first is there at the start, for whoever names none: its mistakes are seen at once."""
-    from cutaway.api.model_cache import ModelCache
-    from cutaway.api.on_demand import OnDemandLLM
+    from cutaway.base.resources import free_memory
+    from cutaway.compute.loading.model import LoadedModel
+    from cutaway.compute.loading.setup import Setup
     from cutaway.engine import Policy
-    from cutaway.loading.model import LoadedModel
-    from cutaway.loading.setup import Setup
-    from cutaway.resources import free_memory
+    from cutaway.server.model_cache import ModelCache
+    from cutaway.server.on_demand import OnDemandLLM
 
     each, args = [parsed.model_options(one) for one in asked], asked[0]
     setups = [

@@ -12,7 +12,7 @@ from cutaway.cli.terminal.drawing import Style, clip, print_lines, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cutaway.rerun import Fork, Snowball
+    from cutaway.lab.rerun import Fork, Snowball
 
 _EPILOG = f"""
 examples:
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
     prompt, options = parsed.read_text(args.prompt), parsed.request_options(args)
     streams.check_output("--svg", args.svg)
     llm = console.load(args)
-    from cutaway.rerun import snowball
+    from cutaway.lab.rerun import snowball
 
     options |= {"errors": args.errors, "at": args.at, "rank": args.rank}
     with console.progress(show=not args.quiet) as progress:
@@ -106,7 +106,7 @@ def _rejoins(fork: "Fork") -> str:
 
 def _draw(path: str, done: "Snowball") -> None:
     from cutaway.cli import svg
-    from cutaway.rerun import bands
+    from cutaway.lab.rerun import bands
 
     shown = ("forced", "free")
     lines = {name: done.by_position(name) for name in shown}

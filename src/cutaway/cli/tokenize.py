@@ -2,9 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 
+from cutaway.base.progress import say
 from cutaway.cli import parsed
 from cutaway.cli.terminal import streams
-from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -33,8 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print a line per token: its id and its name."""
-    from cutaway import hub
-    from cutaway.loading.open import open_model
+    from cutaway.compute.loading.open import open_model
+    from cutaway.files import hub
     from cutaway.text import Tokenizer
 
     text = parsed.read_text(args.text)

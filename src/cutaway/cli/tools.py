@@ -15,16 +15,16 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.progress import say
 from cutaway.cli import console
 from cutaway.errors import InputError
-from cutaway.progress import say
 from cutaway.text.printable import printable
 
 if TYPE_CHECKING:
-    from cutaway.api.answer import Delta
-    from cutaway.api.completion import ToolCall
     from cutaway.api.llm import LLM
-    from cutaway.api.tools import Function, ToolUse
+    from cutaway.requests.answer import Delta
+    from cutaway.requests.completion import ToolCall
+    from cutaway.requests.tools import Function, ToolUse
 
 ROUNDS = 8
 """Answers to one message; the last of them is made without tools."""
@@ -64,7 +64,7 @@ class Toolbox:
 
     def use(self, llm: "LLM", *, may_call: bool = True) -> "ToolUse":
         """For the answers to one message."""
-        from cutaway.api.tools import ToolUse
+        from cutaway.requests.tools import ToolUse
 
         choice = self._choice if may_call else "none"
         return ToolUse(llm.model, self._functions, choice, parallel=False)  # each is asked for
@@ -93,7 +93,7 @@ class Display:
 
     def show(self, deltas: "Iterable[Delta]") -> None:
         """Text as it comes; of a call its name when it begins, its arguments when they are all."""
-        from cutaway.api.answer import Thought
+        from cutaway.requests.answer import Thought
         from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
         for delta in deltas:
@@ -124,7 +124,7 @@ class Display:
 
 def functions_of(path: str) -> "list[Function]":
     """The public functions that a Python file defines; InputError where it has none, or fails."""
-    from cutaway.api.tools import check_function
+    from cutaway.requests.tools import check_function
     from cutaway.text.tools import parse_tools, tool_of
 
     module = sys.modules[_MODULE] = ModuleType(_MODULE)

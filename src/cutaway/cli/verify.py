@@ -11,11 +11,12 @@ from shutil import get_terminal_size
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments
 from cutaway.cli.terminal import streams
 from cutaway.cli.terminal.drawing import clip
 from cutaway.errors import InputError
-from cutaway.measure.verify import (
+from cutaway.lab.measure.verify import (
     CUTS,
     ROWS_PER_CALL,
     THREADS,
@@ -23,11 +24,10 @@ from cutaway.measure.verify import (
     checks,
     instruction_set,
 )
-from cutaway.progress import say
 
 if TYPE_CHECKING:
-    from cutaway.backends import Backend
-    from cutaway.model import ModelConfig
+    from cutaway.compute.backends import Backend
+    from cutaway.compute.model import ModelConfig
 
 _EPILOG = """
 examples:
@@ -72,12 +72,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Verify, print, and return 0, or 1 where bits differ."""
-    from cutaway import backends, hub
-    from cutaway.loading.open import model_name
+    from cutaway.compute import backends
+    from cutaway.compute.loading.open import model_name
+    from cutaway.files import hub
 
     if backends.default() != "cpu":
         raise InputError("verify needs the cpu backend, which was not built here")
-    from cutaway.backends.cpu import tiers
+    from cutaway.compute.backends.cpu import tiers
 
     path = hub.resolve(getattr(args, "model", None), progress=not args.quiet)
     name, started = model_name(path, args.quantize, args.kv), perf_counter()
@@ -101,8 +102,8 @@ def run(args: Namespace) -> int:
 
 
 def _config(path: Path) -> "ModelConfig":
-    from cutaway.loading.open import open_model
-    from cutaway.model.config import config_from_gguf
+    from cutaway.compute.loading.open import open_model
+    from cutaway.compute.model.config import config_from_gguf
 
     with open_model(path) as file:
         return config_from_gguf(file.metadata)
@@ -126,7 +127,7 @@ def _loader(
 
 
 def _sample(path: Path) -> list[int]:
-    from cutaway.loading.open import open_model
+    from cutaway.compute.loading.open import open_model
     from cutaway.text import Tokenizer
 
     with open_model(path) as file:

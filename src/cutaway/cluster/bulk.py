@@ -9,12 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutaway.api.base import common_options
-from cutaway.checks import check_int, shown
+from cutaway.base.checks import check_int, shown
 from cutaway.cluster.cores import claim
 from cutaway.cluster.parts import Parts, part_name, write_part
 from cutaway.cluster.rows import Job, digest
 from cutaway.errors import CutawayError, InputError
+from cutaway.requests.base import common_options
 
 if TYPE_CHECKING:
     import pyarrow

@@ -12,10 +12,10 @@ from tempfile import gettempdir
 from time import monotonic, sleep
 from typing import Self
 
-from cutaway import system
-from cutaway.checks import check_int
+from cutaway.base import system
+from cutaway.base.checks import check_int
+from cutaway.base.resources import usable_cores
 from cutaway.errors import InputError
-from cutaway.resources import usable_cores
 
 _AGAIN_S = 0.1
 

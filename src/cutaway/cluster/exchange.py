@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-from cutaway.backends import Computer
 from cutaway.cluster.job import (
     Abort,
     Accepted,
@@ -22,6 +21,7 @@ from cutaway.cluster.job import (
     Replicas,
 )
 from cutaway.cluster.wire import Connection, ConnectionLostError, Listener
+from cutaway.compute.backends import Computer
 from cutaway.engine import Arrival, EngineState, Request
 from cutaway.engine.events import explained
 from cutaway.errors import ReplicaLostError

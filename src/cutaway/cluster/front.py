@@ -11,18 +11,18 @@ from weakref import finalize
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.api.llm import LLM
-from cutaway.backends import Computer
 from cutaway.cluster.exchange import Exchange
 from cutaway.cluster.job import Replicas
 from cutaway.cluster.reader import MOST_TRIES, ResumedReader, all_lost
+from cutaway.compute.backends import Computer
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Arrival, EngineState, Request, Route
 from cutaway.errors import CutawayError, ReplicaLostError
-from cutaway.loading.model import LoadedModel
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.api.keywords import RequestOptions
+    from cutaway.requests.keywords import RequestOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from cutaway.backends import Computer
 from cutaway.cluster.wire import Address
+from cutaway.compute.backends import Computer
 from cutaway.engine import Arrival, EngineState, Request
 from cutaway.errors import CutawayError
 

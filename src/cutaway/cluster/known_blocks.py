@@ -6,8 +6,8 @@ Knows what was sent where, as far back as there is room. Refuses to know loads a
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from cutaway.backends import KV_BLOCK
 from cutaway.cluster.prompts import Prompt
+from cutaway.compute.backends import KV_BLOCK
 
 
 class Known:

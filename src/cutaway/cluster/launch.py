@@ -12,12 +12,12 @@ from secrets import token_hex
 from socket import create_connection
 from typing import TYPE_CHECKING, Any
 
-from cutaway.checks import shown
+from cutaway.base.checks import shown
+from cutaway.base.resources import usable_cores
 from cutaway.cluster.plan import Plan
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
 from cutaway.errors import CutawayError, InputError
-from cutaway.loading.model import LoadedModel
-from cutaway.loading.setup import Setup
-from cutaway.resources import usable_cores
 
 if TYPE_CHECKING:
     from cutaway.cluster.front import ClusterLLM

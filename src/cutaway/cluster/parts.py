@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.whole_files import whole_file
 from cutaway.errors import CutawayError, InputError
-from cutaway.whole_files import whole_file
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from cutaway.api.request import parse_options
-from cutaway.checks import check_int, shown
+from cutaway.base.checks import check_int, shown
+from cutaway.base.resources import usable_cores
+from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
-from cutaway.hub import DEFAULT_MODEL
-from cutaway.loading.setup import Setup
-from cutaway.resources import usable_cores
+from cutaway.files.hub import DEFAULT_MODEL
+from cutaway.requests.request import parse_options
 
 MOST_REPLICAS = 4096
 MAX_RUNNING, MAX_WAITING = 64, 256

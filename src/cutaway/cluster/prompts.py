@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cutaway.backends import KV_BLOCK
+from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request
 from cutaway.engine.limits import shares_blocks
 

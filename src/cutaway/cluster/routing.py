@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
 from cutaway.cluster.known_blocks import Known, KnownBlocks
 from cutaway.cluster.prompts import Prompt, digest
 

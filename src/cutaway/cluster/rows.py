@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from cutaway.api.bulk import Result
-from cutaway.api.completion import Completion
 from cutaway.api.llm import LLM
-from cutaway.checks import shown
+from cutaway.base.checks import shown
 from cutaway.errors import CutawayError, InputError
+from cutaway.requests.completion import Completion
 
 COLUMNS = ("text", "finish_reason", "fingerprint", "system_fingerprint", "seed", "error")
 """What each row gets; ``token_ids`` too, where they are asked for."""

@@ -13,13 +13,13 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 
-from cutaway.api.request import OPTIONS
 from cutaway.cluster.front import ClusterLLM
 from cutaway.cluster.launch import FRONT_ENVIRONMENT, without_weights
 from cutaway.cluster.plan import Plan
 from cutaway.cluster.serving import ENGINE, RayReplicas, engines
+from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
-from cutaway.loading.setup import Setup
+from cutaway.requests.request import OPTIONS
 from cutaway.server.app import create_app
 from cutaway.server.http import log
 from cutaway.server.http.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cutaway.canvas import Figures, Revealed
+from cutaway.engine.canvas import Figures, Revealed
 from cutaway.engine.events import PassCell
 from cutaway.sampling import RowDraw, Sampled
 from cutaway.sampling.candidates import Context, LogitsRow

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cutaway.engine.vocabulary import Allowed, Mask, Vocabulary, packed, unpacked
-from cutaway.grammar import Check
+from cutaway.text.grammar import Check
 
 if TYPE_CHECKING:
     from cutaway.engine.constraints import Constraint

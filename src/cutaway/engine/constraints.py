@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from cutaway.checks import check_ids, check_int, shown
+from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.engine.token_constraints import AllowedTokens, BadWords, MinTokens
 from cutaway.engine.vocabulary import Mask, Vocabulary, allows
 from cutaway.errors import CutawayError, InputError
-from cutaway.grammar import KINDS, Grammar, source
+from cutaway.text.grammar import KINDS, Grammar, source
 
 if TYPE_CHECKING:
-    from cutaway.grammar import Check, Matcher
+    from cutaway.text.grammar import Check, Matcher
 
 
 class Constraint(Protocol):
@@ -127,7 +127,7 @@ class ConstraintParams:
     def __post_init__(self) -> None:
         self._check_words()
         if self.check is not None:
-            from cutaway.grammar import check_named
+            from cutaway.text.grammar import check_named
 
             check_named(self.check)
         if not isinstance(self.heal, bool):
@@ -212,7 +212,7 @@ class ConstraintParams:
             of_bytes.append(GrammarConstraint(vocabulary.grammars().matcher(grammar), ending))
             checks += vocabulary.grammars().checks(grammar)
         if self.check is not None:
-            from cutaway.grammar import check_named
+            from cutaway.text.grammar import check_named
 
             checks.append(check_named(self.check))
         if taken := self.taken(vocabulary):

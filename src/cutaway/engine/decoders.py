@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from cutaway.backends import Logits
+from cutaway.compute.backends import Logits
 from cutaway.engine.events import Event, Phases, Scored
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError

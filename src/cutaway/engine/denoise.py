@@ -11,7 +11,7 @@ Refuses to know other sequences, KV blocks and how logits are computed.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cutaway.canvas import Canvas, Rule, make_canvas
+from cutaway.engine.canvas import Canvas, Rule, make_canvas
 from cutaway.engine.cells import CANDIDATES, cells_of, entropy_after_chain, figures_of
 from cutaway.engine.events import Event, Pass, Phases
 from cutaway.engine.fingerprint import chain_hash

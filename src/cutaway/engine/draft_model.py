@@ -10,7 +10,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from cutaway.backends import Backend, Batch
+from cutaway.compute.backends import Backend, Batch
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.constraints import Constraint
 from cutaway.engine.scheduled import lay_rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutaway.backends import Backend, Logits
+from cutaway.compute.backends import Backend, Logits
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.decoders import Computed, Outcome
 from cutaway.engine.events import Event, FinishReason, Phases
@@ -27,7 +27,7 @@ from cutaway.engine.windows import windows_of
 from cutaway.errors import InputError, QueueFullError
 
 if TYPE_CHECKING:
-    from cutaway.grammar import Compiler
+    from cutaway.text.grammar import Compiler
 
 
 class Engine:

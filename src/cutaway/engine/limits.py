@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutaway.backends import KV_BLOCK
+from cutaway.compute.backends import KV_BLOCK
 from cutaway.errors import InputError, TooLongError
 
 

@@ -7,7 +7,7 @@ Refuses to know files, and what is in a block.
 
 from collections.abc import Callable, Sequence
 
-from cutaway.backends import Bytes
+from cutaway.compute.backends import Bytes
 from cutaway.engine.block_manager import Salt
 from cutaway.engine.engine import Engine
 

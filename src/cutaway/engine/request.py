@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from cutaway.checks import check_choice, check_ids, check_int, shown
+from cutaway.base.checks import check_choice, check_ids, check_int, shown
 from cutaway.engine.constraints import ConstraintParams
 from cutaway.engine.decoders import Autoregressive
 from cutaway.engine.stops import StopParams
@@ -12,7 +12,7 @@ from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams, derive_seed
 
 if TYPE_CHECKING:
-    from cutaway.changes import Bound
+    from cutaway.engine.changes import Bound
     from cutaway.engine.decoders import Decoder
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.backends import KV_BLOCK, Backend, Batch, Edit, Logits
+from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Edit, Logits
 
 if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence

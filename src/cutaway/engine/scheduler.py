@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from time import perf_counter
 
-from cutaway.backends import STEP_ROWS
-from cutaway.checks import check_int, shown
+from cutaway.base.checks import check_int, shown
+from cutaway.compute.backends import STEP_ROWS
 from cutaway.engine.block_manager import BlockManager
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence

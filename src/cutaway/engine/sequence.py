@@ -41,7 +41,7 @@ from cutaway.sampling import (
 from cutaway.text import TextStream
 
 if TYPE_CHECKING:
-    from cutaway.canvas import Canvas
+    from cutaway.engine.canvas import Canvas
     from cutaway.engine.going_back import GoingBack
 
 

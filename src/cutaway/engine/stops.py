@@ -7,7 +7,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.checks import check_int, shown
+from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cutaway.engine.limits import Limits
 
 if TYPE_CHECKING:
-    from cutaway.grammar import Compiler
+    from cutaway.text.grammar import Compiler
 
 Mask = NDArray[np.uint32]
 """(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from itertools import takewhile
 
-from cutaway.backends import KVLayout
+from cutaway.compute.backends import KVLayout
 
 
 class Windows:

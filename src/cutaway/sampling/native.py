@@ -2,7 +2,7 @@
 
 Knows how a chain is handed to native/sampler.cpp, once per sequence, and that an error
 belongs to its row. chain.py, logprobs.py and observe.py are the definition of everything that
-it computes, take its place where ``cutaway._native`` is missing, and take single rows: those
+it computes, take its place where ``cutaway.base._native`` is missing, and take single rows: those
 with a user's processors, which are Python, and those whose logits a stage might carry
 beyond float32.
 """
@@ -24,10 +24,10 @@ from cutaway.sampling.row_hash import row_hash
 from cutaway.sampling.stages import STAGES
 
 if TYPE_CHECKING:
-    from cutaway._native import Pool
+    from cutaway.base._native import Pool
 
 try:
-    NATIVE: Any = import_module("cutaway._native")
+    NATIVE: Any = import_module("cutaway.base._native")
 except ModuleNotFoundError:  # not built: the twin does everything
     NATIVE = None
 # Taken here, so that a build of an older source tree fails at once instead of sampling slowly.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.checks import check_ids, check_int, shown
+from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import Candidates, LogitsRow
 from cutaway.sampling.chain import Stage, StageReport, logprob, reports

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
-from cutaway.checks import check_choice, check_finite, check_ids, check_int, shown
+from cutaway.base.checks import check_choice, check_finite, check_ids, check_int, shown
 from cutaway.errors import InputError
 from cutaway.sampling.candidates import LogitsRow
 from cutaway.sampling.stages import PRESETS, STAGES

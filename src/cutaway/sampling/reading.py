@@ -1,7 +1,7 @@
 """Reading rows of logits without drawing: what the model thought of tokens that are known.
 
 Knows the way to native/sampler.cpp and back. logprobs.py is the definition, and takes over
-where ``cutaway._native`` is missing.
+where ``cutaway.base._native`` is missing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from cutaway.sampling.logprobs import ReadRow, read_row
 from cutaway.sampling.native import NATIVE, TWIN
 
 if TYPE_CHECKING:
-    from cutaway._native import Pool
+    from cutaway.base._native import Pool
 
 _read_rows: Any = NATIVE and NATIVE.read_rows
 

@@ -16,7 +16,6 @@ from starlette.types import Scope
 
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.on_demand import OnDemandLLM
 from cutaway.server import (
     embeddings,
     endpoints,
@@ -38,6 +37,7 @@ from cutaway.server.http.settings import Settings
 from cutaway.server.job import AccessRecord
 from cutaway.server.models import Models
 from cutaway.server.names import Names, names_of
+from cutaway.server.on_demand import OnDemandLLM
 from cutaway.server.scores import decisions, rerank, score
 from cutaway.server.service import Service
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from fastapi import Request
 from starlette.responses import Response
 
-from cutaway.api.filling.between import DRAWN, WEIGHED
-from cutaway.api.generation import Generation
 from cutaway.api.llm import LLM
-from cutaway.api.prompts import Prompt
-from cutaway.api.request import Options
-from cutaway.backends import KV_BLOCK
+from cutaway.compute.backends import KV_BLOCK
+from cutaway.methods.filling.between import DRAWN, WEIGHED
+from cutaway.requests.generation import Generation
+from cutaway.requests.prompts import Prompt
+from cutaway.requests.request import Options
 from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError

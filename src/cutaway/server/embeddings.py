@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.api.embedding import Embeddings
+from cutaway.methods.embedding import Embeddings
 from cutaway.server.body import Body, Texts, examples
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps

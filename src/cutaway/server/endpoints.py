@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from cutaway.api.prompts import Prompt
 from cutaway.errors import InputError
+from cutaway.requests.prompts import Prompt
 from cutaway.server.anthropic.answers import MessageAnswer
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.schemas import InputTokens, MessageAnswered, MessageEvent

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.api.filling import split_at_masks
 from cutaway.api.llm import LLM
+from cutaway.methods.filling import split_at_masks
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps

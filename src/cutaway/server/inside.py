@@ -1,7 +1,7 @@
 """``/v1/inside``: attention, layers and pushes of one step, computed again beside those who write.
 
 Knows the request, its two forms of answer, and that nobody may wait for it any more. Refuses to
-know how any figure is computed: ``cutaway.inside`` does.
+know how any figure is computed: ``cutaway.lab.inside`` does.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
-from cutaway.inside import Lens, Look, OtherRowError, Pushes, inside, packed, summary, written
+from cutaway.lab.inside import Lens, Look, OtherRowError, Pushes, inside, packed, summary, written
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from cutaway.api.generation import Generation
-from cutaway.api.generations import Generations
 from cutaway.engine import Ended, Event, Pass, Route, Step
+from cutaway.requests.generation import Generation
+from cutaway.requests.generations import Generations
 from cutaway.server.http.metrics import RequestStats
 from cutaway.trace import TraceBuffer
 

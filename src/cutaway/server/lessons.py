@@ -10,10 +10,10 @@ from typing import NamedTuple
 from fastapi import Request
 
 from cutaway.api.llm import LLM
-from cutaway.inside import OtherRowError
-from cutaway.practice import Exercise
-from cutaway.practice.lessons import Scene, possible
-from cutaway.practice.lessons.ways import ways
+from cutaway.lab.inside import OtherRowError
+from cutaway.lab.practice import Exercise
+from cutaway.lab.practice.lessons import Scene, possible
+from cutaway.lab.practice.lessons.ways import ways
 from cutaway.server.guests import as_guest
 from cutaway.server.inside import StepOfText, beside, other_row, traced
 from cutaway.server.models import service_of

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from cutaway.api.async_model import AsyncModel
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import InputError
-from cutaway.loading.model import LoadedModel
 
 
 class Names:

@@ -14,7 +14,7 @@ from cutaway.server.models import models_of, service_of
 from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
 from cutaway.trace.catalogue import catalogue
-from cutaway.web.bundle import index
+from cutaway.trace.web.bundle import index
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
 from cutaway.errors import InputError
-from cutaway.practice import (
+from cutaway.lab.practice import (
     SAMPLE,
     SAMPLE_CELLS,
     Block,
@@ -30,7 +30,7 @@ from cutaway.practice import (
     exercises,
     from_values,
 )
-from cutaway.practice.start import shortened
+from cutaway.lab.practice.start import shortened
 from cutaway.server.body import Body
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute

@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
 
-from cutaway.api.reading import EndReader, read_all
 from cutaway.engine import Reader, Started
 from cutaway.engine import Request as Asked
+from cutaway.requests.reading import EndReader, read_all
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
 from cutaway.server.job import AccessRecord, unless_gone

@@ -11,16 +11,16 @@ from typing import Any
 from weakref import WeakSet
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.model_cache import Slot
-from cutaway.api.on_demand import OnDemandLLM
-from cutaway.api.prompts import Prompt
-from cutaway.api.request import Options
-from cutaway.canvas import looked_at
+from cutaway.engine.canvas import looked_at
 from cutaway.errors import InputError
+from cutaway.requests.prompts import Prompt
+from cutaway.requests.request import Options
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.job import AccessRecord, Job
+from cutaway.server.model_cache import Slot
 from cutaway.server.names import Names
+from cutaway.server.on_demand import OnDemandLLM
 from cutaway.trace import TraceBuffer
 
 MOST_TEXTS = 128

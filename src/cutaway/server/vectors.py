@@ -9,8 +9,8 @@ from typing import Any
 
 from fastapi import Request
 
-from cutaway.api.embedding import Embedder, Embeddings, VectorReader
 from cutaway.errors import InputError
+from cutaway.methods.embedding import Embedder, Embeddings, VectorReader
 from cutaway.server.http.errors import ApiError
 from cutaway.server.readings import read_texts
 from cutaway.server.service import Service

@@ -1,7 +1,7 @@
 """``/v1/inside/without``: what a step would have said without each part of the text before it.
 
 Knows the request, and how long one may take. Refuses to know how it is found:
-``cutaway.inside.without`` does.
+``cutaway.lab.inside.without`` does.
 """
 
 from fastapi import APIRouter, Request
@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
-from cutaway.inside import OtherRowError, without
+from cutaway.lab.inside import OtherRowError, without
 from cutaway.server.body import examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cutaway import strict_json
-from cutaway.checks import shown
+from cutaway.base import strict_json
+from cutaway.base.checks import shown
 from cutaway.errors import InputError
 from cutaway.text.tools.tool import INPUT, Tool
 

@@ -13,7 +13,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from cutaway.checks import shown
+from cutaway.base.checks import shown
 from cutaway.errors import FormatError, InputError
 from cutaway.text.middle import Middle
 from cutaway.text.pieces import KINDS, Pieces

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.canvas import Rule
+from cutaway.engine.canvas import Rule
 from cutaway.engine.events import Pass, PassCell
 from cutaway.errors import InputError
 from cutaway.trace.figures import in_bits, probability

@@ -5,7 +5,7 @@ The served page and the file that ``to_html`` writes both hold it as JSON, so th
 a stage.
 """
 
-from cutaway.canvas import SETTING_WORDS
+from cutaway.engine.canvas import SETTING_WORDS
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param, StageSpec
 from cutaway.trace.phrases import phrases
 from cutaway.trace.record import Json

@@ -6,7 +6,7 @@ Refuses to know how a rule is applied, and what came of it.
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.canvas import Rule, read_rule
+from cutaway.engine.canvas import Rule, read_rule
 from cutaway.errors import InputError
 from cutaway.trace import check
 

@@ -1,6 +1,6 @@
 """Two traces side by side: where they diverge, what they share after that, what each text cost.
 
-Knows the files alone; what one text costs under the other's model is for ``cutaway.rerun``.
+Knows the files alone; what one text costs under the other's model is for ``cutaway.lab.rerun``.
 """
 
 from collections.abc import Iterator, Sequence

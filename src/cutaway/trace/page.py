@@ -1,4 +1,4 @@
-"""A trace as one HTML file. How a run is drawn is for ``cutaway.web``."""
+"""A trace as one HTML file. How a run is drawn is for ``cutaway.trace.web``."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,13 +8,13 @@ from cutaway.trace.passes import pass_to_json
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
 from cutaway.trace.steps import step_to_json
-from cutaway.web.bundle import viewer
+from cutaway.trace.web.bundle import viewer
 
 
 def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
     """A document that shows the whole run and opens from disk, as UTF-8; it fetches nothing.
 
-    looks: by step, what ``cutaway.inside.packed.to_bytes`` gives; of others the model is needed
+    looks: by step, what ``cutaway.lab.inside.packed.to_bytes`` gives; of others the model is needed
     """
     records = [trace.head.to_json(), *(token.to_json() for token in trace.tokens.values())]
     records += _made(trace)

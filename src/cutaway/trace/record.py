@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from cutaway.changes import Change
+from cutaway.engine.changes import Change
 from cutaway.errors import InputError
-from cutaway.grammar import Grammar, engine
-from cutaway.grammar.source import KINDS
+from cutaway.text.grammar import Grammar, engine
+from cutaway.text.grammar.source import KINDS
 from cutaway.trace import check
 from cutaway.trace.decoder import DecoderRecord, decoder
 
@@ -44,7 +44,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class GrammarRecord:
-    """The grammar of a run: what ``cutaway.grammar.Grammar`` has, and what compiled it.
+    """The grammar of a run: what ``cutaway.text.grammar.Grammar`` has, and what compiled it.
 
     sha256  of its kind, text and compact, in hex
     engine  the library and its version

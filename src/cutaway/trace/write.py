@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
-from cutaway import system
-from cutaway.checks import shown
+from cutaway.base import system
+from cutaway.base.checks import shown
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.trace.lines import TokenOf, TraceLines

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from cutaway.base.progress import Bar, megabytes
 from cutaway.cli.terminal import streams
-from cutaway.prefix import PrefixReader
-from cutaway.progress import Bar, megabytes
+from cutaway.files.prefix import PrefixReader
 
 _EPILOG = """
 examples:

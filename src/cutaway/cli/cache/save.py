@@ -4,11 +4,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from time import perf_counter
 
+from cutaway.base.progress import megabytes, say
+from cutaway.base.whole_files import check_place
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import signals, streams
 from cutaway.errors import InputError
-from cutaway.progress import megabytes, say
-from cutaway.whole_files import check_place
 
 _EPILOG = """
 examples:

@@ -4,9 +4,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from cutaway.base.progress import megabytes
 from cutaway.cli.terminal import streams
-from cutaway.prefix import PrefixReader
-from cutaway.progress import megabytes
+from cutaway.files.prefix import PrefixReader
 from cutaway.text.printable import printable
 
 _EPILOG = """

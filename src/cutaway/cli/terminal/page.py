@@ -9,7 +9,7 @@ import sys
 from textwrap import wrap
 
 from cutaway.cli.terminal.drawing import BOLD, PLAIN, Style, fit, width
-from cutaway.practice import Block, Table
+from cutaway.lab.practice import Block, Table
 
 _WIDEST, _NARROWEST, _LONGEST_BAR = 80, 20, 24
 

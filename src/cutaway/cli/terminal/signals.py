@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-from cutaway import system
+from cutaway.base import system
 
 Handler = Callable[[int, FrameType | None], None]
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-from cutaway import system
+from cutaway.base import system
 from cutaway.errors import InputError
 
 

@@ -2,10 +2,10 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, changes, console, figures, parsed
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
             "give what is other at this step: --token, --id, --change or --control-vector"
         )
     llm = console.load(args)
-    from cutaway.rerun import open_branch
+    from cutaway.lab.rerun import open_branch
 
     token = args.token if args.id is None else args.id
     stream = open_branch(llm, trace, args.at, token, passed=args.passed, luck=args.luck, **options)

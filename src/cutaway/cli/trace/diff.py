@@ -14,7 +14,7 @@ from cutaway.trace.differences import SHORTEST_RUN
 from cutaway.trace.figures import chain_label, percent
 
 if TYPE_CHECKING:
-    from cutaway.rerun import Fork
+    from cutaway.lab.rerun import Fork
 
 _EPILOG = f"""
 examples:
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
 def _measured(args: Namespace, a: Trace, b: Trace) -> "Fork | None":
     """What a model makes of B as a fork of A."""
     llm = console.load(args)
-    from cutaway import rerun
+    from cutaway.lab import rerun
 
     return rerun.diff_models(llm, a, b)
 

@@ -90,7 +90,7 @@ def _steps(text: str, count: int) -> list[int]:
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:
-    from cutaway.inside import inside, packed
+    from cutaway.lab.inside import inside, packed
 
     llm = console.load(args)
     with llm, console.progress(show=not args.quiet) as report:

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 if TYPE_CHECKING:
     from cutaway.cli.trace.inside_tables import Name, Spark
-    from cutaway.inside import Look, Pushes
+    from cutaway.lab.inside import Look, Pushes
 
 _EPILOG = """
 examples:
@@ -70,9 +70,9 @@ def run(args: Namespace) -> int:
         raise InputError(f"--out: {out} exists already; name another file, or remove it")
     streams.check_output("--out", args.out)
     llm = console.load(args)
-    from cutaway.inside import inside
-    from cutaway.inside.summary import arrays, described, near_to, to_dict
-    from cutaway.weights.safetensors_writer import write_safetensors
+    from cutaway.files.weights.safetensors_writer import write_safetensors
+    from cutaway.lab.inside import inside
+    from cutaway.lab.inside.summary import arrays, described, near_to, to_dict
 
     look = inside(llm, trace, args.step)
     found, name = look.pushes(parsed.token(args.rival)), llm.tokenizer.token_name

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
-from cutaway.inside import Lens, Look, Pushes
-from cutaway.inside.summary import Head, Place, heads, lens_rows, near_to, places
+from cutaway.lab.inside import Lens, Look, Pushes
+from cutaway.lab.inside.summary import Head, Place, heads, lens_rows, near_to, places
 from cutaway.trace.figures import percent, probability
 from cutaway.trace.phrases import phrase
 

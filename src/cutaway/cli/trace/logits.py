@@ -3,10 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from cutaway.base.progress import say
 from cutaway.cli import arguments, console
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
-from cutaway.progress import say
 
 _EPILOG = """
 examples:
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     llm = console.load(args)
     import numpy as np
 
-    from cutaway.rerun import logits
+    from cutaway.lab.rerun import logits
 
     rows = logits(llm, trace)
     try:

@@ -160,7 +160,7 @@ class _Looking:
 
     def __call__(self, step: int) -> list[str]:
         from cutaway.cli.trace.inside_tables import of_lens
-        from cutaway.inside import inside
+        from cutaway.lab.inside import inside
 
         look = inside(self._llm, self._trace, step)
         name = self._llm.tokenizer.token_name

@@ -3,9 +3,9 @@
 Knows columns and words. Refuses to know keys and files.
 """
 
+from cutaway.base.progress import megabytes
 from cutaway.cli.terminal.drawing import BOLD, DIM, PLAIN, Line, Style, fit
 from cutaway.engine.events import Step
-from cutaway.progress import megabytes
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
 from cutaway.trace.endings import end_token_status

@@ -7,7 +7,7 @@ from cutaway.cli import arguments, console
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
-    from cutaway.rerun import Price
+    from cutaway.lab.rerun import Price
 
 _COLUMNS = """
   together  surprise of the tokens as they were drawn, none knowing of the others, in bits
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
 
     trace = Trace.read(args.file)
     llm = console.load(args)
-    from cutaway.rerun import price_of_trace
+    from cutaway.lab.rerun import price_of_trace
 
     with console.progress(show=not args.quiet) as progress:
         found = price_of_trace(llm, trace, progress=progress)

@@ -7,7 +7,7 @@ from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import streams
 
 if TYPE_CHECKING:
-    from cutaway.rerun import Replayed
+    from cutaway.lab.rerun import Replayed
 
 _EPILOG = """
 examples:
@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
 
     trace, how = Trace.read(args.file), parsed.request_options(args)
     llm = console.load(args)
-    from cutaway.rerun import replay
+    from cutaway.lab.rerun import replay
 
     with console.progress(show=not args.quiet) as progress:
         done = replay(llm, trace, anyway=args.anyway, progress=progress, **how)

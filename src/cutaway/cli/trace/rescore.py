@@ -8,7 +8,7 @@ from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
-    from cutaway.rerun import Rescored
+    from cutaway.lab.rerun import Rescored
     from cutaway.trace import Trace
 
 _COLUMNS = """
@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
     trace, options = Trace.read(args.file), parsed.request_options(args)
     llm = console.load(args)
     options |= parsed.tracked(args, llm)
-    from cutaway.rerun import rescore
+    from cutaway.lab.rerun import rescore
 
     done = rescore(llm, trace, **options)
     if args.json:

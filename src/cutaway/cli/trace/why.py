@@ -69,7 +69,7 @@ def run(args: Namespace) -> int:
 def _pushed(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
     """What pushed the end token, as data and as lines."""
     from cutaway.cli import console
-    from cutaway.inside import end_pushes
+    from cutaway.lab.inside import end_pushes
 
     with console.load(args) as llm:
         found = end_pushes(llm, trace)

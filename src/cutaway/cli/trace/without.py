@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cutaway.base.progress import Figures
 from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
-from cutaway.progress import Figures
 
 if TYPE_CHECKING:
     from cutaway.cli.trace.without_tables import Text
@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
     trace = Trace.read(args.file)
     llm = console.load(args)
     from cutaway.cli.trace import without_tables as tables
-    from cutaway.inside import without
+    from cutaway.lab.inside import without
 
     stop, show = console.Stop(), not args.quiet
     bars = console.progress(show=show, figures=_figures(args.by), after=_SOON_S)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, table, width
-from cutaway.inside import Without
-from cutaway.inside.without import Part
+from cutaway.lab.inside import Without
+from cutaway.lab.inside.without import Part
 from cutaway.trace.figures import in_bits, percent, probability
 from cutaway.trace.phrases import phrase
 

@@ -6,7 +6,7 @@ Knows the blocks' forms. Refuses to know steps, and what surrounds the content.
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cutaway.api.answer import Delta, Thought
+from cutaway.requests.answer import Delta, Thought
 from cutaway.server.anthropic.schemas import CallContent
 from cutaway.server.anthropic.schemas import Content as Block
 from cutaway.server.openai.tools import arguments_of

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from cutaway.checks import shown
+from cutaway.base.checks import shown
 from cutaway.server.anthropic.blocks import (
     AssistantBlock,
     CacheControl,

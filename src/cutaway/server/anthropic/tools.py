@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.api.tools import ToolUse
 from cutaway.errors import InputError
+from cutaway.requests.tools import ToolUse
 from cutaway.server.anthropic.blocks import CacheControl
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError

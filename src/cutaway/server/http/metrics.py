@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from cutaway.backends import Computer
+from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState, FinishReason
 from cutaway.server.http.readers import BuildReader, EngineReader, LoadedReader, ReplicasReader
 

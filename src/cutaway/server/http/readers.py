@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cutaway.backends import Computer
+from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
 from cutaway.errors import InputError
 
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")

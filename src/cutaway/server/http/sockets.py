@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from cutaway import system
+from cutaway.base import system
 from cutaway.errors import CutawayError, InputError
 
 _TRIES = 16

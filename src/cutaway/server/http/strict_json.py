@@ -14,15 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from cutaway.base.strict_json import parse
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
-from cutaway.strict_json import parse
 
 _LONG = 1 << 18  # bytes
 
 
 class StrictRequest(Request):
-    """A request whose body is read by ``cutaway.strict_json``."""
+    """A request whose body is read by ``cutaway.base.strict_json``."""
 
     async def json(self) -> Any:
         """The body's value; ApiError (400) as parse, and 415 if its Content-Type is not JSON."""
@@ -44,7 +44,7 @@ def _parse(body: bytes) -> Any:
 
 
 class StrictRoute(APIRoute):
-    """A route whose JSON body is read by ``cutaway.strict_json``."""
+    """A route whose JSON body is read by ``cutaway.base.strict_json``."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What FastAPI calls with each request."""

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from cutaway.api.answer import Delta, Thought
 from cutaway.engine import Ended, Step
+from cutaway.requests.answer import Delta, Thought
 from cutaway.server.events import Events, dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job

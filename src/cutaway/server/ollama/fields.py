@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from cutaway.api.tools import ToolUse
+from cutaway.requests.tools import ToolUse
 from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError

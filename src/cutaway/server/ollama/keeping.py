@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from cutaway.api.model_cache import Slot
 from cutaway.server.http.errors import ApiError
+from cutaway.server.model_cache import Slot
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")

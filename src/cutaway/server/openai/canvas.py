@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from cutaway.canvas import RULES, SETTING_WORDS, Setting, read_rule
+from cutaway.engine.canvas import RULES, SETTING_WORDS, Setting, read_rule
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, model_validator
 
-from cutaway.api.answer import Delta, Thought
 from cutaway.engine import Ended, Step
+from cutaway.requests.answer import Delta, Thought
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job

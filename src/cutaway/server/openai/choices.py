@@ -9,8 +9,8 @@ from functools import cached_property
 from time import time
 from typing import Any, ClassVar, cast
 
-from cutaway.api.samples import align
 from cutaway.engine import Ended, Step
+from cutaway.methods.samples import align
 from cutaway.server.events import Events, event
 from cutaway.server.job import Job
 from cutaway.server.openai import common as answers

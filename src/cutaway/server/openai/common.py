@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from cutaway.api.generation import Generation
-from cutaway.api.samples import constraint_estimate
 from cutaway.engine import Ended
 from cutaway.engine.events import neg_log_z
+from cutaway.methods.samples import constraint_estimate
+from cutaway.requests.generation import Generation
 from cutaway.server.job import Job
 from cutaway.server.openai.request_models import TextFields
 from cutaway.server.openai.schemas import (

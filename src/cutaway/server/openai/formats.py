@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from cutaway.grammar import KINDS
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
+from cutaway.text.grammar import KINDS
 
 
 class PlainText(Body):

@@ -1,4 +1,4 @@
-"""The JSON of ``/v1/inside``; see ``schemas``. The words are those of ``cutaway.inside``."""
+"""The JSON of ``/v1/inside``; see ``schemas``. The words are those of ``cutaway.lab.inside``."""
 
 from typing import Annotated, NotRequired
 

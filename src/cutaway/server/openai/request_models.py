@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from cutaway.checks import check_int
+from cutaway.base.checks import check_int
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param
 from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError

@@ -6,7 +6,7 @@ Knows the items' forms. Refuses to know steps, and what surrounds the output.
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from cutaway.api.answer import Delta, Thought
+from cutaway.requests.answer import Delta, Thought
 from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.response_schemas import (
     CallItem,

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import Field
 from pydantic_core import from_json
 
-from cutaway.api.answer import AnswerReader
-from cutaway.api.tools import ToolUse
 from cutaway.engine import Ended
+from cutaway.requests.answer import AnswerReader
+from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai import common

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.scoring import Cut, Cutter
+from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute

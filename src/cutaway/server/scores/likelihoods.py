@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from fastapi import Request
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.scoring import Cut, Cutter, Likelihood, LookUpReader, Scorer
+from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, Scorer
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.openai.score_schemas import Answered, ScoredToken, TracedAnswer

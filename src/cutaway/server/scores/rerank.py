@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.api.scoring import Cut, Cutter
+from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from cutaway.api.scoring import Cut, Cutter
+from cutaway.methods.scoring import Cut, Cutter
 from cutaway.server.body import Body, Texts, Unsupported, examples
 from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from cutaway.checks import shown
+from cutaway.base.checks import shown
 from cutaway.errors import InputError
 from cutaway.text.tools.tool import Tool, parse_tools
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.checks import check_choice, shown
+from cutaway.base.checks import check_choice, shown
 from cutaway.errors import InputError
 
 MAX_TOOLS = 128

@@ -1,0 +1,4 @@
+"""What every room may use: checks, files, progress, the system, and the compiled core.
+
+Refuses to know models.
+"""

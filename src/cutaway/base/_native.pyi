@@ -1,0 +1,157 @@
+"""
+Kernels, packed weights and the plan executor. Not for direct use: see cutaway.compute.backends.cpu.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+def tiers() -> str:
+    """Instruction-set tiers of this machine, best first, comma-separated."""
+
+class Pool:
+    def __init__(self, threads: int) -> None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+class Packed:
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def cols(self) -> int: ...
+
+    @property
+    def is_float(self) -> bool: ...
+
+    def decode(self, first: int, last: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """These rows as floats, exactly: (last - first, cols)."""
+
+class Arena:
+    def __init__(self, bytes: int, file: int | None = None) -> None:
+        """
+        file: a descriptor of a file of so many bytes, which becomes another one of its own.
+        """
+
+    def pack(self, pool: Pool, format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: int, cols: int) -> Packed: ...
+
+    def reserve(self, format: str, rows: int, cols: int) -> Packed: ...
+
+    def fill(self, pool: Pool, packed: Packed, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int) -> None: ...
+
+def packed_bytes(arg0: str, arg1: int, arg2: int, /) -> int: ...
+
+KV_BLOCK: int = 32
+
+def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16') -> int:
+    """Of one layer's keys and values, of KV_BLOCK tokens."""
+
+class Plan:
+    def __init__(self, pool: Pool, tier: str, kv_blocks: int, context: int, prefetch: str = '', kv: str = 'f16') -> None: ...
+
+    @property
+    def room(self) -> int:
+        """See plan.h; to be set before ops are added."""
+
+    @room.setter
+    def room(self, arg: int, /) -> None: ...
+
+    def beside(self) -> Plan:
+        """An empty plan on the same threads, tier, keys and values."""
+
+    @property
+    def prefetch(self) -> str: ...
+
+    @property
+    def tier(self) -> str: ...
+
+    @property
+    def held_windows(self) -> int: ...
+
+    def buffer(self, width: int, quantised: bool) -> int: ...
+
+    def embed(self, arg0: Packed, arg1: tuple[int, int], /) -> None: ...
+
+    def embed_positions(self, arg0: Packed, arg1: tuple[int, int], /) -> None: ...
+
+    def gather(self, arg0: tuple[int, int], arg1: tuple[int, int], arg2: int, /) -> None: ...
+
+    def normalise(self, arg0: bool, arg1: tuple[int, int], arg2: int, arg3: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: float, arg6: int, arg7: tuple[int, int], arg8: int, /) -> None: ...
+
+    def map(self, arg0: bool, arg1: str, arg2: tuple[int, int], arg3: tuple[int, int], arg4: float, arg5: int, arg6: tuple[int, int], /) -> None: ...
+
+    def linear(self, arg0: bool, arg1: tuple[int, int], arg2: int, arg3: str, arg4: Sequence[tuple[Packed, tuple[int, int], Sequence[float]]], /) -> None: ...
+
+    def experts(self, arg0: bool, arg1: tuple[int, int], arg2: int, arg3: tuple[int, int], arg4: int, arg5: bool, arg6: Sequence[Packed], arg7: Sequence[Packed], arg8: Sequence[Packed], arg9: tuple[int, int], /) -> None: ...
+
+    def attend(self, q: tuple[int, int], k: tuple[int, int], v: tuple[int, int], out: tuple[int, int], heads: int, kv_heads: int, head_dim: int, frequencies: Sequence[float], rotate_half: bool, attention_factor: float, scale: float, softcap: float, window: int, reach: int) -> None: ...
+
+    def rotate(self, x: tuple[int, int], out: tuple[int, int], heads: int, head_dim: int, frequencies: Sequence[float], rotate_half: bool, attention_factor: float) -> None: ...
+
+    def read(self, buffer: tuple[int, int], rows: int, width: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        What the last run left in a buffer that nothing has written over since: (rows, width).
+        """
+
+    def write(self, buffer: tuple[int, int], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Write over rows of numbers between two pieces of a run."""
+
+    @property
+    def length(self) -> int:
+        """How many ops there are."""
+
+    def output(self, arg: tuple[int, int], /) -> None: ...
+
+    def given(self, arg: tuple[int, int], /) -> None: ...
+
+    def run_on(self, numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]: ...
+
+    def copy_blocks(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def block_memory(self, block: int, windows: bool) -> list[Annotated[NDArray[numpy.uint8], dict(shape=(None,))]]: ...
+
+    def copy_windows(self, sources: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], limits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, blind: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, first: int = 0, last: int | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        Logits; with first and last, those ops alone, of a run that is made piece by piece.
+        """
+
+class Chain:
+    def __init__(self, greedy: bool) -> None: ...
+
+    def add(self, name: str, numbers: Sequence, bias: dict, ids: Sequence) -> None: ...
+
+    def set_prompt(self, prompt: Sequence) -> None: ...
+
+    @property
+    def history(self) -> bool: ...
+
+def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, tier: str, pool: Pool | None = None) -> list:
+    """
+    (status, token id, sampled id, survivors, logprob, hash of the logits, observation or None) per row;
+    status 1: not finite, 2: ask the twin, 3: the constraint left no token.
+    """
+
+def read_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], next_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], top: int, tier: str, pool: Pool | None = None) -> list:
+    """
+    (finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.
+    """
+
+class ReadProbe:
+    def __init__(self, pool: Pool, bytes: int) -> None: ...
+
+    def run(self, pool: Pool, streams: int) -> float: ...
+
+def tile_rate(pool: Pool, tier: str, weight: Packed) -> float: ...
+
+def instruction_rate(pool: Pool, tier: str) -> float: ...
+
+def quantise(pool: Pool, source_format: str, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], format: str, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> int:
+    """
+    -1, or the first number of the first quant block that cannot be written.
+    """

@@ -1,0 +1,130 @@
+"""Weights in a file on a disk, for a model that is larger than memory.
+
+Knows what a folder's file system must be, how much is free there, how fast it reads, and how much
+of the file memory can keep. Refuses to know what weights are.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from errno import ENOSPC
+from pathlib import Path
+from shutil import disk_usage
+from tempfile import TemporaryFile
+from time import perf_counter
+
+from cutaway.base import system
+from cutaway.base.checks import shown
+from cutaway.base.progress import megabytes
+from cutaway.base.resources import Memory, file_system, free_memory
+from cutaway.errors import InputError
+
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+_PROBE = 1 << 20, 32  # bytes of a piece, and how many of them are written and read again
+_SPARE = 8  # a part of the free memory in so many is left to buffers, the file's next pages, others
+
+
+def check_folder(folder: object) -> Path:
+    """The folder that ``offload_folder`` names. InputError where weights cannot be kept in it."""
+    if not isinstance(folder, str | os.PathLike) or not (name := os.fsdecode(folder)):
+        raise InputError(f"offload_folder must be a folder's name, not {shown(folder)}")
+    place, wrong = Path(name), ""
+    try:
+        if not place.exists():
+            wrong = "there is no such folder; make it first"
+        elif not place.is_dir():
+            wrong = "it is not a folder; name one"
+        elif not os.access(place, os.W_OK | os.X_OK):
+            wrong = "it cannot be written to; name another folder"
+        elif (kind := file_system(place)) in _IN_MEMORY:
+            wrong = f"it is memory ({kind}); name a folder on a disk"
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        wrong = f"it cannot be a folder's name: {getattr(error, 'strerror', None) or error}"
+    if wrong:
+        raise InputError(f"offload_folder {shown(name)}: {wrong}")
+    return place
+
+
+@dataclass(frozen=True)
+class Offload:
+    """A folder for a model's weights, and the memory that there is for them.
+
+    reserved  bytes of memory for what cannot be in a file: keys and values
+    tell      is told in one sentence what will happen, before anything is written
+    kept      bytes of the file that stay in memory while no other program needs it
+    """
+
+    folder: Path
+    reserved: int
+    tell: Callable[[str], None]
+    memory: Memory | None = field(default_factory=lambda: free_memory(swap=False))
+
+    @property
+    def kept(self) -> int:
+        """What is free, less what is reserved, and a part of it to spare."""
+        if self.memory is None:
+            return 1 << 62  # the system decides
+        return max(self.memory.free - self.memory.free // _SPARE - self.reserved, 0)
+
+    @contextmanager
+    def open(self, nbytes: int, most: int) -> Iterator[int]:
+        """A new file of so many bytes, to be written in the block; on leaving, all is on the disk.
+
+        It has no name, so that no other program sees it, and it is gone with the last descriptor
+        and mapping, however this process ends. InputError where it cannot be written.
+        most: bytes of it that one token reads
+        """
+        try:
+            with TemporaryFile(dir=self.folder, buffering=0) as file:
+                if nbytes > disk_usage(self.folder).free:
+                    raise InputError(self._full(nbytes))
+                system.reserve(file.fileno(), nbytes)  # or others may take the room meanwhile
+                self.tell(self._plan(nbytes, most, file.fileno()))
+                yield file.fileno()
+                os.fsync(file.fileno())  # or an error would be nobody's
+        except OSError as error:
+            if error.errno == ENOSPC:
+                raise InputError(self._full(nbytes)) from error
+            raise InputError(
+                f"offload_folder {shown(str(self.folder))}: {megabytes(nbytes)} of weights cannot "
+                f"be written into a file there: {error.strerror}; name another folder"
+            ) from error
+
+    def _full(self, nbytes: int) -> str:
+        return (
+            f"offload_folder {shown(str(self.folder))}: the weights take {megabytes(nbytes)}, and "
+            f"{megabytes(disk_usage(self.folder).free)} are free there; make room or name another "
+            "folder"
+        )
+
+    def _plan(self, nbytes: int, most: int, file: int) -> str:
+        said = f"{megabytes(nbytes)} of weights go into a file in {self.folder}"
+        passing = nbytes - self.kept
+        if passing <= 0 or self.memory is None:
+            return f"{said} and stay in memory, too, while no other program needs it"
+        free, whose = self.memory
+        passing = min(passing, most)
+        seconds = passing / _read_speed(file, nbytes)
+        return (
+            f"{said}: {megabytes(free)} of {whose} are free, of which "
+            f"{megabytes(self.reserved)} are for keys and values (kv_tokens) and "
+            f"{megabytes(self.kept)} for weights; each token reads up to "
+            f"{megabytes(passing)} from the file, in about {seconds:.2g} s"
+        )
+
+
+def _read_speed(file: int, nbytes: int) -> float:
+    """Bytes a second, of what the disk has and memory has not."""
+    size, pieces = _PROBE
+    pieces = max(min(pieces, nbytes // size), 1)
+    piece = os.urandom(min(size, nbytes))  # a file system may compress
+    for _ in range(pieces):
+        os.write(file, piece)
+    os.fsync(file)
+    system.keep_no_copy(file, nbytes)
+    os.lseek(file, 0, os.SEEK_SET)
+    started = perf_counter()
+    for _ in range(pieces):
+        os.read(file, len(piece))
+    return pieces * len(piece) / (perf_counter() - started)

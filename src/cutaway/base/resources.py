@@ -1,0 +1,144 @@
+"""What this process may use of the machine: processors and memory, within its container's limits.
+
+Knows where Linux says so (/proc, /sys, control groups of both versions). What a system does not
+say limits nothing. Refuses to know what the processors and the memory are wanted for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cutaway.base import system
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How many threads to compute with, and why."""
+
+    count: int
+    why: str
+
+
+class Memory(NamedTuple):
+    """Bytes that can still be had, and whose they are."""
+
+    free: int
+    whose: str
+
+
+def default_threads() -> Threads:
+    """One for each processor that computes at full speed: the slowest thread sets the pace.
+
+    A processor that the container may use only in part counts as none: a thread that is stopped
+    in the middle of a step keeps the others waiting.
+    """
+    allowed, fast = system.processors(), usable_cores()
+    found = Threads(len(fast), f"all {len(fast)} processors that this process may use")
+    if fast != allowed:
+        found = Threads(len(fast), f"the {len(fast)} performance cores of {len(allowed)}")
+    quota = _quota()
+    if quota < found.count:
+        return Threads(max(int(quota), 1), f"its container's limit of {quota:g} processors")
+    return found
+
+
+def usable_cores() -> set[int]:
+    """Of the processors that this process may use those that compute at full speed."""
+    allowed = system.processors()
+    return (_performance_cores() & allowed) or allowed
+
+
+def free_memory(*, swap: bool = True) -> Memory | None:
+    """What is left for programs, file pages that can be dropped and swap included.
+
+    None where the system does not say. swap: count it, too
+    """
+    told = dict(_pairs(_ROOT / "proc/meminfo"))
+    if "MemAvailable" not in told:
+        return None
+    swapped = told.get("SwapFree", 0) * 1024 if swap else 0
+    found = Memory(told["MemAvailable"] * 1024 + swapped, "this machine")
+    for group in _groups("memory"):
+        limit = _number(group, "memory.max", "memory.limit_in_bytes")
+        if limit is None:
+            continue
+        used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
+        stat = dict(_pairs(group / "memory.stat"))
+        files = sum(
+            stat.get(f"total_{name}", stat.get(name, 0))
+            for name in ("inactive_file", "active_file")
+        )
+        left = Memory(max(limit - used + files, 0) + swapped, "its container")
+        found = min(found, left)
+    return found
+
+
+def file_system(folder: Path) -> str:
+    """What kind a folder is on, as in "ext4"; "" where the system does not say."""
+    return system.mounted_as(folder.stat().st_dev, _text(_ROOT / "proc/self/mountinfo"))
+
+
+def _performance_cores() -> set[int]:
+    """Of processors of two kinds the faster; none where all are alike.
+
+    Intel names them; ARM gives each a capacity, of which the small ones have less than half.
+    """
+    text = _text(_ROOT / "sys/devices/cpu_core/cpus")
+    cores = set[int]()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        cores |= set(range(int(first), int(last or first) + 1))
+    if cores := cores or system.performance_cores():
+        return cores
+    capacity = {
+        int(path.parent.name.removeprefix("cpu")): int(_text(path) or 0)
+        for path in (_ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*/cpu_capacity")
+    }
+    return {cpu for cpu, of in capacity.items() if 2 * of > max(capacity.values())}
+
+
+def _quota() -> float:
+    """The processors' time that the container may use, in processors."""
+    least = float("inf")
+    for group in _groups("cpu"):
+        told = _text(group / "cpu.max").split()  # "200000 100000" or "max 100000"
+        if not told:
+            told = [_text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")]
+        if len(told) == 2 and all(part.isdigit() for part in told) and int(told[1]):
+            least = min(least, int(told[0]) / int(told[1]))
+    return least
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The folders of the control groups that this process is in, the innermost first."""
+    for line in _text(_ROOT / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = _ROOT / "sys/fs/cgroup" / (controller if controllers else "")
+        folder = top / path.lstrip("/")
+        yield from (at for at in (folder, *folder.parents) if at.is_relative_to(top))
+
+
+def _number(group: Path, *names: str) -> int | None:
+    """The first of these files that says a number; "max" is none."""
+    texts = (_text(group / name) for name in names)
+    return next((int(text) for text in texts if text.isdigit()), None)
+
+
+def _pairs(path: Path) -> Iterator[tuple[str, int]]:
+    """Lines like "MemFree:  123 kB" and "inactive_file 123"."""
+    for line in _text(path).splitlines():
+        name, number, *_ = [*line.split(), "", ""]
+        if number.isdigit():
+            yield name.rstrip(":"), int(number)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

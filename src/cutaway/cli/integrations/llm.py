@@ -1,0 +1,252 @@
+"""The models of cutaway in Simon Willison's `llm`: ``llm -m cutaway/smollm2 "The sky is"``.
+
+Knows llm's prompts, options and events. Refuses to know how an answer is written. llm imports it by
+its entry point at each start, so that nothing heavy is imported before it is used.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import llm
+from llm.parts import AttachmentPart, ReasoningPart, StreamEvent, ToolCallPart, ToolResultPart
+
+from cutaway.errors import InputError
+from cutaway.files.hub.catalog import CATALOG, DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.requests.answer import Delta
+
+_OWN = {
+    "seed": (int, "same seed, same text; without it one is chosen, which the log has"),
+    "max_tokens": (int, "tokens to write at most; without it, as many as the context holds"),
+    "stop": (str | list[str], "stop before this text"),
+    "preset": (str, "order of the sampling stages"),
+    "regex": (str, "write a text that this regular expression matches"),
+    "grammar": (str, "write a text of this grammar, in Lark's notation or in llama.cpp's (GBNF)"),
+    "trace": (str, "record the run in this file"),
+}
+_MODEL = "an alias of 'cutaway models', a .gguf file, a folder of transformers, or hf:org/repo"
+
+
+@llm.hookimpl
+def register_models(register: Callable[..., None]) -> None:
+    """One that is told which model to open, and those of the catalogue that write."""
+    register(Chat("cutaway"), AsyncChat("cutaway"))
+    for name, model in CATALOG.items():
+        if model.writes:
+            register(Chat(f"cutaway/{name}", name), AsyncChat(f"cutaway/{name}", name))
+
+
+@llm.hookimpl
+def register_embedding_models(register: Callable[..., None]) -> None:
+    """Those of the catalogue: every model makes vectors."""
+    for name in CATALOG:
+        register(Vectors(f"cutaway/{name}", name))
+
+
+_opened: dict[str, "LLM"] = {}
+_opening = Lock()
+
+
+def opened(name: str) -> "LLM":
+    """The model of that name, which is loaded once and stays; llm says nothing of an end."""
+    from cutaway.api.llm import LLM
+
+    with _opening:
+        if name not in _opened:
+            _opened[name] = LLM(name)
+        return _opened[name]
+
+
+@cache
+def _options(*, names_model: bool) -> type[llm.Options]:
+    """The class of a model's options, made when it is first wanted: the table needs NumPy."""
+    from pydantic import Field, create_model
+
+    from cutaway.sampling import PARAMS
+
+    numbers = {
+        name: (one.type, f"{one.help}; {one.range}, default {one.default:g}")
+        for name, one in PARAMS.items()
+    }
+    own = {"model": (str, _MODEL)} if names_model else {}
+    fields: dict[str, Any] = {
+        name: (kind | None, Field(None, description=text))
+        for name, (kind, text) in {**own, **numbers, **_OWN}.items()
+    }
+    made: type[llm.Options] = create_model("Options", __base__=llm.Options, **fields)
+    return made
+
+
+class _Chats:
+    """What the two kinds of model have in common. name: None for one that is told.
+
+    Both write tokens as they come, streamed or not, and a prompt has its whole conversation.
+    """
+
+    can_stream = True
+    supports_schema = True
+    supports_tools = True
+
+    def __init__(self, model_id: str, name: str | None = None) -> None:
+        self.model_id, self._name = model_id, name
+
+    @property
+    def Options(self) -> type[llm.Options]:  # noqa: N802 - llm's own word
+        """The options of a prompt."""
+        return _options(names_model=self._name is None)
+
+    def _answer(self, prompt: llm.Prompt) -> "Answer":
+        given = {name: value for name, value in prompt.options if value is not None}
+        name = self._name or given.pop("model", DEFAULT_MODEL)
+        return Answer(opened(name), prompt, given)
+
+
+class Chat(_Chats, llm.Model):  # type: ignore[misc]  # llm need not be there
+    """A model that answers a conversation."""
+
+    def execute(
+        self, prompt: llm.Prompt, response: llm.Response, **_: Any
+    ) -> Iterator[StreamEvent]:
+        """Yield what is said, thought and called as it is written."""
+        answer = self._answer(prompt)
+        with closing(answer):
+            yield from answer.events()
+        answer.tell(response)
+
+
+class AsyncChat(_Chats, llm.AsyncModel):  # type: ignore[misc]
+    """The same model for tasks, which waits for tokens in threads."""
+
+    async def execute(
+        self, prompt: llm.Prompt, response: llm.AsyncResponse, **_: Any
+    ) -> AsyncIterator[StreamEvent]:
+        """Yield what is said, thought and called as it is written."""
+        answer = await asyncio.to_thread(self._answer, prompt)
+        with closing(answer):
+            events = answer.events()
+            while (event := await asyncio.to_thread(next, events, None)) is not None:
+                yield event
+        answer.tell(response)
+
+
+class Answer:
+    """One answer, queued. What cannot be is an InputError, which llm shows."""
+
+    def __init__(self, model: "LLM", prompt: llm.Prompt, given: Mapping[str, Any]) -> None:
+        """given: keywords of the request."""
+        from cutaway.requests.tools import ToolUse
+        from cutaway.text.messages import with_schema
+
+        use = ToolUse(model.model, [_tool(tool) for tool in prompt.tools])
+        said = [one for message in prompt.messages for one in _messages(message)]
+        if prompt.schema:
+            said = with_schema(said, prompt.schema, use.tools)
+            given = {**given, "json_schema": prompt.schema}
+        if model.template is None and [one["role"] for one in said] == ["user"]:
+            ids = model.tokenize(said[0]["content"])  # of a model that only continues texts
+        else:
+            ids = model.chat_prompt(said, use.tools)
+        room = max(1, model.room - len(ids))
+        options = use.options({"max_tokens": room, **given})
+        self._stream = model.stream(ids, **options)
+        self._reader = use.reader(f"{len(said)}", options.get("thought", ""))
+
+    def events(self) -> Iterator[StreamEvent]:
+        """What is said, thought and called, as it is written."""
+        for step in self._stream:
+            yield from self._told(self._reader.push(step))
+        yield from self._told(self._reader.finish(self._stream.held_text))
+
+    def _told(self, deltas: "Iterable[Delta]") -> Iterator[StreamEvent]:
+        from cutaway.requests.answer import Thought
+        from cutaway.text.tools import Arguments, CallStart, Content
+
+        for delta in deltas:
+            match delta:
+                case Content():
+                    yield StreamEvent("text", delta.text)
+                case Thought():
+                    yield StreamEvent("reasoning", delta.text)
+                case CallStart():
+                    id, name = delta.id, delta.tool.name
+                    yield StreamEvent("tool_call_name", name, tool_call_id=id)
+                case Arguments():
+                    id = self._reader.message["tool_calls"][delta.index]["id"]
+                    yield StreamEvent("tool_call_args", delta.text, tool_call_id=id)
+
+    def tell(self, response: Any) -> None:
+        """What the log is to have; InputError where the answer was cut within a call."""
+        done = replace(self._stream.completion(), new_messages=(self._reader.message,))
+        cached = {"prompt_tokens_details": {"cached_tokens": done.usage.cached_tokens}}
+        response.set_usage(
+            input=done.usage.prompt_tokens, output=done.usage.completion_tokens, details=cached
+        )
+        response.set_resolved_model(done.model)
+        response.response_json = {
+            "finish_reason": done.finish_reason, "seed": done.seed,
+            "fingerprint": done.fingerprint, "notes": [*done.notes],
+        }  # fmt: skip
+        for call in done.tool_calls:
+            response.add_tool_call(llm.ToolCall(call.name, call.values(), call.id))
+
+    def close(self) -> None:
+        """Nobody reads on."""
+        self._stream.close()
+
+
+def _tool(tool: llm.Tool) -> dict[str, Any]:
+    """A tool as OpenAI's chat has it."""
+    said = {"name": tool.name, "parameters": tool.input_schema or None}
+    return {"type": "function", "function": said | {"description": tool.description or ""}}
+
+
+def _messages(message: Any) -> Iterator[dict[str, Any]]:
+    """A message of llm's as messages of OpenAI's form: each result of a tool is one."""
+    text, thought, calls = "", "", list[dict[str, Any]]()
+    for part in message.parts:
+        is_result = isinstance(part, ToolResultPart)
+        if isinstance(part, AttachmentPart) or (is_result and part.attachments):
+            raise InputError("attachments: the model reads text alone; leave them out")
+        if is_result:
+            yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": part.output}
+        elif isinstance(part, ToolCallPart):
+            called = {"name": part.name, "arguments": part.arguments}
+            calls.append({"id": part.tool_call_id, "type": "function", "function": called})
+        elif isinstance(part, ReasoningPart):
+            thought += part.text
+        else:
+            text += part.text
+    if message.role == "tool":
+        return
+    said: dict[str, Any] = {"role": message.role, "content": text}
+    yield (
+        said
+        | ({"reasoning_content": thought} if thought else {})
+        | ({"tool_calls": calls} if calls else {})
+    )
+
+
+class Vectors(llm.EmbeddingModel):  # type: ignore[misc]
+    """A model that makes vectors of texts."""
+
+    batch_size = 64
+
+    def __init__(self, model_id: str, name: str) -> None:
+        self.model_id, self._name = model_id, name
+
+    def embed_batch(self, items: Iterable[str], *, key: str | None = None) -> Iterator[list[float]]:  # noqa: ARG002
+        """A vector of each text. What cannot be is an error of click's: it alone is shown here."""
+        from click import ClickException
+
+        try:
+            vectors: list[list[float]] = opened(self._name).embed([*items]).vectors.tolist()
+        except InputError as error:
+            raise ClickException(str(error)) from None
+        return iter(vectors)

@@ -1,0 +1,4 @@
+"""From a model's file to logits: loading, the graph of ops, the backends that compute them.
+
+Refuses to know sequences and requests.
+"""

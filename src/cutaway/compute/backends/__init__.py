@@ -1,0 +1,137 @@
+"""How the ops of a graph are computed. Refuses to know sequences and requests."""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from math import prod
+from typing import TYPE_CHECKING
+
+from cutaway.base.checks import shown
+from cutaway.compute.backends.base import (
+    KV_BLOCK,
+    STEP_ROWS,
+    Backend,
+    Batch,
+    Bytes,
+    Computer,
+    Edit,
+    HostSampling,
+    KVGroup,
+    KVLayout,
+    Logits,
+)
+from cutaway.compute.backends.kv_formats import KV_FORMATS
+from cutaway.compute.model import Graph
+from cutaway.errors import InputError
+from cutaway.files.weights import ModelFile, TensorInfo
+
+if TYPE_CHECKING:
+    from cutaway.base.offload import Offload
+
+BACKENDS = ("cpu", "reference")
+MAX_THREADS = 1023  # of the native pool
+
+__all__ = [
+    "BACKENDS",
+    "KV_BLOCK",
+    "KV_FORMATS",
+    "STEP_ROWS",
+    "Backend",
+    "Batch",
+    "Bytes",
+    "Computer",
+    "Edit",
+    "HostSampling",
+    "KVGroup",
+    "KVLayout",
+    "Logits",
+    "default",
+    "kv_layout",
+    "load",
+    "weight_bytes",
+]
+
+
+def default() -> str:
+    """The backend where none is named: the native one where it was built."""
+    return "cpu" if find_spec("cutaway.base._native") else "reference"
+
+
+def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayout:
+    """How a backend keeps the keys and values of a graph.
+
+    kv: of KV_FORMATS; name: of BACKENDS, None takes the default
+    """
+    if (name or default()) == "cpu":
+        from cutaway.compute.backends import cpu
+
+        return cpu.kv_layout(graph, kv)
+    from cutaway.compute.backends import reference
+
+    return reference.kv_layout(graph)
+
+
+def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
+    """Memory that a graph's weights take in a backend; name: of BACKENDS, None takes the default"""
+    if (name or default()) == "cpu":
+        from cutaway.compute.backends import cpu
+
+        return cpu.weight_bytes(graph, tensors)
+    return sum(4 * prod(info.shape) for info in tensors.values())
+
+
+def load(
+    name: str | None,
+    graph: Graph,
+    file: ModelFile,
+    *,
+    kv_blocks: int,
+    context: int,
+    threads: int | None = None,
+    kv: str = "f16",
+    beside: Backend | None = None,
+    offload: "Offload | None" = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
+) -> Backend:
+    """Prepare a graph and its weights for running. InputError for an unknown backend.
+
+    name: None takes the default, and logs a warning where that is the slow one
+    kv: how keys and values are stored, of KV_FORMATS
+    beside: a backend of the same name that never runs at the same time, whose threads to use
+    offload: keep the weights in a file
+    on_progress: called with the bytes of weights that are ready
+    """
+    if name is None and (name := default()) != "cpu":
+        from logging import getLogger
+
+        getLogger("cutaway").warning(
+            "cutaway was installed without its native part: the reference backend computes, "
+            "which is about ten times slower"
+        )
+    if name == "cpu":
+        from cutaway.compute.backends.cpu import CpuBackend
+
+        pool = beside.pool if isinstance(beside, CpuBackend) else None
+        return CpuBackend(
+            graph, file, kv_blocks=kv_blocks, context=context, threads=threads, pool=pool,
+            kv=kv, offload=offload, on_progress=on_progress,
+        )  # fmt: skip
+    if name != "reference":
+        raise InputError(f"backend must be one of {', '.join(BACKENDS)}, not {shown(name)}")
+    _check_reference(threads, offload)
+    from cutaway.compute.backends.reference import ReferenceBackend
+
+    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    return ReferenceBackend(graph, weights, kv_blocks, kv)
+
+
+def _check_reference(threads: int | None, offload: "Offload | None") -> None:
+    if threads is not None:
+        raise InputError(
+            "threads cannot be set for the reference backend; NumPy's BLAS reads "
+            "OPENBLAS_NUM_THREADS from the environment instead"
+        )
+    if offload is not None:
+        raise InputError(
+            "offload_folder cannot be set for the reference backend, which computes with all "
+            "weights in float32 in memory; leave it or the backend out"
+        )

@@ -1,0 +1,291 @@
+"""What every backend takes and gives: a Batch of rows in, logits out, tokens from the logits.
+
+A backend computes the ops of a graph, keeps keys and values in KV blocks, and samples the rows
+that it computed. Refuses to know sequences, requests and schedules: rows are rows.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import sampling
+from cutaway.compute.model import Graph
+from cutaway.files.weights import ModelFile
+from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
+
+KV_BLOCK = 32
+"""Tokens per KV block."""
+STEP_ROWS = 512
+"""The most rows of a step, where nothing else is said: bounds a long prompt's activations."""
+
+Ints = NDArray[np.int32]
+Logits = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+
+class Batch(NamedTuple):
+    """The rows of one step. All arrays are int32.
+
+    tokens, positions  (M,)    the token of each row and its absolute position
+    sequences          (M,)    which row of ``block_tables`` holds the row's history; rows of
+                               one sequence are neighbours, in the order of their positions
+    block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
+    logit_rows         (L,)    the rows whose logits are wanted
+    limits             (M,)    the last position that each row sees; None: its own (causal)
+    blind              (S, B * KV_BLOCK) float32: of each position, the first behind it whose rows
+                               do not see it; None: all do
+
+    A row's limit may lie before its position or behind it, as far as keys and values are stored
+    by earlier runs and by this batch; the caller vouches for that. Where a layer has a window,
+    the first position that a row sees is ``position - window + 1``, whatever its limit.
+    """
+
+    tokens: Ints
+    positions: Ints
+    sequences: Ints
+    block_tables: Ints
+    logit_rows: Ints
+    limits: Ints | None = None
+    blind: NDArray[np.float32] | None = None
+
+
+class Edit(NamedTuple):
+    """What becomes of a tensor's numbers before other ops read them.
+
+    tensor   its name in the graph; not of those behind the choice of rows
+    rows     (n,) int32: rows of the batch
+    columns  which of its numbers
+    change   of float32 (n, columns); as many are read instead, each row's from that row alone
+    """
+
+    tensor: str
+    rows: Ints
+    columns: slice
+    change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+
+class KVGroup(NamedTuple):
+    """Layers whose keys and values are stored alike.
+
+    layers           their numbers in the graph
+    window           the most tokens that one of them sees, the row's own included; 0: all
+    format           of one number: "F16" or "F32"
+    bytes_per_token  in all of these layers together
+    """
+
+    layers: tuple[int, ...]
+    window: int
+    format: str
+    bytes_per_token: int
+
+
+class KVLayout(NamedTuple):
+    """How a backend stores keys and values: blocks of ``block_tokens`` tokens, group by group.
+
+    One group sees the whole text, one a window of it; a graph has either or both.
+    """
+
+    block_tokens: int
+    groups: tuple[KVGroup, ...]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Of one token in all layers."""
+        return sum(group.bytes_per_token for group in self.groups)
+
+    @property
+    def window(self) -> int:
+        """Of the layers that have one; 0: none has."""
+        return max((group.window for group in self.groups), default=0)
+
+    def bytes_read(self, tokens: int) -> int:
+        """What a row reads that has so many tokens before it and is one itself."""
+        return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
+
+    def window_blocks(self, rows: int = STEP_ROWS) -> int:
+        """How many KV blocks of a text have room in the layers that see a window: two windows.
+
+        One is what the text is read with, the other what a text to come goes on from. rows: the
+        most of one step, which are not let go of in it
+        """
+        return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
+
+    def bytes_stored(self, tokens: int) -> int:
+        """What a text of so many tokens takes at most: whole blocks."""
+        blocks = -(-tokens // self.block_tokens)
+        windows = min(blocks, self.window_blocks())
+        each = (g.bytes_per_token * (windows if g.window else blocks) for g in self.groups)
+        return self.block_tokens * sum(each)
+
+    def __str__(self) -> str:
+        """All of it in words."""
+        groups = (
+            f"layers {_ranges(g.layers)} in {g.format}, {g.bytes_per_token} bytes a token"
+            + (f", of the last {g.window} tokens" if g.window else "")
+            for g in self.groups
+        )
+        return f"blocks of {self.block_tokens} tokens; {'; '.join(groups)}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """In order, each run of neighbours by its ends."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
+
+
+def kv_groups(
+    graph: Graph, format: str, bytes_of: Callable[[int, int], int]
+) -> tuple[KVGroup, ...]:
+    """A graph's groups. bytes_of: of a token in one layer, of (kv_heads, head_dim)."""
+    attends = [op.attrs for op in graph.ops if op.kind == "attend"]
+    groups = []
+    for mine in ([a for a in attends if not a["window"]], [a for a in attends if a["window"]]):
+        if mine:
+            layers, window = tuple(a["layer"] for a in mine), max(a["window"] for a in mine)
+            nbytes = sum(bytes_of(a["kv_heads"], a["head_dim"]) for a in mine)
+            groups.append(KVGroup(layers, window, format, nbytes))
+    return tuple(groups)
+
+
+class Computer(NamedTuple):
+    """What computes, as traces and metrics tell it: ``Backend``'s fields of these names."""
+
+    name: str
+    tier: str
+    threads: int
+
+
+class Backend(Protocol):
+    """A loaded model, ready to run."""
+
+    name: str
+    kv_blocks: int
+    """How many KV blocks the backend has room for; ids are 0 … kv_blocks - 1."""
+    kv: KVLayout
+    tier: str
+    """The instruction set that computes."""
+    threads: int
+    """How many compute; 0 where a library decides."""
+
+    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+        """The same model with an adapter: ``model.adapted`` of its graph, whose tensors file has.
+
+        It shares weights, threads, keys and values, so that only one of both runs at a time.
+        """
+        ...
+
+    def run(self, batch: Batch) -> Logits:
+        """Compute the rows, store their keys and values, return logits (L, vocab).
+
+        A row attends to positions 0 … its limit in its sequence's blocks: those of earlier
+        runs and those of this batch. Nothing else is read, so a block's old content is harmless.
+        The result may be reused by the next call: copy what you keep.
+        ValueError where a limit is negative, outside the block table, or before the row's window,
+        or where a row sees a block that was let go of.
+        """
+        ...
+
+    def hidden(self, batch: Batch) -> NDArray[np.float32]:
+        """As ``run``, but what the head reads of the wanted rows: (L, hidden), without the head.
+
+        The result may be reused by the next ``hidden``.
+        """
+        ...
+
+    def tap(
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
+    ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
+        """``run``, and what ops of the graph gave, by their tensors' names: (rows, width).
+
+        The logits have the bits that ``run`` gives, where no edit changes a number; edits are made
+        as soon as their tensor is there, in order. KeyError for a name that the graph lacks.
+        """
+        ...
+
+    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """``tap`` of any number of rows, without a look: (L, vocab), valid until the next."""
+        ...
+
+    def head(self, x: NDArray[np.float32]) -> Logits:
+        """What the ops behind the choice of rows make of rows (R, hidden): logits (R, vocab).
+
+        Each row as if it were alone. The result may be reused by the next call.
+        """
+        ...
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
+
+        Exactly the numbers that are stored, in the KV blocks of ``table``. ValueError where a block
+        was let go of.
+        """
+        ...
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> NDArray[np.float32]:
+        """Rows first … last - 1 of a matrix that an op reads, exactly; or numbers of a vector.
+
+        The rows of experts follow each other. None: to the last.
+        """
+        ...
+
+    def as_read(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Activations (rows, width) as the matrix of this name reads them: rounded, or not."""
+        ...
+
+    def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
+        """A token for each row of logits (rows, vocab); see ``sampling.sample``."""
+        ...
+
+    def read(
+        self, logits: Logits, next_ids: Sequence[int | None], top: int
+    ) -> list[ReadRow | Exception]:
+        """How likely each row found a known next token; see ``sampling.read_rows``."""
+        ...
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy the keys and values of whole KV blocks: (source, target) ids.
+
+        ValueError where an id names no block, or a target is a source too or named twice.
+        """
+        ...
+
+    def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
+        """The same in the layers that see a window alone, pair after pair.
+
+        With the target -1 the source is let go of: its memory is there for other blocks, and it
+        must be written again before any row sees it. ValueError where an id names no block.
+        """
+        ...
+
+    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
+        """The memory of a whole KV block, in pieces: to be read or overwritten between two runs.
+
+        They say the same in every backend of this name and layout. Those of layers that see a
+        window are the last, and missing where the block was let go of, unless it is to have them
+        again: with ``windows`` they are ``kv.bytes_per_token * kv.block_tokens`` bytes together.
+        ValueError where the id names no block.
+        """
+        ...
+
+
+class HostSampling:
+    """Sampling of a backend that has nothing better: in this process, on the calling thread."""
+
+    def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
+        """See ``Backend``."""
+        return sampling.sample(logits, draws)
+
+    def read(
+        self, logits: Logits, next_ids: Sequence[int | None], top: int
+    ) -> list[ReadRow | Exception]:
+        """See ``Backend``."""
+        return read_rows(logits, next_ids, top)

@@ -1,0 +1,253 @@
+"""The CPU backend: the graph compiled to one native plan; the default.
+
+Knows which instruction set and how many threads compute and sample, and which plans there are of
+one set of weights. ``CUTAWAY_ISA`` forces a tier (generic, avx2, avxvnni, avx512, neon, i8mm),
+``CUTAWAY_PREFETCH`` how weights are prefetched (none, near, far), which is else found out by trial.
+Refuses to know sequences and requests.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway import sampling
+from cutaway.base import _native
+from cutaway.base.resources import default_threads
+from cutaway.compute.backends.base import Batch, Bytes, Edit, KVLayout, Logits, kv_groups
+from cutaway.compute.backends.cpu.compile import Compiler, slice_of
+from cutaway.compute.backends.cpu.emit import Emitter
+from cutaway.compute.backends.cpu.low_rank import spelled_out
+from cutaway.compute.backends.cpu.packing import (
+    PackedWeights,
+    pack_matrices,
+    read_vectors,
+    weight_bytes,
+)
+from cutaway.compute.model import Graph
+from cutaway.errors import InputError
+from cutaway.files.weights import ModelFile
+from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
+
+if TYPE_CHECKING:  # not before somebody looks
+    from cutaway.base.offload import Offload
+    from cutaway.compute.backends.cpu.stored import Numbers, StoredKV, Weights
+    from cutaway.compute.backends.cpu.tap import Tap
+
+Array = NDArray[np.float32]
+
+
+class CpuBackend:
+    """One plan, one pool of threads, one set of packed weights. See ``Backend``."""
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        graph: Graph,
+        file: ModelFile,
+        *,
+        kv_blocks: int,
+        context: int,
+        threads: int | None = None,
+        pool: _native.Pool | None = None,
+        kv: str = "f16",
+        offload: "Offload | None" = None,
+        on_progress: Callable[[int], None] = lambda _done: None,
+    ) -> None:
+        """threads: None takes as many as ``default_threads`` says.
+
+        pool: threads to use instead, of a backend that never runs at the same time
+        kv: how keys and values are stored, of KV_FORMATS
+        offload: where matrices are kept in a file, of which memory is only a cache
+        """
+        self.kv_blocks = kv_blocks
+        self.pool = pool or _native.Pool(threads or default_threads().count)
+        self.threads = self.pool.threads
+        try:
+            plan = _native.Plan(
+                self.pool, os.environ.get("CUTAWAY_ISA", ""), kv_blocks, context, _prefetch(), kv
+            )
+        except ValueError as error:
+            raise InputError(f"CUTAWAY_ISA: {error}") from None
+        self.tier: str = plan.tier
+        matrices, experts = pack_matrices(graph, file, self.pool, on_progress, offload)
+        self._packed = PackedWeights(matrices, experts, read_vectors(graph, file))
+        self._room = plan.room if offload is None else offload.kept
+        plan.room = self._room
+        self._graph, self._plan = graph, plan
+        Emitter(Compiler(graph, *self._packed), plan)
+        self.kv = kv_layout(graph, kv)
+
+    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``; the adapter's matrices are in memory, wherever the model's are."""
+        matrices = self._packed.matrices
+        graph, only = spelled_out(graph), Graph(graph.shapes)
+        only.ops = [
+            op for op in graph.ops if op.kind == "linear" and slice_of(op, graph) not in matrices
+        ]
+        added, _ = pack_matrices(only, file, self.pool)
+        made = copy(self)
+        for name in [each for each in vars(made) if _is_cached(each)]:
+            delattr(made, name)  # made when it is first wanted, of the new graph
+        made._graph, made._plan = graph, self._plan.beside()
+        made._plan.room = self._room
+        made._packed = self._packed._replace(matrices=matrices | added)
+        Emitter(Compiler(graph, *made._packed), made._plan)
+        return made
+
+    @property
+    def prefetch(self) -> str:
+        """What has been found to read fastest with 1 row, 2 rows and more: "far, near, far"."""
+        found: str = self._plan.prefetch
+        return found
+
+    def run(self, batch: Batch) -> Logits:
+        """Logits (L, vocab), valid until the next run."""
+        return _run(self._plan, batch)
+
+    @cached_property
+    def _body(self) -> _native.Plan:
+        """Made when it is first wanted."""
+        return self._plan if not self._graph.has_head else self._beside(self._graph.body())
+
+    def hidden(self, batch: Batch) -> Array:
+        """See ``Backend``."""
+        return _run(self._body, batch)
+
+    @cached_property
+    def _tap(self) -> "Tap":
+        """Made when it is first wanted."""
+        return self._new_tap(kept=True)
+
+    @cached_property
+    def _changed(self) -> "Tap":
+        return self._new_tap(kept=False)
+
+    def _new_tap(self, *, kept: bool) -> "Tap":
+        from cutaway.compute.backends.cpu.tap import Tap
+
+        compiler = Compiler(self._graph, *self._packed, apart=True)
+        return Tap(compiler, self._plan.beside(), kept=kept)
+
+    def tap(
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
+    ) -> tuple[Logits, dict[str, Array]]:
+        """See ``Backend``."""
+        logits = self._tap.run(batch, edits).copy()
+        return logits, {name: self._tap.read(name, batch) for name in dict.fromkeys(names)}
+
+    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """See ``Backend``."""
+        return self._changed.run(batch, edits)
+
+    @cached_property
+    def _head(self) -> _native.Plan:
+        """Made when it is first wanted."""
+        return self._beside(self._graph.after_rows())
+
+    def _beside(self, graph: Graph) -> _native.Plan:
+        """A plan of a part of the graph, on the same weights, threads, keys and values."""
+        plan = self._plan.beside()
+        Emitter(Compiler(graph, *self._packed), plan)
+        return plan
+
+    def head(self, x: Array) -> Logits:
+        """See ``Backend``."""
+        logits: Logits = self._head.run_on(np.ascontiguousarray(x, np.float32))
+        return logits
+
+    @cached_property
+    def _stored(self) -> "StoredKV":
+        from cutaway.compute.backends.cpu.stored import StoredKV
+
+        return StoredKV(self._graph, self._plan, self.kv.groups[0].format)
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> "tuple[Numbers, Numbers]":
+        """See ``Backend``: halves, or codes times their scales in float32; the keys rotated."""
+        return self._stored.read(layer, table, first, last)
+
+    @cached_property
+    def _weights(self) -> "Weights":
+        from cutaway.compute.backends.cpu.stored import Weights
+
+        return Weights(self._packed.matrices, self._packed.vectors)
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
+        """See ``Backend``."""
+        return self._weights.rows(name, first, last)
+
+    def as_read(self, name: str, x: Array) -> Array:
+        """See ``Backend``: quantised matrices read activations of 8 bits."""
+        from cutaway.compute.backends.cpu.stored import rounded
+
+        return x if self._weights.is_float(name) else rounded(x)
+
+    def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
+        """A token for each row of logits, the rows shared out to the threads."""
+        return sampling.sample(logits, draws, tier=self.tier, pool=self.pool)
+
+    def read(
+        self, logits: Logits, next_ids: Sequence[int | None], top: int
+    ) -> list[ReadRow | Exception]:
+        """How likely each row found a known next token."""
+        return read_rows(logits, next_ids, top, tier=self.tier, pool=self.pool)
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy the keys and values of whole KV blocks: (source, target) ids.
+
+        ValueError where an id names no block, or a target is a source too or named twice.
+        """
+        sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
+        self._plan.copy_blocks(sources, targets)
+
+    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
+        """See ``Backend``."""
+        return self._plan.block_memory(block_id, windows)
+
+    def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
+        """The same in the layers that see a window alone, or let go of what they hold (-1)."""
+        sources, targets = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
+        self._plan.copy_windows(sources, targets)
+
+
+def _is_cached(name: str) -> bool:
+    return isinstance(getattr(CpuBackend, name, None), cached_property)
+
+
+def _run(plan: _native.Plan, b: Batch) -> Array:
+    found: Array = plan.run(
+        b.tokens, b.positions, b.sequences, b.block_tables, b.logit_rows, b.limits, b.blind
+    )
+    return found
+
+
+def _prefetch() -> str:
+    """CUTAWAY_PREFETCH, or "" for what is fastest."""
+    value = os.environ.get("CUTAWAY_PREFETCH", "")
+    if value not in ("", "none", "near", "far"):
+        raise InputError(f"CUTAWAY_PREFETCH is {value!r}; set it to none, near or far, or unset it")
+    return value
+
+
+def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
+    """How the keys and values of a graph's layers are kept, without its weights."""
+
+    def nbytes(kv_heads: int, head_dim: int) -> int:
+        return _native.kv_block_bytes(kv_heads, head_dim, kv) // _native.KV_BLOCK
+
+    return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes))
+
+
+def tiers() -> tuple[str, ...]:
+    """The instruction-set tiers of this machine, best first."""
+    return tuple(_native.tiers().split(","))
+
+
+__all__ = ["CpuBackend", "kv_layout", "tiers", "weight_bytes"]

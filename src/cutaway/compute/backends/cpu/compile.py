@@ -1,0 +1,243 @@
+"""From a graph to the ops of a native plan: which of them become one.
+
+Knows which neighbouring ops become one:
+* linear layers on one input (q, k, v; gate, up) read it once, quantised once;
+* a gate is the epilogue of its two linear layers, a residual add that of its one; elsewhere they
+  are ops of their own, as what works number by number is;
+* rope belongs to the attention that it feeds, and quantising to the norm before it.
+What follows the last attention works row by row, so it is done only for rows whose logits
+are wanted. A plan that is looked into or changed has its ops apart: none becomes one with another,
+and each result has floats of its own. The bits are the same. Refuses to know how any of it is
+computed (native/).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.model import Graph, Op, Tensor
+from cutaway.errors import FormatError
+
+Vector = NDArray[np.float32]
+NOTHING: Vector = np.empty(0, np.float32)
+GATES = ("silu_mul", "gelu_mul", "gelu_exact_mul")
+
+Slice = tuple[str, int, int]
+"""Some rows of a matrix: its name, the first, and the one after the last."""
+ExpertMatrices = list[Any]
+"""The packed matrices of a layer's experts, in one role."""
+
+
+def slice_of(op: Op, graph: Graph) -> Slice:
+    """What a linear layer or a look-up reads of its matrix."""
+    name = op.weights["weight"]
+    return (name, *op.attrs.get("rows", (0, graph.shapes[name][0])))
+
+
+@dataclass
+class Lowered:
+    """One native op before its buffers are placed: tensors by name, or names with a suffix."""
+
+    kind: str
+    reads: list[str]
+    writes: list[tuple[str, int, bool]]  # name, width, quantised
+    ops: list[Op] = field(default_factory=list)
+    in_place: str | None = None  # the tensor whose buffer the (only) result takes over
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether each thread may quantise for itself, so that none waits for the others."""
+        return all(is_quantised for _, _, is_quantised in self.writes)
+
+
+INT8 = " as int8"
+
+
+def quantised(name: str) -> str:
+    """The name of a tensor's quantised twin."""
+    return name + INT8
+
+
+def hoist_logit_rows(ops: list[Op]) -> list[Op]:
+    """Choose the wanted rows right after the last attention instead of at the end. Same bits."""
+    kinds = [op.kind for op in ops]
+    if not {"attend", "logit_rows"} <= set(kinds):
+        return ops
+    chosen = kinds.index("logit_rows")
+    first = chosen - kinds[chosen::-1].index("attend") + 1  # of the ops that work row by row
+    made = {op.out.name: op.out for op in ops[:first]}
+    needed = dict.fromkeys(n for op in ops[first:chosen] for n in op.inputs if n in made)
+    rows = {name: Tensor(f"{name} rows", made[name].width) for name in needed}
+    late = {name: tensor.name for name, tensor in rows.items()}
+    late[ops[chosen].out.name] = late.get(ops[chosen].inputs[0], ops[chosen].inputs[0])
+    return [
+        *ops[:first],
+        *(Op("logit_rows", tensor, (name,)) for name, tensor in rows.items()),
+        *(
+            replace(op, inputs=tuple(late.get(n, n) for n in op.inputs))
+            for op in (*ops[first:chosen], *ops[chosen + 1 :])
+        ),
+    ]
+
+
+class Compiler:
+    """Lowers one graph, op by op, to calls of a native plan."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Mapping[Slice, Any],
+        experts: Mapping[str, ExpertMatrices],
+        vectors: Mapping[str, Vector],
+        *,
+        apart: bool = False,
+    ) -> None:
+        """weights: packed matrices; experts: those of each tensor; vectors: norms and biases.
+
+        apart: every op for itself, so that each tensor can be read, or changed, behind its op
+        """
+        self.apart = apart
+        self.ops, self.graph = graph.ops if apart else hoist_logit_rows(graph.ops), graph
+        self.weights, self.experts, self.vectors = weights, experts, vectors
+        self.consumers: dict[str, list[Op]] = {}
+        for op in self.ops:
+            for name in op.inputs:
+                self.consumers.setdefault(name, []).append(op)
+        self.maker = {op.out.name: op for op in self.ops}
+        self.done: set[str] = set()
+        self.quantised: set[str] = set()  # tensors of which there are quant blocks
+        self.lowered: list[Lowered] = []
+        self.after_rows: set[str] = set()  # tensors that have a row per wanted logit
+        self.views: dict[str, str] = {}  # a rope's result is its input's buffer
+
+    def lower(self) -> list[Lowered]:
+        """The fused ops in order."""
+        for op in self.ops:
+            if op.out.name not in self.done:
+                getattr(self, f"_{op.kind}")(op)
+        return self.lowered
+
+    # -- one method per kind of op ---------------------------------------------------------------
+
+    def _emit(
+        self, kind: str, ops: list[Op], reads: list[str], out: list[Tensor], **more: Any
+    ) -> None:
+        self.done.update(op.out.name for op in ops)
+        if kind == "logit_rows" or any(r.removesuffix(INT8) in self.after_rows for r in reads):
+            self.after_rows.update(t.name for t in out)
+        writes = [(t.name, t.width, False) for t in out]
+        self.lowered.append(Lowered(kind, reads, writes, ops, **more))
+
+    def _embed(self, op: Op) -> None:
+        self._emit("embed", [op], [], [op.out])
+
+    def _given(self, op: Op) -> None:
+        self._emit("given", [op], [], [op.out])
+
+    def _logit_rows(self, op: Op) -> None:
+        self._emit("logit_rows", [op], list(op.inputs), [op.out])
+
+    def _norm(self, op: Op) -> None:
+        """To floats, to quant blocks or to both, as they are read."""
+        x = op.out.name
+        wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
+        self._emit("norm", [op], list(op.inputs), [op.out])
+        if not all(wants):
+            floats = self.lowered[-1].writes if any(wants) or self.apart else []
+            self.lowered[-1].writes = [*floats, self._quantised(op.out)]
+
+    def _elementwise(self, op: Op) -> None:
+        """In the place of the first input, where no other op reads that."""
+        x = op.inputs[0]
+        place = x if not self.apart and self._is_free(x, op) else None
+        self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
+
+    _embed_positions = _embed_first = _embed
+    _rms_norm = _layer_norm = _norm
+    _silu_mul = _gelu_mul = _gelu_exact_mul = _gelu = _gelu_exact = _elementwise
+    _add = _scale = _softcap = _elementwise
+
+    def _rope(self, op: Op) -> None:
+        x = op.inputs[0]
+        if self.apart:
+            self._emit("rotate", [op], [x], [op.out])
+            return
+        if len(self.consumers[x]) > 1:
+            raise FormatError(f"{x} is rotated in its place, so nothing else can read it")
+        self.views[op.out.name] = x  # by the attention
+        self.done.add(op.out.name)
+
+    def _attend(self, op: Op) -> None:
+        self._emit("attend", [op], [self.views.get(n, n) for n in op.inputs], [op.out])
+
+    def _linear(self, op: Op) -> None:
+        x = op.inputs[0]
+        group = [o for o in self.consumers[x] if o.kind == "linear" and o.out.name not in self.done]
+        reads = [x] if any(self._is_float(o) for o in group) else []
+        if any(not self._is_float(o) for o in group):
+            self._quantise(x)
+            reads.append(quantised(x))
+        fused = None if self.apart else self._gate_of(group) or self._residual_of(group)
+        if fused is None:
+            self._emit("linear", group, reads, [o.out for o in group])
+        elif fused.kind in GATES:
+            gate, up = (self.maker[name] for name in fused.inputs)
+            self._emit("gate", [gate, up, fused], reads, [fused.out])
+        else:
+            base = next(n for n in fused.inputs if n != group[0].out.name)
+            ops = [group[0], fused]
+            self._emit("residual", ops, [*reads, base], [fused.out], in_place=base)
+
+    def _gate_of(self, group: list[Op]) -> Op | None:
+        made = {o.out.name for o in group}
+        afters = {id(o): o for name in made for o in self.consumers.get(name, [])}
+        if len(made) != 2 or len(afters) != 1:
+            return None
+        (after,) = afters.values()
+        return after if after.kind in GATES and set(after.inputs) == made else None
+
+    def _residual_of(self, group: list[Op]) -> Op | None:
+        if len(group) != 1 or len(self.consumers.get(group[0].out.name, [])) != 1:
+            return None
+        (after,) = self.consumers[group[0].out.name]
+        bases = [n for n in after.inputs if n not in (group[0].out.name, group[0].inputs[0])]
+        free = len(bases) == 1 and bases[0] in self.done and self._is_free(bases[0], after)
+        return after if after.kind == "add" and free else None
+
+    def _is_free(self, x: str, op: Op) -> bool:
+        """Whether op may write over x: no other op will read it, and no thread still does."""
+        others = [o for o in self.consumers[x] if o is not op]
+        unmet = takewhile(lambda before: before.is_alone, reversed(self.lowered))
+        is_done = all(o.out.name in self.done for o in others)
+        return is_done and not any(x in before.reads for before in unmet)
+
+    def _quantise(self, x: str) -> None:
+        """Quantise x just before its first use, unless the norm that makes it does so."""
+        if x not in self.quantised:
+            self.lowered.append(Lowered("quantise", [x], [self._quantised(self.maker[x].out)]))
+
+    def _quantised(self, x: Tensor) -> tuple[str, int, bool]:
+        self.quantised.add(x.name)
+        if x.width % 32:
+            raise FormatError(f"{x.name} is {x.width} wide, which is no multiple of 32")
+        return quantised(x.name), x.width, True
+
+    def _is_float(self, op: Op) -> bool:
+        return bool(self.weights[slice_of(op, self.graph)].is_float)
+
+    def _wants_floats(self, op: Op, x: str) -> bool:
+        """Whether an op reads the numbers of x themselves."""
+        if op.kind == "experts" and x == op.inputs[0]:
+            return bool(self.experts[op.weights["up"]][0].is_float)
+        return op.kind != "linear" or self._is_float(op)
+
+    def _experts(self, op: Op) -> None:
+        x, scores = op.inputs
+        floats = self._wants_floats(op, x)
+        if not floats:
+            self._quantise(x)
+        self._emit("experts", [op], [x if floats else quantised(x), scores], [op.out])

@@ -1,0 +1,156 @@
+"""From lowered ops to calls of a native plan, bound to buffers and packed weights.
+
+Knows the plan's calls, one method per kind of lowered op. Refuses to know why ops were fused
+(compile.py) and how any is computed (native/).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from cutaway.base import _native
+from cutaway.compute.backends.cpu.compile import INT8, NOTHING, Compiler, Lowered, Vector, slice_of
+from cutaway.compute.backends.cpu.placement import Placement
+from cutaway.compute.model import Op
+from cutaway.errors import FormatError
+
+View = tuple[int, int]  # buffer, column
+NOWHERE: View = (-1, 0)
+_UNROTATED: tuple[list[float], bool, float] = ([], False, 1.0)
+_WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
+
+
+class Emitter:
+    """Writes lowered ops into a native plan."""
+
+    def __init__(self, compiler: Compiler, plan: _native.Plan, *, kept: bool = False) -> None:
+        """kept: no buffer serves two tensors, so that each can be read when a run is over."""
+        self.c, self.plan = compiler, plan
+        lowered = compiler.lower()
+        output = compiler.ops[-1].out.name
+        placement = Placement(lowered, output, kept=kept)
+        self.buffers = [plan.buffer(*slot) for slot in placement.slots]
+        self.where = placement.where
+        self.after: dict[str, int] = {}  # by tensor: how many of the plan's ops there are then
+        for op in lowered:
+            getattr(self, f"_{op.kind}")(op)
+            self.after |= dict.fromkeys((name for name, _, _ in op.writes), plan.length)
+        plan.output(self.view(output))
+
+    def view(self, name: str) -> View:
+        """Where a tensor is, or was when its op had run."""
+        return self.buffers[self.where[name]], 0
+
+    def _inputs(self, op: Lowered) -> tuple[View, int]:
+        """Where a linear op finds its floats and its quant blocks; NOWHERE and -1: none."""
+        floats, act = NOWHERE, -1
+        for name in op.reads:
+            if name == op.in_place:
+                continue
+            if name.endswith(INT8):
+                act = self.view(name)[0]
+            else:
+                floats = self.view(name)
+        return floats, act
+
+    def _part(self, op: Op, out: str) -> tuple[Any, View, list[float]]:
+        part = slice_of(op, self.c.graph)
+        bias = self.c.vectors[op.weights["bias"]] if "bias" in op.weights else NOTHING
+        return self.c.weights[part], self.view(out), bias[slice(*part[1:])].tolist()
+
+    def _is_late(self, op: Lowered) -> bool:
+        return op.writes[0][0].removesuffix(INT8) in self.c.after_rows
+
+    def _embed(self, op: Lowered) -> None:
+        made = op.ops[0]
+        table, out = self.c.weights[slice_of(made, self.c.graph)], self.view(op.writes[0][0])
+        getattr(self.plan, made.kind)(table, out)
+
+    def _given(self, op: Lowered) -> None:
+        self.plan.given(self.view(op.writes[0][0]))
+
+    def _logit_rows(self, op: Lowered) -> None:
+        self.plan.gather(self.view(op.reads[0]), self.view(op.writes[0][0]), op.writes[0][1])
+
+    def _norm(self, op: Lowered) -> None:
+        norm = op.ops[0]
+        weight = self.c.vectors[norm.weights["weight"]]
+        bias = NOTHING
+        if norm.kind == "layer_norm":  # a native norm is one by its having a bias
+            named = norm.weights.get("bias")
+            bias = np.zeros_like(weight) if named is None else self.c.vectors[named]
+        group = norm.attrs.get("group", norm.out.width)
+        self._normalise(op, weight, bias, norm.attrs["eps"], group)
+
+    def _quantise(self, op: Lowered) -> None:
+        self._normalise(op, NOTHING, NOTHING, 0.0, 0)
+
+    def _normalise(self, op: Lowered, weight: Vector, bias: Vector, eps: float, group: int) -> None:
+        out, act = NOWHERE, -1
+        for name, _, is_quantised in op.writes:
+            if is_quantised:
+                act = self.view(name)[0]
+            else:
+                out = self.view(name)
+        width = op.writes[0][1]
+        late, x = self._is_late(op), self.view(op.reads[0])
+        self.plan.normalise(late, x, width, weight, bias, eps, group, out, act)
+
+    def _elementwise(self, op: Lowered) -> None:
+        made = op.ops[0]
+        a, b = [*(self.view(name) for name in op.reads), NOWHERE][:2]
+        number = made.attrs.get("factor", made.attrs.get("cap", 0.0))
+        out = self.view(made.out.name)
+        self.plan.map(self._is_late(op), made.kind, a, b, number, made.out.width, out)
+
+    def _linear(self, op: Lowered) -> None:
+        parts = [self._part(o, o.out.name) for o in op.ops]
+        self.plan.linear(self._is_late(op), *self._inputs(op), "store", parts)
+
+    def _gate(self, op: Lowered) -> None:
+        parts = [self._part(o, op.writes[0][0]) for o in op.ops[:2]]
+        self.plan.linear(self._is_late(op), *self._inputs(op), op.ops[2].kind, parts)
+
+    def _residual(self, op: Lowered) -> None:
+        parts = [self._part(op.ops[0], op.writes[0][0])]
+        self.plan.linear(self._is_late(op), *self._inputs(op), "add", parts)
+
+    def _experts(self, op: Lowered) -> None:
+        made = op.ops[0]
+        x, scores = op.reads
+        floats, act = (NOWHERE, self.view(x)[0]) if x.endswith(INT8) else (self.view(x), -1)
+        gate, up, down = (self.c.experts[made.weights[role]] for role in ("gate", "up", "down"))
+        self.plan.experts(
+            self._is_late(op), floats, act, self.view(scores), made.attrs["used"],
+            made.attrs["norm_topk_prob"], gate, up, down, self.view(made.out.name),
+        )  # fmt: skip
+
+    def _rotate(self, op: Lowered) -> None:
+        rope = op.ops[0]
+        x, out, size = self.view(op.reads[0]), self.view(rope.out.name), rope.attrs["head_dim"]
+        self.plan.rotate(x, out, rope.out.width // size, size, *self._rotation(rope))
+
+    def _rotation(self, op: Op) -> tuple[list[float], bool, float]:
+        """How an op's result is rotated: the pairs' frequencies, rotate_half, attention_factor."""
+        if op.kind != "rope":
+            return _UNROTATED
+        rope, factors = op.attrs["rope"], op.weights.get("factors")
+        own = None if factors is None else self.c.vectors[factors].tolist()
+        return rope.frequencies(own), rope.rotate_half, rope.attention_factor
+
+    def _attend(self, op: Lowered) -> None:
+        a = op.ops[0].attrs
+        if a["head_dim"] % 2 or a["head_dim"] > _WIDEST_HEAD:
+            raise FormatError(
+                f"heads of {a['head_dim']} are not supported here, only even ones up to "
+                f"{_WIDEST_HEAD}; the reference backend has no such limit"
+            )
+        made = () if self.c.apart else op.ops[0].inputs[:2]  # apart, they were rotated before
+        of_q, of_k = [self._rotation(self.c.maker[name]) for name in made] or [_UNROTATED] * 2
+        if of_q != of_k:
+            raise FormatError(f"{op.writes[0][0]}: q and k must be rotated alike")
+        q, k, v = (self.view(name) for name in op.reads)
+        self.plan.attend(
+            q, k, v, self.view(op.writes[0][0]), a["heads"], a["kv_heads"], a["head_dim"], *of_q,
+            scale=a["scale"], softcap=a["softcap"], window=a["window"], reach=a["reach"],
+        )  # fmt: skip

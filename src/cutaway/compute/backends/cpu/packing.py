@@ -1,0 +1,127 @@
+"""A file's matrices on their way into panels of 16 rows, in one arena; its vectors as numbers.
+
+Knows which matrices, or parts of one, the ops of a graph read. Refuses to know how ops are
+compiled.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutaway.base import _native
+from cutaway.compute.backends.cpu.compile import ExpertMatrices, Slice, Vector, slice_of
+from cutaway.compute.model import Graph, Op
+from cutaway.files.weights import ModelFile, TensorInfo
+
+if TYPE_CHECKING:
+    from cutaway.base.offload import Offload
+
+_MATRIX_OPS = ("embed", "embed_positions", "embed_first", "linear")
+_AT_ONCE = 1 << 18  # bytes of a matrix for each row of a panel, packed in one piece
+_LANES = 16  # rows of a panel
+_AHEAD = 32 << 20  # bytes of the file that the disk is asked for before they are packed
+
+
+class PackedWeights(NamedTuple):
+    """What the ops of a graph read.
+
+    matrices  by their rows that an op reads
+    experts   all matrices of a tensor, by its name
+    vectors   as numbers, by name
+    """
+
+    matrices: dict[Slice, _native.Packed]
+    experts: dict[str, ExpertMatrices]
+    vectors: dict[str, Vector]
+
+
+def pack_matrices(
+    graph: Graph,
+    file: ModelFile,
+    pool: _native.Pool,
+    on_progress: Callable[[int], None] = lambda _done: None,
+    offload: "Offload | None" = None,
+) -> tuple[dict[Slice, _native.Packed], dict[str, ExpertMatrices]]:
+    """Every matrix that an op multiplies by or looks up, in the order of the ops, in one arena.
+
+    The matrices of experts, of which there may be thousands, come by tensor.
+    """
+    experts = {name for op in graph.ops if op.kind == "experts" for name in op.weights.values()}
+    shapes = _shapes(graph)
+    sizes = {p: _native.packed_bytes(file.tensors[p[0]].format, *shapes[p]) for p in shapes}
+    size, most = sum(sizes.values()), sum(_read_by_row(op, graph, sizes) for op in graph.ops)
+    with offload.open(size, most) if offload else nullcontext() as disk:
+        packed = _pack(_native.Arena(size, disk), shapes, file, pool, on_progress)
+    return packed, {name: [packed[p] for p in shapes if p[0] == name] for name in experts}
+
+
+def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
+    """Memory of the matrices, once they are packed."""
+    shapes = _shapes(graph).items()
+    return sum(_native.packed_bytes(tensors[part[0]].format, *shape) for part, shape in shapes)
+
+
+def _shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
+    """Rows and columns of each matrix, or part of one, in the order of the ops."""
+    wanted = dict.fromkeys(part for op in graph.ops for part in _parts(op, graph))
+    return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in wanted}
+
+
+def _pack(
+    arena: _native.Arena,
+    shapes: dict[Slice, tuple[int, int]],
+    file: ModelFile,
+    pool: _native.Pool,
+    on_progress: Callable[[int], None],
+) -> dict[Slice, _native.Packed]:
+    packed, done, asked = dict[Slice, _native.Packed](), 0, 0
+    coming = iter(dict.fromkeys(part[0] for part in shapes))
+    for name, parts in groupby(shapes, lambda part: part[0]):
+        while asked < done + file.tensors[name].nbytes + _AHEAD and (soon := next(coming, None)):
+            file.expect(soon)
+            asked += file.tensors[soon].nbytes
+        format, raw = file.tensors[name].format, file.raw(name)
+        row = raw.nbytes // prod(file.tensors[name].shape[:-1])  # bytes
+        step = max(_AT_ONCE // row, 1) * _LANES  # rows
+        for part in parts:
+            _, first, last = part
+            packed[part] = arena.reserve(format, *shapes[part])
+            for at in range(first, last, step):
+                rows = raw[at * row : min(at + step, last) * row]
+                arena.fill(pool, packed[part], rows, at - first)
+                file.release(name)  # or a large matrix would be in memory twice
+                on_progress(done := done + rows.nbytes)
+    return packed
+
+
+def _parts(op: Op, graph: Graph) -> list[Slice]:
+    """What an op reads of matrices."""
+    if op.kind == "experts":
+        shapes = {name: graph.shapes[name] for name in op.weights.values()}
+        return [
+            (name, i * rows, (i + 1) * rows)
+            for name, (count, rows, _) in shapes.items()
+            for i in range(count)
+        ]
+    return [slice_of(op, graph)] if op.kind in _MATRIX_OPS else []
+
+
+def _read_by_row(op: Op, graph: Graph, sizes: dict[Slice, int]) -> int:
+    """Bytes of an op's matrices that one row multiplies by."""
+    if op.kind not in ("linear", "experts"):
+        return 0
+    parts = _parts(op, graph)
+    nbytes = sum(sizes[part] for part in parts)
+    return nbytes if op.kind == "linear" else nbytes * op.attrs["used"] // (len(parts) // 3)
+
+
+def read_vectors(graph: Graph, file: ModelFile) -> dict[str, Vector]:
+    """Tensors that are no matrices, as numbers: norms, biases, divisors."""
+    found = dict[str, Vector]()
+    for name in dict.fromkeys(name for op in graph.ops for name in op.weights.values()):
+        if len(graph.shapes[name]) == 1:
+            found[name] = file.dequantize(name)
+            file.release(name)
+    return found

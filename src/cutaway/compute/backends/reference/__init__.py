@@ -1,0 +1,157 @@
+"""The reference backend: the graph in NumPy float32, op by op.
+
+Runs ops on weights decoded to float32. It is the oracle: it computes what the faster backends
+approximate. Slow and hungry on purpose (4 bytes a weight).
+Refuses to know sequences and requests, and how an op is computed (ops.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends.base import KV_BLOCK, Batch, Bytes, Edit, HostSampling, Logits
+from cutaway.compute.backends.reference.kv import KVBlocks, kv_layout
+from cutaway.compute.backends.reference.ops import OPS, Run, blocks_of
+from cutaway.compute.model import Graph, Op
+from cutaway.files.weights import ModelFile
+
+__all__ = ["ReferenceBackend", "kv_layout"]
+
+Array = NDArray[np.float32]
+
+
+class ReferenceBackend(HostSampling):
+    """Interprets a graph's ops from top to bottom."""
+
+    name = "reference"
+    tier, threads = "numpy", 0  # NumPy's BLAS has its own threads
+
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int, kv: str = "f16"
+    ) -> None:
+        """weights: float32 by tensor name, matrices as (out, in).
+
+        kv: "q8_0" rounds keys and values as that format does; "f16" leaves them as they are
+        """
+        self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
+        self.kv = kv_layout(graph)
+        self._stored = KVBlocks(graph, kv_blocks, kv)
+        self._wanted: frozenset[str] = frozenset()  # names of tensors to note
+        self._noted: dict[str, Array] = {}
+        self._edits: Sequence[Edit] = ()
+        self._last_use = {name: op for op in graph.ops for name in op.inputs}
+
+    def adapted(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``."""
+        made = copy(self)
+        made.graph = graph
+        made.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
+        made._last_use = {name: op for op in graph.ops for name in op.inputs}
+        return made
+
+    def run(self, batch: Batch) -> Logits:
+        """Logits of the rows asked for, (L, vocab)."""
+        return self._run(self.graph.ops, batch)
+
+    def hidden(self, batch: Batch) -> Array:
+        """See ``Backend``."""
+        return self._run(self.graph.body().ops, batch)
+
+    def run_changed(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
+        """See ``Backend``."""
+        return self.tap(batch, (), edits)[0]
+
+    def tap(
+        self, batch: Batch, names: Sequence[str], edits: Sequence[Edit] = ()
+    ) -> tuple[Logits, dict[str, Array]]:
+        """See ``Backend``.
+
+        Attention's weights too, (kv_heads, heads / kv_heads, rows, history), by the name of its
+        output and ".weights".
+        """
+        self._wanted, self._noted, self._edits = frozenset(names), {}, edits
+        try:
+            return self.run(batch), self._noted
+        finally:
+            self._wanted, self._edits = frozenset(), ()
+
+    def head(self, x: Array) -> Logits:
+        """See ``Backend``."""
+        given, *ops = self.graph.after_rows().ops
+        return np.concatenate([self._head_row(ops, {given.out.name: row[None]}) for row in x])
+
+    def _run(self, ops: Sequence[Op], batch: Batch) -> Array:
+        _check_limits(batch)
+        self._stored.take(np.unique(blocks_of(batch)))
+        run, values = self._for_ops(batch), dict[str, Array]()
+        for op in ops:
+            result = OPS[op.kind](op, run, *(values[name] for name in op.inputs))
+            values[op.out.name] = result
+            for edit in (e for e in self._edits if e.tensor == op.out.name):
+                changed = edit.change(result[edit.rows, edit.columns])
+                result[edit.rows, edit.columns] = changed
+            for name in op.inputs:
+                if self._last_use[name] is op:
+                    values.pop(name, None)  # with every layer held, a wide batch would not fit
+            self._note(op.out.name, result)
+        return result
+
+    def _head_row(self, ops: Sequence[Op], values: dict[str, Array]) -> Array:
+        nothing = np.empty(0, np.int32)
+        run = self._for_ops(Batch(nothing, nothing, nothing, nothing, nothing))
+        for op in ops:
+            values[op.out.name] = OPS[op.kind](op, run, *(values[name] for name in op.inputs))
+        return values[ops[-1].out.name]
+
+    def _for_ops(self, batch: Batch) -> Run:
+        return Run(self.weights, batch, self._stored, self._note)
+
+    def _note(self, name: str, value: Array) -> None:
+        if name in self._wanted:
+            self._noted[name] = value.copy()
+
+    # -- what is stored ------------------------------------------------------------------------
+
+    def keys_values(
+        self, layer: int, table: Sequence[int], first: int, last: int
+    ) -> tuple[Array, Array]:
+        """See ``Backend``: float32."""
+        read = self._stored.read(layer, np.array(table), np.arange(first, last))
+        keys, values = (part.transpose(1, 0, 2) for part in read)
+        return keys, values
+
+    def weight(self, name: str, first: int = 0, last: int | None = None) -> Array:
+        """See ``Backend``."""
+        whole = self.weights[name]
+        return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
+
+    def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002
+        """See ``Backend``: as they are."""
+        return x
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        self._stored.copy(pairs)
+
+    def copy_windows(self, pairs: list[tuple[int, int]]) -> None:
+        """See ``Backend``."""
+        self._stored.copy_windows(pairs)
+
+    def block_memory(self, block_id: int, *, windows: bool = False) -> list[Bytes]:
+        """See ``Backend``."""
+        return self._stored.memory(block_id, windows=windows)
+
+
+def _check_limits(batch: Batch) -> None:
+    """ValueError where a row is to see what its block table does not name."""
+    if batch.limits is None:
+        return
+    if len(batch.limits) != len(batch.positions):
+        raise ValueError("batch: tokens, positions, sequences and limits differ in length")
+    for s, limit in zip(batch.sequences, batch.limits, strict=True):
+        blocks = batch.block_tables[s, : limit // KV_BLOCK + 1]
+        if limit < 0 or len(blocks) <= limit // KV_BLOCK or (blocks < 0).any():
+            raise ValueError("batch: a limit is outside its block table")

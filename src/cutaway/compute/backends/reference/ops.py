@@ -1,0 +1,245 @@
+"""What each op computes, in NumPy float32, like a textbook.
+
+An op is a function of itself, of what a run has for all ops, and of its inputs: (M, width) each,
+as its result is. Refuses to know graphs, and where keys and values lie.
+"""
+
+from collections.abc import Callable, Mapping
+from math import erf, pi, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends.base import KV_BLOCK, Batch
+from cutaway.compute.backends.reference.kv import KVBlocks
+from cutaway.compute.model import Op
+from cutaway.compute.model.lora import loras
+
+Array = NDArray[np.float32]
+
+
+class Run(NamedTuple):
+    """What ops read beside their inputs.
+
+    weights  by tensor name, matrices as (out, in)
+    batch    M rows
+    kv       keys and values of this batch, as soon as they are computed, and of earlier ones
+    note     takes the name and the numbers of what no op gives: attention's weights
+    """
+
+    weights: Mapping[str, Array]
+    batch: Batch
+    kv: KVBlocks
+    note: Callable[[str, Array], None]
+
+    def weight(self, op: Op, role: str = "weight") -> Array:
+        """The tensor that an op has in a role."""
+        return self.weights[op.weights[role]]
+
+
+def embed(op: Op, run: Run) -> Array:
+    """The rows of the tokens."""
+    return run.weight(op)[run.batch.tokens]
+
+
+def embed_positions(op: Op, run: Run) -> Array:
+    """The rows of the positions."""
+    return run.weight(op)[run.batch.positions]
+
+
+def embed_first(op: Op, run: Run) -> Array:
+    """The first row, for each token."""
+    return run.weight(op)[np.zeros_like(run.batch.tokens)]
+
+
+def rms_norm(op: Op, run: Run, x: Array) -> Array:
+    """x / sqrt(mean(x²) + eps) · w, each group of numbers by itself."""
+    group = op.attrs["group"]
+    groups = x.reshape(len(x), x.shape[1] // group, group)  # M may be 0
+    mean_square = np.mean(groups * groups, axis=-1, keepdims=True)  # (M, groups, 1)
+    normed = groups / np.sqrt(mean_square + np.float32(op.attrs["eps"]))
+    weighted: Array = normed * run.weight(op)
+    return weighted.reshape(x.shape)
+
+
+def layer_norm(op: Op, run: Run, x: Array) -> Array:
+    """(x - mean(x)) / sqrt(variance(x) + eps) · w + b."""
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, 1)
+    normed: Array = centred / np.sqrt(variance + np.float32(op.attrs["eps"]))
+    weighted: Array = normed * run.weight(op)
+    return weighted + run.weight(op, "bias") if "bias" in op.weights else weighted
+
+
+def linear(op: Op, run: Run, x: Array) -> Array:
+    """W x + b, of some of W's rows; with adapters, + s B A x of each."""
+    rows = slice(*op.attrs["rows"])
+    y: Array = x @ run.weight(op)[rows].T  # (M, in) (in, out) -> (M, out)
+    if "bias" in op.weights:
+        y = y + run.weight(op, "bias")[rows]
+    for lora in loras(op):
+        inner: Array = x @ run.weights[lora.a].T * np.float32(lora.scale)
+        y = y + inner @ run.weights[lora.b][rows].T  # (M, rank) (rank, out)
+    return y
+
+
+def rope(op: Op, run: Run, x: Array) -> Array:
+    """Pairs of each head's numbers, turned by angles that grow with the position."""
+    by, factors = op.attrs["rope"], op.weights.get("factors")
+    own = None if factors is None else run.weights[factors].tolist()
+    frequency = np.array(by.frequencies(own))  # (n/2,)
+    angle = run.batch.positions[:, None, None] * frequency  # (M, 1, n/2)
+    cos = (by.attention_factor * np.cos(angle)).astype(np.float32)
+    sin = (by.attention_factor * np.sin(angle)).astype(np.float32)
+    out = x.reshape(len(x), -1, op.attrs["head_dim"]).copy()  # (M, heads, head_dim)
+    n, half = by.dim, by.dim // 2
+    halves, neighbours = (slice(half), slice(half, n)), (slice(0, n, 2), slice(1, n, 2))
+    pair = halves if by.rotate_half else neighbours
+    first, second = (out[..., part].copy() for part in pair)  # (M, heads, n/2)
+    out[..., pair[0]] = first * cos - second * sin
+    out[..., pair[1]] = first * sin + second * cos
+    return out.reshape(x.shape)
+
+
+def attend(op: Op, run: Run, q: Array, k: Array, v: Array) -> Array:
+    """Each row's mean of the values that it sees, weighted by softmax(q · k · scale)."""
+    batch, layer, window = run.batch, op.attrs["layer"], op.attrs["window"]
+    run.kv.write(layer, blocks_of(batch), batch.positions % KV_BLOCK, k, v)
+    out = np.empty_like(q)
+    for s, table in enumerate(batch.block_tables):
+        rows = batch.sequences == s
+        unseen = _unseen(op, batch, s, rows)
+        first = max(0, batch.positions[rows].min() - window + 1) if window else 0
+        read = np.maximum(np.arange(unseen.shape[1]), first)  # before that nothing may be stored
+        keys, values = run.kv.read(layer, table, read)  # (T, kv_heads, head_dim)
+        weights = _weights(op, q[rows], keys, unseen)
+        run.note(f"{op.out.name}.weights", weights)
+        mixed = np.einsum("hgrt,thd->rhgd", weights, values, optimize=True)
+        out[rows] = mixed.reshape(len(mixed), -1)
+    return out
+
+
+def _weights(op: Op, q: Array, k: Array, unseen: NDArray[np.bool_]) -> Array:
+    """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T)."""
+    kv_heads, d = op.attrs["kv_heads"], op.attrs["head_dim"]
+    groups = q.reshape(len(q), kv_heads, -1, d)  # (R, kv_heads, group, d)
+    scores = np.einsum("rhgd,thd->hgrt", groups, k, optimize=True) * np.float32(op.attrs["scale"])
+    if op.attrs["softcap"]:
+        scores = _softcapped(scores, op.attrs["softcap"])
+    scores[..., unseen] = -np.inf
+    weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def _unseen(op: Op, batch: Batch, s: int, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which positions the rows of sequence s do not see, (R, T)."""
+    window, reach = op.attrs["window"], op.attrs["reach"]
+    positions = batch.positions[rows]
+    limits = positions if batch.limits is None else batch.limits[rows]
+    history = np.arange(limits.max() + 1)  # (T,)
+    unseen = history > limits[:, None]
+    if window:
+        unseen |= history <= positions[:, None] - window
+    if reach:
+        unseen |= abs(history - positions[:, None]) > reach
+    if batch.blind is not None:
+        unseen |= batch.blind[s, : len(history)] <= positions[:, None]
+    if unseen.all(axis=-1).any():
+        raise ValueError("batch: a limit lies before its row's window")
+    return unseen
+
+
+def silu_mul(_: Op, __: Run, gate: Array, up: Array) -> Array:
+    """silu(gate) · up."""
+    return _silu(gate) * up
+
+
+def gelu_mul(op: Op, run: Run, gate: Array, up: Array) -> Array:
+    """gelu(gate) · up, by tanh."""
+    return gelu(op, run, gate) * up
+
+
+def gelu_exact_mul(op: Op, run: Run, gate: Array, up: Array) -> Array:
+    """gelu(gate) · up, by the normal distribution."""
+    return gelu_exact(op, run, gate) * up
+
+
+def gelu(_: Op, __: Run, x: Array) -> Array:
+    """x times about the chance that a normal number is below it, by tanh."""
+    inner = np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)
+    y: Array = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return y
+
+
+def gelu_exact(_: Op, __: Run, x: Array) -> Array:
+    """x times the chance that a normal number is below it."""
+    normal: Array = 0.5 * (1 + _erf(x * np.float32(sqrt(0.5)))).astype(np.float32)
+    return x * normal
+
+
+def experts(op: Op, run: Run, x: Array, scores: Array) -> Array:
+    """The sum of a row's best experts, each an MLP, weighted by softmax of the scores."""
+    gate, up, down = (run.weight(op, role) for role in ("gate", "up", "down"))
+    share = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    share /= share.sum(axis=-1, keepdims=True)  # (M, experts)
+    chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : op.attrs["used"]]  # (M, used)
+    weights = np.take_along_axis(share, chosen, axis=-1)
+    if op.attrs["norm_topk_prob"]:
+        weights /= weights.sum(axis=-1, keepdims=True)
+    out = np.zeros_like(x)
+    for row, mine in enumerate(chosen):
+        for e, weight in zip(mine, weights[row], strict=True):
+            inner = _silu(gate[e] @ x[row]) * (up[e] @ x[row])
+            out[row] += weight * (down[e] @ inner)
+    return out
+
+
+def add(_: Op, __: Run, a: Array, b: Array) -> Array:
+    """a + b."""
+    return a + b
+
+
+def scale(op: Op, _: Run, x: Array) -> Array:
+    """factor · x."""
+    return x * np.float32(op.attrs["factor"])
+
+
+def softcap(op: Op, _: Run, x: Array) -> Array:
+    """cap · tanh(x / cap)."""
+    return _softcapped(x, op.attrs["cap"])
+
+
+def logit_rows(_: Op, run: Run, x: Array) -> Array:
+    """The rows whose logits are wanted."""
+    return x[run.batch.logit_rows]
+
+
+OPS: Mapping[str, Callable[..., Array]] = {
+    op.__name__: op
+    for op in (
+        embed, embed_positions, embed_first, rms_norm, layer_norm, linear, rope, attend, silu_mul,
+        gelu_mul, gelu_exact_mul, gelu, gelu_exact, experts, add, scale, softcap, logit_rows,
+    )
+}  # fmt: skip
+
+
+def blocks_of(batch: Batch) -> NDArray[np.int32]:
+    """The KV block that each row is stored in, (M,)."""
+    return batch.block_tables[batch.sequences, batch.positions // KV_BLOCK]
+
+
+_erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
+
+
+def _silu(x: Array) -> Array:
+    # For x below -88 exp overflows to infinity, and x / infinity is the right 0.
+    with np.errstate(over="ignore"):
+        y: Array = x / (1 + np.exp(-x))
+    return y
+
+
+def _softcapped(x: Array, cap: float) -> Array:
+    capped: Array = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return capped

@@ -1,0 +1,240 @@
+"""Adapters (LoRA) as they are asked for, and read: GGUF files, and folders of PEFT.
+
+Knows what each kind says of the model that it is for, and that one may be the sum of several.
+Refuses to know how it is computed.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.checks import check_finite, shown
+from cutaway.compute.backends import Backend
+from cutaway.compute.model import Graph, ModelConfig, adapted
+from cutaway.compute.model.lora import B, matrices_of, numbered
+from cutaway.errors import FormatError, InputError
+from cutaway.files.weights import ModelFile, open_gguf
+
+_FORMATS = ("F32", "F16", "BF16")
+_MOST = 1e6
+"""Of a factor: beyond it, it is a mistake."""
+_TOGETHER = 16
+
+
+class Part(NamedTuple):
+    """One file of an adapter, FILE or FILE:SCALE.
+
+    scale  by what all that it adds is multiplied, beside its own factors
+    """
+
+    path: Path
+    scale: float
+
+    @classmethod
+    def read(cls, field: str, text: str) -> "Part":
+        """InputError, naming the field, where it is none."""
+        if not text:
+            raise InputError(f"{field} has an empty name between commas: leave the comma out")
+        path = Path(text).expanduser()
+        if path.exists():
+            return cls(path, 1.0)
+        name, _, number = text.rpartition(":")
+        try:
+            scale = check_finite(field, float(number))
+        except (InputError, ValueError):
+            name, scale = text, 1.0
+        if not name or not (path := Path(name).expanduser()).exists():
+            raise InputError(f"{field}: there is no file or folder {shown(name or text)}")
+        if not -_MOST <= scale <= _MOST:
+            raise InputError(f"{field}: the scale must be between -{_MOST:g} and {_MOST:g}")
+        return cls(path, scale)
+
+    def __str__(self) -> str:
+        """As it can be asked for in any folder."""
+        return f"{self.path.resolve()}:{self.scale!r}"
+
+    @property
+    def name(self) -> str:
+        """What to call it: the file without its suffix, or the folder."""
+        path = self.path.resolve()
+        return path.name if path.is_dir() else path.stem
+
+
+class Asked(NamedTuple):
+    """An adapter as it is asked for: its files, whose products are added in this order."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def read(cls, field: str, given: Any) -> "Asked":
+        """Of a text or path, with commas between files; InputError, naming the field."""
+        if not isinstance(given, (str, os.PathLike)) or not str(given):
+            raise InputError(f"{field} must be FILE or FILE:SCALE, not {shown(given)}")
+        text = os.fspath(given)
+        each = [text] if _is_one(text) else text.split(",")
+        if len(each) > _TOGETHER:
+            raise InputError(f"{field} has {len(each)} files; at most {_TOGETHER} are added")
+        return cls(tuple(Part.read(field, one) for one in each))
+
+    def __str__(self) -> str:
+        """As it can be asked for in any folder."""
+        return ",".join(map(str, self.parts))
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return "+".join(part.name for part in self.parts)
+
+
+def _is_one(text: str) -> bool:
+    """Whether its commas, if any, are those of a file's own name, with its scale or without."""
+    names = [name for name in (text, text.rpartition(":")[0]) if "," in name]
+    return not names or any(Path(name).expanduser().exists() for name in names)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One that fits a model.
+
+    name    what to call it where nobody says
+    graph   the model's, with it
+    nbytes  of its tensors
+    sha256  of all that it is computed from, factors included
+    """
+
+    name: str
+    graph: Graph
+    nbytes: int
+    sha256: str
+    _asked: Asked
+    _config: ModelConfig
+
+    @classmethod
+    def open(cls, asked: Asked, graph: Graph, config: ModelConfig) -> "Adapter":
+        """InputError where it cannot be read, FormatError where it is none, or of another model."""
+        digests, nbytes = list[str](), 0
+        for number, part in enumerate(asked.parts):
+            with _opened(part, config) as (file, scales):
+                shapes = {name: info.shape for name, info in file.tensors.items()}
+                graph = adapted(graph, shapes, scales, number)
+                nbytes += sum(info.nbytes for info in file.tensors.values())
+                digests.append(_digest(file, scales))
+        return cls(asked.name, graph, nbytes, _of_all(digests), asked, config)
+
+    def put_on(self, backend: Backend) -> Backend:
+        """The model's backend with it. InputError where its file has changed since."""
+        with ExitStack() as stack:
+            each = [stack.enter_context(_opened(one, self._config)) for one in self._asked.parts]
+            if _of_all([_digest(*one) for one in each]) != self.sha256:
+                raise InputError(
+                    f"{self._asked} has changed since it was opened: open the model again"
+                )
+            return backend.adapted(self.graph, _Together([file for file, _ in each]))
+
+
+class _Together(ModelFile):
+    """Several adapters' files as one: their tensors have the names that they have in the graph."""
+
+    def __init__(self, files: Sequence[ModelFile]) -> None:
+        self.path, self.metadata = files[0].path, MappingProxyType({})
+        self._of = {
+            numbered(name, number): (file, name)
+            for number, file in enumerate(files)
+            for name in file.tensors
+        }
+        self.tensors = MappingProxyType(
+            {new: replace(file.info(name), name=new) for new, (file, name) in self._of.items()}
+        )
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """See ``ModelFile``."""
+        self.info(name)
+        file, own = self._of[name]
+        return file.raw(own)
+
+    def release(self, name: str) -> None:
+        """See ``ModelFile``."""
+        self.info(name)
+        file, own = self._of[name]
+        file.release(own)
+
+    def close(self) -> None:
+        """Each is closed by itself."""
+
+
+def _of_all(digests: Sequence[str]) -> str:
+    """The hash of an adapter, of those of its files."""
+    return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
+
+
+@contextmanager
+def _opened(asked: Part, config: ModelConfig) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
+    """A file's tensors, and by matrix what its product is multiplied by."""
+    try:
+        file, scales = _read(asked.path, config)
+        with file:
+            _check_formats(file)
+            yield file, {name: asked.scale * scale for name, scale in scales.items()}
+    except FormatError as error:
+        said = str(error)
+        raise FormatError(said if str(asked.path) in said else f"{asked.path}: {said}") from error
+
+
+def _read(path: Path, config: ModelConfig) -> tuple[ModelFile, Mapping[str, float]]:
+    if path.is_dir():
+        from cutaway.files.huggingface.peft import PeftFolder  # most adapters are one file
+
+        folder = PeftFolder(path, config.architecture, config.heads, config.kv_heads)
+        return folder, folder.scales
+    if path.suffix == ".safetensors":
+        raise InputError(f"{path} is one file of an adapter's folder: name the folder")
+    file = open_gguf([path])
+    return file, _scales(file, config.architecture)
+
+
+def _scales(file: ModelFile, architecture: str) -> dict[str, float]:
+    """By matrix, what the metadata says; FormatError where it is of no LoRA of this model."""
+    for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora")):
+        if (found := file.metadata.get(key)) != wanted:
+            raise FormatError(f"{key} is {found!r:.40}, and a LoRA's is {wanted!r}")
+    if (found := file.metadata.get("general.architecture")) != architecture:
+        raise FormatError(
+            f"the adapter is of the architecture {found!r:.40}, and the model's is {architecture}"
+        )
+    if "adapter.alora.invocation_tokens" in file.metadata:
+        raise FormatError(
+            "adapter.alora.invocation_tokens: an adapter that begins behind some of the prompt's "
+            "tokens is not supported; only plain LoRA is"
+        )
+    alpha = file.metadata.get("adapter.lora.alpha", 0.0)
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= _MOST:
+        raise FormatError(f"adapter.lora.alpha is {alpha!r:.40}; it must be a number, 0 or above")
+    ranks = {name: file.info(name + B).shape[-1] for name in matrices_of(file.tensors)}
+    return {name: alpha / rank if alpha else 1.0 for name, rank in ranks.items()}
+
+
+def _check_formats(file: ModelFile) -> None:
+    for name, info in file.tensors.items():
+        if info.format not in _FORMATS:
+            raise FormatError(
+                f"the tensor {name[:80]} is stored as {info.format}, and an adapter's must be "
+                f"{', '.join(_FORMATS)}: convert the adapter again"
+            )
+
+
+def _digest(file: ModelFile, scales: Mapping[str, float]) -> str:
+    digest = sha256(repr(sorted(scales.items())).encode())
+    for name in sorted(file.tensors):
+        info = file.tensors[name]
+        digest.update(repr((name, info.format, info.shape)).encode())
+        digest.update(file.raw(name).data)
+        file.release(name)
+    return digest.hexdigest()

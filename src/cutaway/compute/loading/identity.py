@@ -1,0 +1,147 @@
+"""Which model a file or folder holds: the hash of all its bytes, and that of its tokenizer.
+
+Hashing reads all of it, so the user's cache keeps the result for as long as it is the same: its
+path, and each file's inode, size and times. Knows files and the names of a tokenizer's fields.
+Refuses to know models and runs.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import numpy as np
+
+from cutaway.base.progress import Bar
+from cutaway.base.whole_files import whole_file
+from cutaway.compute.loading.open import files_of, open_model, stamp, stat_model
+from cutaway.errors import CutawayError, InputError
+from cutaway.files.hub import cache_dir
+
+_TOKENIZER = tuple(
+    f"tokenizer.ggml.{name}"
+    for name in ("model", "pre", "tokens", "token_type", "scores", "merges")
+)
+_PIECE = 1 << 20  # bytes read at once
+_SETTLED_NS = 2 * 10**9
+"""A file that changed later than this ago may change again within one tick of its clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it.
+
+    Of a folder, or of a model in parts: of the names of its files and the hashes of each.
+    """
+
+    weights: str
+    tokenizer: str
+
+    def loaded_as(self, quantize: str | None, kv: str) -> "Identity":
+        """That of the same file, as ``Setup`` loads it: with other numbers, another identity."""
+        said = {"quantize": quantize, "kv": None if kv == "f16" else kv}
+        weights = self.weights
+        for name, value in said.items():
+            if value is not None:
+                weights = sha256(f"{weights} {name}={value}".encode()).hexdigest()
+        return replace(self, weights=weights)
+
+    def adapted(self, adapter: str) -> "Identity":
+        """That of the same model with an adapter, of which this is the hash."""
+        return replace(self, weights=sha256(f"{self.weights} lora={adapter}".encode()).hexdigest())
+
+
+def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False) -> Identity:
+    """The identity of a model, from its path and what ``stat_model`` said when it was loaded.
+
+    show: on the terminal how far it is where that takes over a second
+    Raises InputError where the file has changed since, or is gone.
+    """
+    whole, then = path.resolve(), stamp(loaded)  # a link's name may say of which part it is
+    if (known := _remembered(whole, then)) is not None:
+        return known
+    try:
+        size = sum(one.st_size for one in loaded)
+        with Bar("hashing the model, once", size, show=show, after=1) as bar:
+            identity = Identity(_weights_hash(path, bar), _tokenizer_hash(path))
+        now = stamp(stat_model(path))
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read to tell which model it is: {error.strerror}"
+        ) from error
+    if now != then:
+        raise InputError(f"{path} has changed since it was loaded: load the model again")
+    _remember(whole, then, identity)
+    return identity
+
+
+def _weights_hash(path: Path, bar: Bar) -> str:
+    files, digests, done = files_of(path), [], 0
+    for file in files:
+        digests.append(_digest(file, lambda read: bar.update(done + read)))  # noqa: B023
+        done += file.stat().st_size
+    if files == [path]:
+        return digests[0]
+    # As sha256sum writes them.
+    lines = (f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
+    return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _digest(path: Path, on_progress: Callable[[int], object]) -> str:
+    digest, done, piece = sha256(), 0, memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        while got := file.readinto(piece):
+            digest.update(piece[:got])
+            on_progress(done := done + got)
+    return digest.hexdigest()
+
+
+def _tokenizer_hash(path: Path) -> str:
+    """Of the fields that say which tokens there are and how text becomes them."""
+    digest = sha256()
+    with open_model(path) as file:
+        for name in _TOKENIZER:
+            for part in _parts(file.metadata.get(name)):
+                digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """A field's values one by one, after their number; nothing differs only in where it is cut."""
+    if isinstance(value, np.ndarray):
+        value = [value.tobytes()]
+    values = [] if value is None else [value] if isinstance(value, str) else value
+    yield str(len(values)).encode()
+    for one in values:
+        yield one if isinstance(one, bytes) else str(one).encode("utf-8", "surrogateescape")
+
+
+# -- the cache -----------------------------------------------------------------------------------
+
+
+def _note(path: Path) -> Path:
+    return cache_dir() / "identities" / f"{sha256(os.fsencode(path)).hexdigest()}.json"
+
+
+def _remembered(path: Path, stamp: list[list[int]]) -> Identity | None:
+    try:
+        note = json.loads(_note(path).read_bytes())
+        return Identity(**note["identity"]) if note["stamp"] == stamp else None
+    except (OSError, ValueError, TypeError, KeyError):  # none, or none of ours: hash again
+        return None
+
+
+def _remember(path: Path, stamp: list[list[int]], identity: Identity) -> None:
+    if time_ns() - max(max(one[-2:]) for one in stamp) < _SETTLED_NS:
+        return
+    note, text = _note(path), json.dumps({"stamp": stamp, "identity": asdict(identity)})
+    # A cache that cannot be written costs the next run a second.
+    with suppress(OSError, CutawayError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(note) as out:
+            out.write(text.encode())

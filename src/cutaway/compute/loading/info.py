@@ -1,0 +1,138 @@
+"""What a model's file says of the model, for choosing one.
+
+Knows sizes, formats, the tokens that matter and where each of these is said. Refuses to know
+weights: only the file's head is read, not what it heads.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from cutaway.compute import backends
+from cutaway.compute.loading.open import model_name, size_of
+from cutaway.compute.loading.parts import Parts, open_as
+from cutaway.compute.loading.setup import check_kv
+from cutaway.compute.model import ModelConfig
+from cutaway.files.weights import TensorInfo
+from cutaway.text import Tokenizer
+from cutaway.text.chat import FIELD, ORIGIN
+from cutaway.text.vocabulary import BEGIN_ORIGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The tensors of one format: how many, and their bytes together."""
+
+    tensors: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A token that begins or ends texts; origin: what in the file says so."""
+
+    id: int
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model as its file describes it.
+
+    parameters  numbers in all tensors
+    formats     by name, the one with the most bytes first
+    kv_bytes    of keys and values, for each token of a text that all layers store
+    kv          how they are stored, and what lets go of them
+    template    the chat template's own text; None: it cannot converse
+    template_origin  what in the file has it, None where nothing does
+    begin       the token that texts begin with; add_begin: whether the model wants it there
+    ends        the tokens that end a text
+    behind      the token that the model wants behind every text
+    mask        the token in the place of one that is to be filled in
+    """
+
+    name: str
+    path: Path
+    file_bytes: int
+    config: ModelConfig
+    vocab_size: int
+    parameters: int
+    formats: Mapping[str, Stored]
+    kv_bytes: int
+    kv: backends.KVLayout
+    template: str | None
+    template_origin: str | None
+    begin: Special | None
+    add_begin: bool
+    ends: tuple[Special, ...]
+    behind: Special | None
+    mask: Special | None
+
+    @classmethod
+    def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
+        """FormatError where the file is of no model that can be run, with the reason.
+
+        quantize, kv: as it is when it is loaded so; see ``LLM``
+        """
+        check_kv(kv)
+        with open_as(path, quantize) as file:
+            parts = Parts.read(file)
+            config, tokenizer = parts.config, parts.tokenizer
+            layout = backends.kv_layout(parts.graph, kv)
+            found = file.metadata.get(FIELD)
+            template = found if isinstance(found, str) else None
+            return cls(
+                name=model_name(path),
+                path=path,
+                file_bytes=size_of(path),
+                config=config,
+                vocab_size=tokenizer.vocab_size,
+                parameters=sum(prod(info.shape) for info in file.tensors.values()),
+                formats=by_format(file.tensors.values()),
+                kv_bytes=layout.bytes_per_token,
+                kv=layout,
+                template=template,
+                template_origin=template and str(file.metadata.get(ORIGIN, FIELD)),
+                begin=_begin(tokenizer, file.metadata),
+                add_begin=tokenizer.add_bos,
+                ends=tuple(
+                    Special(token_id, tokenizer.token_name(token_id), origin)
+                    for token_id, origin in tokenizer.end_ids.items()
+                ),
+                behind=_of_field(tokenizer, tokenizer.sep_id, "seperator"),
+                mask=_of_field(tokenizer, tokenizer.mask_id, "mask"),
+            )
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all tensors; packing them for the processor adds nothing."""
+        return sum(stored.bytes for stored in self.formats.values())
+
+    def memory(self, context: int) -> int:
+        """Bytes of weights, keys and values for a text of so many tokens."""
+        return self.weight_bytes + self.kv.bytes_stored(context)
+
+
+def by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:
+    """The tensors of each format, the one with the most bytes first."""
+    found: dict[str, Stored] = {}
+    for info in tensors:
+        before = found.get(info.format, Stored(0, 0))
+        found[info.format] = Stored(before.tensors + 1, before.bytes + info.nbytes)
+    return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
+
+
+def _begin(tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> Special | None:
+    return _of_field(tokenizer, tokenizer.bos_id, "bos", metadata.get(BEGIN_ORIGIN))
+
+
+def _of_field(
+    tokenizer: Tokenizer, token_id: int | None, name: str, origin: str | None = None
+) -> Special | None:
+    if token_id is None:
+        return None
+    origin = origin or f"tokenizer.ggml.{name}_token_id"
+    return Special(token_id, tokenizer.token_name(token_id), origin)

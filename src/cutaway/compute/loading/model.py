@@ -1,0 +1,343 @@
+"""From a model's file to what computes it.
+
+Knows which parts a model has and that they must fit each other. Refuses to know requests.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+from cutaway._version import ARITHMETIC
+from cutaway.base.checks import shown
+from cutaway.base.progress import Bar, megabytes, say
+from cutaway.base.resources import free_memory
+from cutaway.compute import backends, model
+from cutaway.compute.backends import Backend, Computer, KVLayout
+from cutaway.compute.loading.open import model_name, stamp, stat_model
+from cutaway.compute.loading.parts import Parts, open_as
+from cutaway.compute.loading.setup import Setup
+from cutaway.compute.model import Graph, ModelConfig
+from cutaway.errors import InputError
+from cutaway.files import hub
+from cutaway.files.weights import ModelFile
+from cutaway.text import ChatTemplate
+
+if TYPE_CHECKING:
+    from cutaway.base.offload import Offload
+    from cutaway.compute.loading.adapter import Adapter
+    from cutaway.compute.loading.identity import Identity
+    from cutaway.text.grammar import Compiler
+    from cutaway.text.thinking import Thinking
+
+_SOON_S = 1.0  # nobody needs to be told how far what is over by then has come
+
+
+class LoadedModel:
+    """A model in memory, ready to run: what one ``LLM`` or one ``AsyncLLM`` is made of.
+
+    name       of the model, as traces and answers report it
+    path       of its file or folder
+    config, graph, tokenizer, template  what its file says; template is None where it has none
+    pooling    what it says of vectors of texts
+    backend    computes its logits
+    context    tokens that a sequence can have, prompt included
+    kv_tokens  tokens of all sequences together whose keys and values fit, in whole KV blocks
+    load_s     seconds that loading took
+    elsewhere  what computes, where it is loaded without weights: told by whoever knows
+    adapter    the hash of its adapter; "": it has none
+    """
+
+    request_adapter = ""
+    """What a ``Request`` says of the adapter, where only those that name it have it."""
+
+    def __init__(
+        self, path: Path, setup: Setup, *, progress: bool = False, weights: bool = True
+    ) -> None:
+        """Load a file or folder. FormatError for a bad one, InputError where memory is full.
+
+        progress: show on the terminal how far it is where that takes over a second
+        weights: False reads what the file says, for a process in which nothing is computed
+        """
+        started = perf_counter()
+        self.name = model_name(path, setup.quantize, setup.kv)
+        self.path, self._stat, self._setup = path, stat_model(path), setup
+        self._owner, self._lock, self._progress = "", Lock(), progress
+        self._weights = weights
+        self._backend: Backend | None = None
+        self._adapters: dict[str, Adapter] = {}  # that of all texts has no name
+        self._adapted: dict[str, Backend] = {}  # what computes with each
+        self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
+        with self._opened() as file:
+            self._read(file)
+        self.load_s = perf_counter() - started
+
+    @classmethod
+    def open(
+        cls, model: str | PathLike[str] | None = None, setup: Setup | None = None, *,
+        progress: bool = True, weights: bool = True,
+    ) -> Self:  # fmt: skip
+        """Load a model by its name or path, fetched where it is not here yet.
+
+        FetchError where it cannot be had.
+        progress: show on the terminal how far a fetch is, and a load of over a second
+        weights: False reads what the file says, for a process in which nothing is computed
+        """
+        path = hub.resolve(None if model is None else str(model), progress=progress)
+        return cls(path, setup or Setup(), progress=progress, weights=weights)
+
+    @contextmanager
+    def _opened(self) -> Iterator[ModelFile]:
+        """Its file, to be loaded from; InputError where memory is full."""
+        with open_as(self.path, self._setup.quantize, self._setup.threads) as file:
+            try:
+                yield file
+            except MemoryError as error:
+                raise InputError(
+                    f"{self.path.name} does not fit into memory with this context: lower context"
+                ) from error
+
+    def _read(self, file: ModelFile) -> None:
+        def load(config: ModelConfig, graph: Graph) -> None:
+            self.context, kv_tokens = self._setup.tokens(config.context_length)
+            self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
+            self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
+            if asked := self._setup.adapter_files():
+                from cutaway.compute.loading.adapter import Adapter  # few models have some
+
+                self._adapters = {k: Adapter.open(a, graph, config) for k, a in asked.items()}
+            if "" in self._adapters:
+                self.name += f"+{self._adapters[''].name}"
+            if self._weights:
+                self._load(graph, file, show=self._progress)
+
+        self.parts = parts = Parts.read(file, self._setup.context, load)
+        self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
+        self.adapter = ""
+        if own := self._adapters.get(""):
+            self.graph, self.adapter = own.graph, own.sha256
+        self.template = ChatTemplate.from_gguf(file.metadata, self.tokenizer)
+        self.pooling = model.pooling_from_gguf(file.metadata)
+
+    def load(
+        self, on_progress: Callable[[int], object] = lambda _done: None, *, show: bool = False
+    ) -> None:
+        """Load the weights of a model that was opened without them; ``close`` lets go of them.
+
+        show: on the terminal how far it is
+        on_progress: called with the bytes that are ready; what it raises ends the load
+        Errors as for a model that is loaded at once; InputError where its file has changed since.
+        """
+        started = perf_counter()
+        try:
+            now = stat_model(self.path)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
+        if stamp(now) != stamp(self._stat):
+            raise InputError(f"{self.path} has changed since it was opened: open the model again")
+        with self._opened() as file:
+            self._load(self.parts.graph, file, show=show, on_progress=on_progress)
+        self.elsewhere = Computer(self.backend.name, self.backend.tier, self.backend.threads)
+        self.load_s = perf_counter() - started
+
+    def _load(
+        self, graph: Graph, file: ModelFile, *, show: bool,
+        on_progress: Callable[[int], object] = lambda _done: None,
+    ) -> None:  # fmt: skip
+        setup, size = self._setup, sum(info.nbytes for info in file.tensors.values())
+        offload = self._offload(graph, self.kv_tokens)
+        if offload is None:
+            self._check_fits(size)
+        with Bar(f"loading {self.name}", size, show=show, after=_SOON_S) as bar:
+
+            def loaded(done: int) -> None:
+                bar.update(done)
+                on_progress(done)
+
+            backend = backends.load(
+                setup.backend, graph, file,
+                kv_blocks=self.kv_tokens // backends.KV_BLOCK, context=self.context,
+                threads=setup.threads, kv=setup.kv, offload=offload, on_progress=loaded,
+            )  # fmt: skip
+        self._adapted = {name: each.put_on(backend) for name, each in self._adapters.items()}
+        self._backend = self._adapted.get("", backend)
+
+    def with_adapter(self, adapter: str) -> "LoadedModel":
+        """The model with the adapter that a request names: it has another name and identity.
+
+        "" is the model itself. InputError for a name that was not loaded.
+        """
+        if not isinstance(adapter, str):
+            raise InputError(f"adapter must be a string, not {shown(adapter)}")
+        if not adapter:
+            return self
+        if adapter not in self._adapters:
+            known = ", ".join(self.adapters)
+            said = f"there are {known}" if known else "none was loaded"
+            raise InputError(f"adapter: there is none of the name {shown(adapter)}; {said}")
+        from cutaway.compute.loading.adapted import AdaptedModel
+
+        return AdaptedModel(self, adapter, self._adapters[adapter])
+
+    @property
+    def adapters(self) -> list[str]:
+        """The names that requests can give."""
+        return [name for name in self._adapters if name]
+
+    def adapted_backend(self, adapter: str) -> Backend:
+        """What computes with the adapter of a name. InputError once the model is closed."""
+        _ = self.backend
+        return self._adapted[adapter]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its weights are in this process."""
+        return self._backend is not None
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its weights, and of keys and values when all of them are in use.
+
+        Weights that are in a file on a disk take none that others cannot have.
+        """
+        on_disk = self._setup.offload_folder is not None
+        weights = sum(each.nbytes for each in self._adapters.values())
+        weights += 0 if on_disk else self._weight_bytes
+        return weights + self.kv.bytes_stored(self.kv_tokens)
+
+    def _offload(self, graph: Graph, kv_tokens: int) -> "Offload | None":
+        """Where the weights are kept, if not in memory."""
+        if self._setup.offload_folder is None:
+            return None
+        from cutaway.base.offload import Offload
+
+        kv = backends.kv_layout(graph, self._setup.kv).bytes_stored(kv_tokens)
+
+        def tell(what: str) -> None:
+            if self._progress:
+                say(f"{self.name}: {what}")
+
+        return Offload(Path(self._setup.offload_folder), kv, tell)
+
+    def _check_fits(self, size: int) -> None:
+        """InputError where the weights are more than the memory that can still be had.
+
+        The system would end this process, or another, in the middle of the load.
+        """
+        memory = free_memory()
+        if memory is not None and size > memory.free:
+            raise InputError(
+                f"{self.name} needs {megabytes(size)} of memory for its weights, and only "
+                f"{megabytes(memory.free)} of {memory.whose} are free: end other programs, raise "
+                "the limit, take a model of fewer parameters or of fewer bits a weight, or have "
+                "its weights read from a disk (offload_folder, --offload-folder DIR)"
+            )
+
+    @property
+    def backend(self) -> Backend:
+        """What computes. InputError once it is closed."""
+        if self._backend is None:
+            raise InputError(
+                f"{self.name} is closed: load the model again" if self._weights else
+                f"{self.name} was opened without its weights, and nothing can be computed here: "
+                "load the model"
+            )  # fmt: skip
+        return self._backend
+
+    @property
+    def computer(self) -> Computer:
+        """What computes, be it elsewhere."""
+        if self._weights or self.is_loaded:
+            return Computer(self.backend.name, self.backend.tier, self.backend.threads)
+        return self.elsewhere
+
+    @property
+    def kv(self) -> KVLayout:
+        """How keys and values are stored."""
+        if self._weights or self.is_loaded:
+            return self.backend.kv
+        return backends.kv_layout(self.graph, self._setup.kv, self._setup.backend)
+
+    @cached_property
+    def identity(self) -> "Identity":
+        """SHA-256 of its weights and tokenizer; reads all of its file, once per version of it."""
+        from cutaway.compute.loading.identity import identify  # hashes are a few ms of a cold start
+
+        identity = identify(self.path, self._stat, show=self._progress)
+        identity = identity.loaded_as(self._setup.quantize, self._setup.kv)
+        return identity.adapted(self.adapter) if self.adapter else identity
+
+    @property
+    def arithmetic(self) -> str:
+        """What computes, by name: equal names give equal bits from equal weights.
+
+        Releases that compute the same have the same.
+        """
+        return f"cutaway-{ARITHMETIC}-{self.computer.name}"
+
+    @property
+    def system_fingerprint(self) -> str:
+        """What computes and from which weights: with equal ones a request has equal bits."""
+        return f"{self.arithmetic}-{self.identity.weights[:12]}"
+
+    @property
+    def computed_by(self) -> dict[str, str]:
+        """What the bits of keys and values depend on beside the tokens, by what to call it.
+
+        Of the settings ``context`` is one: positions of some models depend on it.
+        """
+        from hashlib import sha256  # not at every start
+
+        ops = sha256(repr(self.graph.ops).encode()).hexdigest()
+        return {
+            "weights": self.identity.weights,
+            "tokenizer": self.identity.tokenizer,
+            "arithmetic": self.arithmetic,
+            "layout of keys and values": str(self.kv),
+            "graph, which follows from context": ops[:16],
+        }
+
+    @cached_property
+    def thinking(self) -> "Thinking | None":
+        """How it writes thoughts before an answer; None where it has no words for them."""
+        from cutaway.text.thinking import Thinking
+
+        return Thinking.of(self.template, self.tokenizer) if self.template else None
+
+    @cached_property
+    def grammars(self) -> "Compiler":
+        """Its compiler of grammars, which makes its tables when the first one comes."""
+        from cutaway.text.grammar import Compiler
+
+        return Compiler(self.tokenizer)
+
+    def claim(self, owner: str) -> None:
+        """Become the model of one owner; InputError where it has another.
+
+        Two that step one backend would write into each other's memory.
+        """
+        with self._lock:
+            if self._owner:
+                raise InputError(
+                    f"{self.name} belongs to {self._owner} already: use that, or load the model "
+                    "again"
+                )
+            self._owner = owner
+
+    def release(self) -> None:
+        """Give up the claim, for the next owner."""
+        self._owner = ""
+
+    def close(self) -> None:
+        """Let go of the weights, the threads and the KV cache."""
+        self._backend, self._adapted = None, {}
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            f"{self.name}: a loaded model cannot be copied or sent to another process; load it "
+            "there"
+        )

@@ -1,0 +1,78 @@
+"""What a model can be on disk: a GGUF file or its parts, or a folder of transformers.
+
+Knows which of these a path names, its files and its name. Refuses to know what is in them.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cutaway.errors import InputError
+from cutaway.files.hub import parts_of, whole_name
+from cutaway.files.weights import ModelFile, open_gguf
+
+
+def open_model(path: Path) -> ModelFile:
+    """The model at a path; `InputError` and `FormatError` as its reader raises them."""
+    if path.suffix == ".safetensors" or path.name == "config.json":
+        raise InputError(f"{path} is one file of a model's folder: name the folder, {path.parent}")
+    if not path.is_dir():
+        return open_gguf(files_of(path))
+    from cutaway.files.huggingface import HuggingFaceFolder  # not before: most models are one file
+
+    return HuggingFaceFolder(path)
+
+
+def model_name(path: Path, quantize: str | None = None, kv: str = "f16") -> str:
+    """What to call a model: a file without its suffix, a folder whole; the hub's by its repo.
+
+    quantize: the format that it gets while it is loaded
+    kv: how its keys and values are stored
+    """
+    if kv != "f16":
+        return f"{model_name(path, quantize)}+kv-{kv}"
+    if quantize is not None:
+        return f"{model_name(path)}+{quantize}"
+    if not path.is_dir():
+        return Path(whole_name(path.name)).stem
+    folder = path.resolve()
+    if folder.parent.name == "snapshots" and (repo := folder.parents[1].name).startswith(
+        "models--"
+    ):
+        return repo.split("--")[-1]
+    return folder.name
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that say what the model computes and how text becomes tokens.
+
+    InputError where a part of a model is missing.
+    """
+    if not path.is_dir():
+        names = parts_of(path.name)
+        missing = [name for name in names if not (path.parent / name).is_file()]
+        if missing and len(names) > 1:
+            raise InputError(
+                f"{path}: of the {len(names)} parts of this model, {missing[0]} "
+                + (f"and {len(missing) - 1} more are" if len(missing) > 1 else "is")
+                + f" missing: put all of them into {path.parent}"
+            )
+        return [path.parent / name for name in names]
+    from cutaway.files.huggingface import parts
+
+    return parts(path)
+
+
+def stat_model(path: Path) -> list[os.stat_result]:
+    """What the system says of each of these files."""
+    return [file.stat() for file in files_of(path)]
+
+
+def stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
+    """What changes when a file does, for each; the clocks come last."""
+    return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in files]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of these files together."""
+    return sum(found.st_size for found in stat_model(path))

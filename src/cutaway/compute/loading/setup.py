@@ -1,0 +1,111 @@
+"""How a model may be run, as it is asked for before anything is loaded.
+
+Knows the settings and their limits. Refuses to know files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.compute import backends
+from cutaway.compute.model.config import MAX_CONTEXT
+from cutaway.errors import InputError
+
+if TYPE_CHECKING:
+    from cutaway.compute.loading.adapter import Asked
+
+LEAST_KV_TOKENS = 8192
+QUANTIZE = ("q8_0", "q6_k", "q4_1", "q4_0")
+_MOST_ADAPTERS, _LONGEST = 256, 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a model is to be loaded, checked before anything is fetched.
+
+    backend   how ops are computed, one of ``backends.BACKENDS``; None is the machine's best
+    threads   how many threads compute; None takes as many as ``default_threads`` says
+    context   tokens of prompt and output together; None takes the model's own
+    kv_tokens tokens of all sequences together whose keys and values fit into memory; None takes the
+              context's, or 8192 where that is more
+    quantize  the format that matrices in F32, F16 or BF16 get while they are loaded, of QUANTIZE
+    kv        how keys and values are stored, of backends.KV_FORMATS
+    offload_folder  where weights are kept in a file, of which memory is only a cache
+    lora      an adapter of all texts, FILE or FILE:SCALE; with commas between, the sum of several
+    adapters  adapters by the names that requests give to have one, likewise
+
+    Raises InputError naming the field.
+    """
+
+    backend: str | None = None
+    threads: int | None = None
+    context: int | None = None
+    kv_tokens: int | None = None
+    quantize: str | None = None
+    kv: str = "f16"
+    offload_folder: str | PathLike[str] | None = None
+    lora: str | PathLike[str] | None = None
+    adapters: Mapping[str, str | PathLike[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("context", 2, MAX_CONTEXT),
+            ("threads", 1, backends.MAX_THREADS),
+            ("kv_tokens", backends.KV_BLOCK, MAX_CONTEXT),
+        ):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_int(name, value, low, high))
+        if self.backend is not None:
+            check_choice("backend", self.backend, backends.BACKENDS)
+        check_quantize(self.quantize)
+        check_kv(self.kv)
+        if self.offload_folder is not None:
+            from cutaway.base.offload import check_folder  # few models are larger than memory
+
+            object.__setattr__(self, "offload_folder", check_folder(self.offload_folder))
+        self.adapter_files()
+
+    def adapter_files(self) -> "dict[str, Asked]":
+        """By name; that of all texts has none. InputError where one cannot be."""
+        if self.lora is None and self.adapters == {}:
+            return {}
+        from cutaway.compute.loading.adapter import Asked  # few models have some
+
+        if not isinstance(self.adapters, Mapping) or len(self.adapters) > _MOST_ADAPTERS:
+            raise InputError(
+                f"adapters must be names with their files, {_MOST_ADAPTERS} at most, not "
+                f"{shown(self.adapters)}"
+            )
+        if self.lora is not None and self.adapters:
+            raise InputError(
+                "lora is an adapter of all texts, and adapters are of those that name one: give "
+                "one of the two"
+            )
+        for name in self.adapters:
+            if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or not name.isprintable():
+                raise InputError(
+                    f"adapters: a name must have 1 to {_LONGEST} characters, not {shown(name)}"
+                )
+        if self.lora is not None:
+            return {"": Asked.read("lora", self.lora)}
+        return {name: Asked.read(f"adapters: {name}", at) for name, at in self.adapters.items()}
+
+    def tokens(self, longest: int) -> tuple[int, int]:
+        """Of the context and of all keys and values, for a model whose own context is that long."""
+        if self.context is not None:
+            check_int("context", self.context, 2, longest)
+        context = self.context or longest
+        return context, self.kv_tokens or max(context, LEAST_KV_TOKENS)
+
+
+def check_kv(kv: str) -> None:
+    """InputError where keys and values cannot be stored so."""
+    check_choice("kv", kv, backends.KV_FORMATS)
+
+
+def check_quantize(quantize: str | None) -> None:
+    """InputError where matrices cannot be stored so."""
+    if quantize is not None:
+        check_choice("quantize", quantize, QUANTIZE)

@@ -1,0 +1,66 @@
+"""A model as a graph of ops: its sizes, its wiring, its tensor names.
+
+Knows what is computed. Refuses to know how (backends/).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutaway.compute.model.architectures import ARCHITECTURES
+from cutaway.compute.model.config import ModelConfig, config_from_gguf
+from cutaway.compute.model.graph import Graph, Op, Tensor
+from cutaway.compute.model.lora import adapted
+from cutaway.compute.model.pooling import POOLINGS, Pooling, pooling_from_gguf
+from cutaway.errors import FormatError
+
+__all__ = [
+    "POOLINGS",
+    "Graph",
+    "ModelConfig",
+    "Op",
+    "Pooling",
+    "Tensor",
+    "adapted",
+    "build",
+    "pooling_from_gguf",
+]
+
+
+def build(
+    metadata: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    context: int | None = None,
+) -> tuple[ModelConfig, Graph]:
+    """Read the sizes and build the ops, checked against the file's tensor table.
+
+    context: the tokens that texts may have; None is as many as the model can.
+    Raises FormatError for an unknown architecture, or metadata or a tensor that is missing,
+    absurd, or left over.
+    """
+    if metadata.get("general.type") == "adapter":
+        raise FormatError(
+            "the model file is a LoRA adapter: name the model that it was made for, and this file "
+            "as its lora"
+        )
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise FormatError(f"architecture {name!r:.40} is not supported; supported: {known}")
+    config = config_from_gguf(metadata, context)
+    graph = Graph(shapes)
+    ARCHITECTURES[name](graph, config)
+    graph.check_all_used()
+    _check_ends(config, graph)
+    return config, graph
+
+
+def _check_ends(config: ModelConfig, graph: Graph) -> None:
+    embedding = graph.ops[0].weights["weight"]
+    vocab, hidden = graph.shapes[embedding]
+    if hidden != config.hidden:
+        raise FormatError(
+            f"tensor {embedding} is {hidden} wide and the metadata says {config.hidden}"
+        )
+    predicted = graph.ops[-1].out.width
+    if graph.has_head and vocab != predicted:
+        raise FormatError(f"the model reads {vocab} tokens and predicts {predicted}")

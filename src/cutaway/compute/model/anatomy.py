@@ -1,0 +1,152 @@
+"""What a graph is made of for whoever looks into it: the stream, what is added to it, attention.
+
+Found by walking back from the last norm through every addition, so it holds for any architecture.
+Refuses to know numbers.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutaway.compute.model.graph import Graph, Op
+from cutaway.errors import InputError
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is added to the stream at one place: ``factor`` times what an op gave.
+
+    name   "embedding", "positions", "L3.attn", "L3.mlp"
+    layer  None for what comes before the first
+    path   from that op back to the attention that it is made of, both included; empty where it is
+           made of none
+    """
+
+    name: str
+    layer: int | None
+    op: Op
+    factor: float
+    path: tuple[Op, ...]
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Of one graph. InputError where it is not a stream to which layers add."""
+
+    graph: Graph
+
+    @cached_property
+    def maker(self) -> dict[str, Op]:
+        """The op that gives each tensor."""
+        return {op.out.name: op for op in self.graph.ops}
+
+    @cached_property
+    def chosen(self) -> Op:
+        """Where the rows that want logits are taken: the whole stream."""
+        return next(op for op in self.graph.ops if op.kind == "logit_rows")
+
+    @cached_property
+    def norm(self) -> Op:
+        """The last norm, which the matrix behind it reads."""
+        return self.maker[self.head.inputs[0]]
+
+    @cached_property
+    def head(self) -> Op:
+        """The matrix that gives logits."""
+        after = self.graph.ops[self.graph.ops.index(self.chosen) + 1 :]
+        norm, head, *_ = after
+        kinds = norm.kind in ("rms_norm", "layer_norm"), head.kind == "linear"
+        if not all(kinds) or (norm.inputs, head.inputs) != (
+            (self.chosen.out.name,),
+            (norm.out.name,),
+        ):
+            raise InputError(
+                "this architecture cannot be looked into: it has no norm before its head"
+            )
+        return head
+
+    @cached_property
+    def attends(self) -> tuple[Op, ...]:
+        """The attention of each layer."""
+        found = (op for op in self.graph.ops if op.kind == "attend")
+        return tuple(sorted(found, key=lambda op: int(op.attrs["layer"])))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All that the stream is the sum of, in the order of the graph."""
+        found, open_ = [], [(self.chosen.inputs[0], 1.0)]
+        while open_:
+            name, factor = open_.pop()
+            op = self.maker[name]
+            if op.kind == "add":
+                open_ += [(each, factor) for each in op.inputs]
+            elif op.kind == "scale":
+                open_.append((op.inputs[0], factor * op.attrs["factor"]))
+            else:
+                found.append(self._part(op, factor))
+        return tuple(sorted(found, key=lambda part: self._place[part.op.out.name]))
+
+    @cached_property
+    def added(self) -> dict[str, str]:
+        """By part: the tensor that is added to the stream, its factor included."""
+        scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if op.kind == "scale"}
+        found = {}
+        for part in self.parts:
+            name = part.op.out.name
+            while name in scaled:
+                name = scaled[name]
+            found[part.name] = name
+        return found
+
+    def factor_within(self, part: Part) -> float:
+        """By which the op's result is multiplied before it is added; the rest comes later."""
+        factor, name = 1.0, self.added[part.name]
+        while name != part.op.out.name:
+            op = self.maker[name]
+            factor, name = factor * op.attrs["factor"], op.inputs[0]
+        return factor
+
+    @cached_property
+    def stream(self) -> tuple[str, ...]:
+        """The tensors that are the stream before the first layer and after each."""
+        after: dict[int, str] = {}
+        name = self.chosen.inputs[0]
+        while (op := self.maker[name]).kind == "add":
+            stream, branch = op.inputs
+            if self._base(branch).kind == "add":
+                stream, branch = branch, stream
+            layer = self._part(self._base(branch), 1.0).layer
+            if layer is None:  # positions, added to the embedding
+                break
+            after.setdefault(layer, name)
+            name = stream
+        return (name, *(after[layer] for layer in sorted(after)))
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {op.out.name: i for i, op in enumerate(self.graph.ops)}
+
+    def _base(self, name: str) -> Op:
+        """The op that gives a tensor, or what that is a multiple of."""
+        while (op := self.maker[name]).kind == "scale":
+            name = op.inputs[0]
+        return op
+
+    def _part(self, op: Op, factor: float) -> Part:
+        if op.kind in ("embed", "embed_positions"):
+            name = "embedding" if op.kind == "embed" else "positions"
+            return Part(name, None, op, factor, ())
+        path = self._path(op)
+        numbered = re.match(r"blk\.(\d+)\.", op.out.name)
+        if not numbered:
+            raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
+        layer = int(numbered[1])
+        return Part(f"L{layer}.{'attn' if path else 'mlp'}", layer, op, factor, path)
+
+    def _path(self, op: Op) -> tuple[Op, ...]:
+        """Back through norms, scales and one matrix to an attention; or nothing."""
+        path = [op]
+        while path[-1].kind in ("rms_norm", "layer_norm", "scale", "linear"):
+            path.append(self.maker[path[-1].inputs[0]])
+        linear = sum(step.kind == "linear" for step in path)
+        return tuple(path) if path[-1].kind == "attend" and linear == 1 else ()

@@ -1,0 +1,104 @@
+"""What architectures are put together from: embedding, attention, MLP, head.
+
+Knows how a part is wired, and where an architecture has it otherwise: by an argument, by a
+number of the config that is neutral elsewhere, or by the tensors of the file (one matrix for
+several). Refuses to know the order of a layer.
+"""
+
+from collections.abc import Callable
+
+from cutaway.compute.model.config import ModelConfig
+from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.rope import Rope
+from cutaway.errors import FormatError
+
+Gate = Callable[[Tensor, Tensor], Tensor]
+PLAIN = {"gelu": Graph.gelu_exact, "gelu_tanh": Graph.gelu}
+"""By ``ModelConfig.activation``, where nothing is gated."""
+
+
+def embedding(g: Graph, c: ModelConfig) -> Tensor:
+    """The tokens' rows: -> (M, hidden)."""
+    return g.scale(g.embed("token_embd"), c.embedding_scale)
+
+
+def attention(
+    g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None, *, norms: str = ""
+) -> Tensor:
+    """Attention with its four matrices: (M, hidden) -> (M, hidden).
+
+    norms: "head" where each head of q and k is normed for itself, "all" where they are together
+    """
+    p = f"blk.{layer}."
+    q, k, v = _queries_keys_values(g, c, h, p)
+    if norms:
+        group = c.head_dim if norms == "head" else None
+        q = g.rms_norm(q, f"{p}attn_q_norm", c.norm_eps, group=group)
+        k = g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=group)
+    if rope is not None:
+        factors = _rope_factors(g, c)
+        q = g.rope(q, rope, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
+        k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
+    seen = {"window" if c.sight == "past" else "reach": c.windows[layer]}
+    a = g.attend(
+        q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
+        scale=c.attention_scale, softcap=c.attention_softcap, **seen,
+    )  # fmt: skip
+    return g.linear(a, f"{p}attn_output")
+
+
+def _queries_keys_values(
+    g: Graph, c: ModelConfig, h: Tensor, p: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not g.has(f"{p}attn_qkv.weight"):
+        return g.linear(h, f"{p}attn_q"), g.linear(h, f"{p}attn_k"), g.linear(h, f"{p}attn_v")
+    q = c.heads * c.head_dim
+    k, v = q + c.kv_heads * c.head_dim, q + 2 * c.kv_heads * c.head_dim
+    rows = ((0, q), (q, k), (k, v))
+    first, second, third = (g.linear(h, f"{p}attn_qkv", r) for r in rows)
+    return first, second, third
+
+
+def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
+    """The tensor that divides the frequencies: llama 3's, or one of phi's two."""
+    if g.has("rope_freqs.weight"):
+        return "rope_freqs"
+    if not g.has("rope_factors_long.weight"):
+        return None
+    names = ("rope_factors_long", "rope_factors_short")
+    taken, other = names if c.extends_context else reversed(names)
+    g.allow_unused(f"{other}.weight")
+    return taken
+
+
+def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate) -> Tensor:
+    """down(gate(first, second)), these two in one matrix or in two: (M, n) -> (M, n)."""
+    (both, _), (_, inner) = g.matrix(f"{p}ffn_up"), g.matrix(f"{p}ffn_down")
+    if both == 2 * inner:
+        first = g.linear(h, f"{p}ffn_up", (0, inner))
+        second = g.linear(h, f"{p}ffn_up", (inner, both))
+    else:
+        first, second = g.linear(h, f"{p}ffn_gate"), g.linear(h, f"{p}ffn_up")
+    return g.linear(gate(first, second), f"{p}ffn_down")
+
+
+def mixture(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
+    """The layer's experts, chosen by a small linear layer: (M, n) -> (M, n)."""
+    if g.has(f"{p}ffn_up.0.weight"):
+        raise FormatError(
+            f"{p}ffn_up.0.weight: files with a tensor for each expert, as they were written until "
+            "April 2024, are not supported; convert the model again"
+        )
+    scores = g.linear(h, f"{p}ffn_gate_inp")  # (M, experts)
+    return g.experts(h, scores, p, used=c.experts_used, norm_topk_prob=c.norm_topk_prob)
+
+
+def plain_mlp(g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor]) -> Tensor:
+    """down(act(up(h))): (M, n) -> (M, n)."""
+    return g.linear(act(g.linear(h, f"{p}ffn_up")), f"{p}ffn_down")
+
+
+def head(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
+    """From the last norm's result to the logits: (L, n) -> (L, vocab)."""
+    logits = g.linear(x, "output" if g.has("output.weight") else "token_embd")
+    return g.softcap(g.scale(logits, 1 / c.logit_scale), c.logit_softcap)

@@ -1,0 +1,268 @@
+"""ModelConfig: the sizes and constants of one model, read from its file's metadata.
+
+Knows the metadata keys that the architectures share, and what each takes for granted where
+its files do not say; refuses, by name, what is not supported. Refuses to know how the layers
+are wired (architectures/).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutaway.compute.model.metadata import Reader
+from cutaway.compute.model.rope import Rope, Yarn
+from cutaway.errors import FormatError
+
+Sight = str | int
+"""See ``ModelConfig``."""
+
+MAX_CONTEXT = 2**24
+"""Tokens. No model has more, and its KV cache would not fit into any machine."""
+
+_MOST_LAYERS = 10_000
+
+_ROPE_TYPES = ("none", "linear", "yarn", "longrope")
+
+# What files of an architecture leave unsaid, as llama.cpp has it.
+_INTERLEAVED_ROPE = ("llama", "granite", "smollm3", "llada")  # pairs of neighbours, not halves
+_LAYER_NORMS = ("gpt2", "gptneox", "bert", "modern-bert")
+_SEES_ALL = ("bert", "modern-bert", "dream", "llada", "llada-moe", "rnd1")
+_SHIFTED = ("dream", "rnd1")
+_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "modern-bert": 3}  # one of so many layers sees all,
+_FULL_FIRST = ("modern-bert",)  # the first of them, elsewhere the last
+_WINDOW = {"gemma2": 4096}
+_GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATIONS = {  # the usual one first
+    "bert": _GELU,
+    "gptneox": _GELU,
+    "modern-bert": _GELU | {"silu": "silu"},
+}
+_SCORE_CAP, _LOGIT_CAP = {"gemma2": 50.0}, {"gemma2": 30.0}
+_LARGE = {
+    "gemma2": 46,
+    "gemma3": 62,
+}  # layers of the one model of the family that scales scores otherwise
+
+# What would change the numbers in a way that no graph here has; the first value is the usual one.
+_MUST_BE: Mapping[str, tuple[float, ...]] = {
+    "attention.clamp_kqv": (0,),
+    "attention.max_alibi_bias": (0,),
+    "attention.output_scale": (0, 1),
+    "attention.temperature_length": (0,),
+    "attention.temperature_scale": (0,),
+    "expert_gating_func": (1, 0),  # softmax, by default
+    "expert_group_count": (0, 1),
+    "expert_weights_scale": (1, 0),
+    "rope.scaling.alpha": (0,),
+    "rope.scaling.yarn_attn_factor": (1,),
+    "rope.scaling.yarn_ext_factor": (1,),
+    "rope.scaling.yarn_log_multiplier": (0,),
+    "router_logit_softcapping": (0,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The numbers that a graph is built from. Sizes are in elements, context in tokens.
+
+    sight              what a token sees: "past", itself and those before it, "all" of its text, or
+                       all to the end of its own block of so many tokens, counted from the first
+    shift              whether a row predicts the next position, where tokens see more than the past
+    rope, rope_local   of the layers that see the whole text, and of those that see a window
+    extends_context    whether texts may be longer than the model was first trained for
+    windows            tokens that each layer sees, itself included, or where the sight is "all" how
+                       many to each side; 0: all
+    activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
+    attention_scale    of scores before the softmax
+    *_softcap          largest score or logit, approached smoothly; 0: none
+    *_scale            of the embedding and of what a layer adds; logits are divided by logit_scale
+    experts            of a layer, 0 where it has one MLP; experts_used of them compute a token
+    """
+
+    architecture: str
+    context_length: int
+    sight: Sight
+    shift: bool
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope: Rope
+    rope_local: Rope
+    extends_context: bool
+    windows: tuple[int, ...]
+    activation: str
+    attention_scale: float
+    attention_softcap: float
+    logit_softcap: float
+    embedding_scale: float
+    residual_scale: float
+    logit_scale: float
+    norm_eps: float
+    is_parallel: bool  # attention and MLP of a layer read the same input
+    experts: int
+    experts_used: int
+    norm_topk_prob: bool  # the weights of a token's experts add up to 1
+
+
+def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
+    """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
+
+    context: the tokens that texts may have; None is as many as the model can.
+    Raises FormatError naming the key that is missing, absurd or not supported.
+    """
+    architecture: str = metadata["general.architecture"]
+    read = Reader(metadata, architecture)
+    _check_supported(read)
+    hidden, layers = read.size("embedding_length"), read.size("block_count", most=_MOST_LAYERS)
+    heads, kv_heads, head_dim = _heads(read, hidden)
+    longest = read.size("context_length", most=MAX_CONTEXT)
+    rope = _rope(read, head_dim)
+    norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
+    experts = read.size_or_zero("expert_count")
+    sight = _sight(read)
+    return ModelConfig(
+        architecture=architecture,
+        context_length=longest,
+        sight=sight,
+        shift=Reader(metadata, "diffusion").flag("shift_logits", architecture in _SHIFTED),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rope=rope,
+        rope_local=_rope_local(read, rope),
+        extends_context=(context or longest) > _original_context(read, longest),
+        windows=_windows(read, layers, sight),
+        activation=_activation(read),
+        attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
+        attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
+        logit_softcap=read.or_zero("final_logit_softcapping", _LOGIT_CAP.get(architecture, 0)),
+        embedding_scale=read.or_zero("embedding_scale") or 1.0,
+        residual_scale=read.or_zero("residual_scale") or 1.0,
+        logit_scale=read.or_zero("logit_scale") or 1.0,
+        norm_eps=read.number(f"attention.layer_{norm}_epsilon"),
+        is_parallel=read.flag("use_parallel_residual", architecture == "gptneox"),
+        experts=experts,
+        experts_used=read.size("expert_used_count", most=experts) if experts else 0,
+        norm_topk_prob=read.flag("expert_weights_norm", architecture != "llada-moe"),
+    )
+
+
+def _check_supported(read: Reader) -> None:
+    for key, values in _MUST_BE.items():
+        read.must_be(key, *values)
+    if read.prefix == "granite":
+        read.must_be("rope.scaling.finetuned", True)  # where it is false, nothing is rotated
+    if read.prefix == "olmo2":
+        read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
+
+
+def _sight(read: Reader) -> Sight:
+    own = Reader(read.metadata, "cutaway")
+    if own.value("block_size") is not None:
+        return own.size("block_size")
+    return "past" if read.flag("attention.causal", read.prefix not in _SEES_ALL) else "all"
+
+
+def _heads(read: Reader, hidden: int) -> tuple[int, int, int]:
+    """Query heads, key-value heads, and how many numbers each has."""
+    heads = read.size("attention.head_count")
+    kv_heads = read.size("attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
+    head_dim = read.size("attention.key_length", max(hidden // heads, 1))
+    if read.size("attention.value_length", head_dim) != head_dim:
+        raise FormatError("values whose head size differs from the keys' are not supported")
+    return heads, kv_heads, head_dim
+
+
+def _rope(read: Reader, head_dim: int) -> Rope:
+    dim = read.size("rope.dimension_count", head_dim)
+    if dim > head_dim or dim % 2:
+        raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
+    kind = read.value("rope.scaling.type", "linear")
+    if not isinstance(kind, str) or kind not in _ROPE_TYPES:
+        raise FormatError(
+            f"rope scaling {kind!r:.40} is not supported ({read.prefix}.rope.scaling.type); "
+            f"supported: {', '.join(_ROPE_TYPES)}, and llama 3's"
+        )
+    yarn = _yarn(read) if kind == "yarn" else None
+    own = read.number("rope.scaling.attn_factor", 1.0)
+    return Rope(
+        dim=dim,
+        base=read.number("rope.freq_base", 10000.0),
+        rotate_half=read.prefix not in _INTERLEAVED_ROPE,
+        linear_factor=_linear_factor(read) if kind in ("linear", "longrope") else 1.0,
+        yarn=yarn,
+        attention_factor=own * (yarn.attention_factor if yarn else 1.0),
+    )
+
+
+def _rope_local(read: Reader, rope: Rope) -> Rope:
+    base = read.number("rope.freq_base_swa", 10000.0)
+    return Rope(dim=rope.dim, base=base, rotate_half=rope.rotate_half)
+
+
+def _linear_factor(read: Reader) -> float:
+    """The factor of linear rope scaling, as llama.cpp reads it; 1 is none."""
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        if read.value(key) is not None:
+            return read.or_zero(key) or 1.0
+    return 1.0
+
+
+def _yarn(read: Reader) -> Yarn:
+    return Yarn(
+        factor=read.number("rope.scaling.factor"),
+        original_context=read.size("rope.scaling.original_context_length"),
+        fast=read.number("rope.scaling.yarn_beta_fast", 32.0),
+        slow=read.number("rope.scaling.yarn_beta_slow", 1.0),
+    )
+
+
+def _original_context(read: Reader, longest: int) -> int:
+    """How long texts were when the model was trained first."""
+    return read.size_or_zero("rope.scaling.original_context_length") or longest
+
+
+def _windows(read: Reader, layers: int, sight: Sight) -> tuple[int, ...]:
+    window = read.size_or_zero("attention.sliding_window", _WINDOW.get(read.prefix, 0))
+    if window and isinstance(sight, int):
+        raise FormatError(f"windows are not supported where tokens see blocks of {sight}")
+    if window == 1 and sight == "all":
+        raise FormatError(f"{read.prefix}.attention.sliding_window is 1, which holds no neighbour")
+    if sight == "all":  # files say the whole window, both sides together
+        window //= 2
+    key = "attention.sliding_window_pattern"
+    pattern = read.value(key)
+    if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
+        if pattern.shape != (layers,):
+            raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
+        return tuple(window if slides else 0 for slides in pattern.tolist())
+    every = read.size_or_zero(key, _FULL_EVERY.get(read.prefix, 0))
+    first = 0 if read.prefix in _FULL_FIRST else every - 1
+    return tuple(0 if every and i % every == first else window for i in range(layers))
+
+
+def _activation(read: Reader) -> str:
+    if read.prefix not in _ACTIVATIONS:
+        return ""
+    names, key = _ACTIVATIONS[read.prefix], "hidden_activation"
+    name = read.value(key, next(iter(names)))
+    if not isinstance(name, str) or name not in names:
+        raise FormatError(
+            f"metadata key {read.prefix}.{key} is {name!r:.40}, which is not supported; "
+            f"supported: {', '.join(names)}"
+        )
+    return names[name]
+
+
+def _attention_scale(read: Reader, layers: int, share: float, head_dim: int) -> float:
+    """share: of the stream, for each head."""
+    is_large = _LARGE.get(read.prefix) == layers
+    return read.or_zero("attention.scale") or (share if is_large else head_dim) ** -0.5

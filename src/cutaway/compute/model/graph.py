@@ -1,0 +1,308 @@
+"""The graph: what a transformer computes, as a flat list of ops on symbolic tensors.
+
+An architecture calls the methods of ``Graph`` once, at load; what it leaves is
+``graph.ops``, in an order that can be run from top to bottom. Every tensor is a
+matrix (M, width) whose row count M is open: prefill, decode and verification are
+the same list with another M.
+Knows names, widths and which weights an op needs, and checks them against the file's
+tensor table. Refuses to know how an op is computed, and what a weight's bytes mean.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutaway.compute.model.rope import Rope
+from cutaway.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A symbolic activation, (M, width), named after the op that makes it."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: its kind, the tensor it makes, its inputs, weights by role, and numbers."""
+
+    kind: str
+    out: Tensor
+    inputs: tuple[str, ...] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Graph:
+    """Collects ops. ``shapes`` is the file's tensor table: name -> (rows, cols) or (size,)."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.shapes = shapes
+        self.ops: list[Op] = []
+        self._names: set[str] = set()
+        self._allowed_unused: set[str] = set()
+        self._scope = ""
+
+    def layers(self, count: int) -> Iterator[str]:
+        """Yield each layer's prefix, ``blk.0.`` …; ops made meanwhile are named after it."""
+        for i in range(count):
+            self._scope = f"blk.{i}."
+            yield self._scope
+        self._scope = ""
+
+    # -- the ops -----------------------------------------------------------------------------
+
+    def embed(self, weight: str) -> Tensor:
+        """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
+        (_, width) = self._shape(f"{weight}.weight", 2)
+        return self._add("embed", width, name=weight, weights={"weight": f"{weight}.weight"})
+
+    def embed_positions(self, weight: str, context: int) -> Tensor:
+        """Rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
+        (rows, width) = self._shape(f"{weight}.weight", 2)
+        if rows < context:
+            raise FormatError(f"tensor {weight}.weight has {rows} rows for {context} positions")
+        weights = {"weight": f"{weight}.weight"}
+        return self._add("embed_positions", width, name=weight, weights=weights)
+
+    def embed_first(self, weight: str) -> Tensor:
+        """The first row of a matrix, for every row of the batch: -> (M, hidden)."""
+        (_, width) = self._shape(f"{weight}.weight", 2)
+        return self._add("embed_first", width, name=weight, weights={"weight": f"{weight}.weight"})
+
+    def rms_norm(self, x: Tensor, weight: str, eps: float, *, group: int | None = None) -> Tensor:
+        """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
+
+        group: numbers that share a mean, such as a head's; all groups have the same weights
+        """
+        group = group or x.width
+        self._expect(f"{weight}.weight", (group,))
+        self._expect_groups(x, group)
+        return self._add(
+            "rms_norm", x.width, x, name=weight,
+            weights={"weight": f"{weight}.weight"}, attrs={"eps": eps, "group": group},
+        )  # fmt: skip
+
+    def layer_norm(self, x: Tensor, weight: str, eps: float, *, bias: bool = True) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) · w (+ b) (Ba et al. 2016, arXiv 1607.06450)."""
+        roles = ("weight", "bias") if bias else ("weight",)
+        weights = {role: f"{weight}.{role}" for role in roles}
+        for name in weights.values():
+            self._expect(name, (x.width,))
+        return self._add("layer_norm", x.width, x, name=weight, weights=weights, attrs={"eps": eps})
+
+    def linear(
+        self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = ""
+    ) -> Tensor:
+        """x Wᵀ (+ b where the file has one): (M, in) -> (M, out).
+
+        rows: only outputs first … last - 1, of a matrix that is several in one
+        bias: whose it is, where it is not called as the matrix is
+        """
+        out, inner = self.matrix(weight)
+        if inner != x.width:
+            raise FormatError(f"tensor {weight}.weight takes {inner} inputs; {x.width} come in")
+        weights = {"weight": f"{weight}.weight"}
+        if self.has(named := f"{bias or weight}.bias"):
+            self._expect(named, (out,))
+            weights["bias"] = named
+        first, last = rows or (0, out)
+        if not 0 <= first < last <= out:
+            raise FormatError(f"tensor {weight}.weight has {out} rows, and not {first} to {last}")
+        attrs = {"rows": (first, last)}
+        return self._add("linear", last - first, x, name=weight, weights=weights, attrs=attrs)
+
+    def rope(self, x: Tensor, rope: Rope, *, head_dim: int, factors: str | None = None) -> Tensor:
+        """Rotate pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
+
+        factors: a tensor of rope.dim / 2 divisors of the frequencies. GGUF stores llama's q and k
+        permuted, so that the two of a pair are neighbours.
+        """
+        self._expect_groups(x, head_dim)
+        weights = {}
+        if factors is not None:
+            self._expect(f"{factors}.weight", (rope.dim // 2,))
+            weights["factors"] = f"{factors}.weight"
+        attrs = {"head_dim": head_dim, "rope": rope}
+        return self._add("rope", x.width, x, weights=weights, attrs=attrs)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor,
+        *, layer: int, heads: int, kv_heads: int, head_dim: int,
+        scale: float, softcap: float = 0.0, window: int = 0, reach: int = 0,
+    ) -> Tensor:  # fmt: skip
+        """Store k and v in the cache, then softmax(scale · q kᵀ) v of what each row may see.
+
+        q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim). Query
+        heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
+        softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: as is
+        window: only so many tokens are seen, itself included (Mistral, arXiv 2310.06825); 0: all
+        reach: only so many to each side are seen (ModernBERT, arXiv 2412.13663); 0: all
+        """
+        wanted = (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim)
+        if (q.width, k.width, v.width) != wanted:
+            raise FormatError(
+                f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
+                f"{heads} heads of {head_dim} sharing {kv_heads} kv heads"
+            )
+        attrs = {
+            "layer": layer, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
+            "scale": scale, "softcap": softcap, "window": window, "reach": reach,
+        }  # fmt: skip
+        return self._add("attend", q.width, q, k, v, attrs=attrs)
+
+    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) · up (SwiGLU; Shazeer 2020, arXiv 2002.05202): (M, n) -> (M, n)."""
+        return self._add("silu_mul", up.width, gate, up)
+
+    def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020): (M, n) -> (M, n)."""
+        return self._add("gelu_mul", up.width, gate, up)
+
+    def gelu_exact_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) · up, gelu by the normal distribution: (M, n) -> (M, n)."""
+        return self._add("gelu_exact_mul", up.width, gate, up)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
+        return self._add("gelu", x.width, x)
+
+    def gelu_exact(self, x: Tensor) -> Tensor:
+        """x · Φ(x), Φ the normal distribution's: (M, n) -> (M, n)."""
+        return self._add("gelu_exact", x.width, x)
+
+    def experts(
+        self, x: Tensor, scores: Tensor, prefix: str, *, used: int, norm_topk_prob: bool
+    ) -> Tensor:
+        """A mixture of gated MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
+
+        Each row goes through the experts of its ``used`` highest scores, ties to the lowest index,
+        and takes their outputs by weight: the softmax of all scores (M, experts), made to add up
+        to 1 where they norm_topk_prob.
+        """
+        weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in ("gate", "up", "down")}
+        count, inner, _ = self._shape(weights["up"], 3)
+        if count != scores.width:
+            raise FormatError(f"{prefix}: {count} experts, and scores for {scores.width}")
+        for role, shape in (("gate", (inner, x.width)), ("up", (inner, x.width)),
+                            ("down", (x.width, inner))):  # fmt: skip
+            self._expect(weights[role], (count, *shape))
+        attrs = {"used": used, "norm_topk_prob": norm_topk_prob}
+        return self._add("experts", x.width, x, scores, weights=weights, attrs=attrs)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """a + b, the residual stream: (M, n) -> (M, n)."""
+        if a.width != b.width:
+            raise FormatError(f"cannot add {a.name} ({a.width}) and {b.name} ({b.width})")
+        return self._add("add", a.width, a, b)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """x · factor, and x itself where that changes nothing: (M, n) -> (M, n)."""
+        return x if factor == 1 else self._add("scale", x.width, x, attrs={"factor": factor})
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """cap · tanh(x / cap), and x itself where cap is 0: (M, n) -> (M, n)."""
+        return self._add("softcap", x.width, x, attrs={"cap": cap}) if cap else x
+
+    def logit_rows(self, x: Tensor) -> Tensor:
+        """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
+        return self._add("logit_rows", x.width, x)
+
+    def after_rows(self) -> "Graph":
+        """The ops behind the choice of rows, on numbers that are given in its place."""
+        chosen = next(i for i, op in enumerate(self.ops) if op.kind == "logit_rows")
+        rest = Graph(self.shapes)
+        rest.ops = [Op("given", self.ops[chosen].out), *self.ops[chosen + 1 :]]
+        return rest
+
+    def body(self) -> "Graph":
+        """The ops up to the rows that the head reads; all of them where there is no head."""
+        kinds = [op.kind for op in self.ops]
+        chosen = kinds.index("logit_rows")
+        behind = kinds[chosen:]
+        body = Graph(self.shapes)
+        body.ops = self.ops[: chosen + behind.index("linear") if "linear" in behind else None]
+        return body
+
+    @property
+    def has_head(self) -> bool:
+        """Whether it predicts tokens; else it ends with the rows that a head would read."""
+        return len(self.body().ops) < len(self.ops)
+
+    # -- the tensor table --------------------------------------------------------------------
+
+    def has(self, weight: str) -> bool:
+        """Whether the file has a tensor of this full name."""
+        return weight in self.shapes
+
+    def matrix(self, weight: str) -> tuple[int, int]:
+        """How many outputs and inputs a matrix has."""
+        out, inner = self._shape(f"{weight}.weight", 2)
+        return out, inner
+
+    def allow_unused(self, weight: str) -> None:
+        """Let a tensor be unused: the architecture knows it and chose another."""
+        self._allowed_unused.add(weight)
+
+    def check_all_used(self) -> None:
+        """Raise FormatError if the file holds a tensor, or rows of one, that no op reads.
+
+        What is left over means that the model is not what the architecture takes it for
+        (an extra norm, a rope table), and that its text would be quietly wrong.
+        """
+        used = {name for op in self.ops for name in op.weights.values()} | self._allowed_unused
+        unused = [name for name in self.shapes if name not in used]
+        if unused:
+            raise FormatError(
+                f"tensor {unused[0]} (and {len(unused) - 1} more) has no place in this "
+                "architecture; this variant of the model is not supported"
+            )
+        parts = {
+            (op.weights["weight"], *op.attrs["rows"]) for op in self.ops if op.kind == "linear"
+        }
+        rows: Counter[str] = Counter()
+        for name, first, last in parts:
+            rows[name] += last - first
+        for name, count in rows.items():
+            if count != self.shapes[name][0]:
+                raise FormatError(f"tensor {name} has {self.shapes[name][0]} rows, not {count}")
+
+    def _shape(self, weight: str, rank: int) -> tuple[int, ...]:
+        if weight not in self.shapes:
+            raise FormatError(f"the model file lacks the tensor {weight}")
+        shape = self.shapes[weight]
+        if len(shape) != rank:
+            raise FormatError(f"tensor {weight} has {len(shape)} dimensions, not {rank}")
+        return shape
+
+    def _expect(self, weight: str, shape: tuple[int, ...]) -> None:
+        if self._shape(weight, len(shape)) != shape:
+            raise FormatError(f"tensor {weight} has shape {self.shapes[weight]}, not {shape}")
+
+    def _expect_groups(self, x: Tensor, size: int) -> None:
+        if x.width % size:
+            raise FormatError(
+                f"{x.name} is {x.width} wide, which is no whole number of heads of {size}"
+            )
+
+    def _add(
+        self,
+        kind: str,
+        width: int,
+        *inputs: Tensor,
+        name: str | None = None,
+        weights: Mapping[str, str] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        base = name or f"{self._scope}{kind}"
+        unique, n = base, 2
+        while unique in self._names:  # the second rope of a layer is blk.0.rope.2
+            unique, n = f"{base}.{n}", n + 1
+        self._names.add(unique)
+        out = Tensor(unique, width)
+        names = tuple(t.name for t in inputs)
+        self.ops.append(Op(kind, out, names, weights or {}, attrs or {}))
+        return out

@@ -1,0 +1,101 @@
+"""Adapters in a graph (LoRA; Hu et al. 2021, arXiv 2106.09685): y = W x + scale · B (A x).
+
+Knows which matrices can have one, that its own must fit them, and that the products of several are
+added one after the other. The ops stay what they are: a linear layer reads two more matrices for
+each. Refuses to know files, and how it is computed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from cutaway.compute.model.graph import Graph, Op
+from cutaway.errors import FormatError
+
+A, B = ".lora_a", ".lora_b"
+"""Endings of an adapter's tensors, (rank, in) and (out, rank), behind the name of their matrix."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Lora(NamedTuple):
+    """One of an op's ``attrs["loras"]``: names of its matrices, and what is multiplied by."""
+
+    a: str
+    b: str
+    scale: float
+
+
+def loras(op: Op) -> tuple[Lora, ...]:
+    """Those of an op, in the order in which they are added."""
+    found: tuple[Lora, ...] = op.attrs.get("loras", ())
+    return found
+
+
+def numbered(name: str, number: int) -> str:
+    """A tensor's name in the graph, where it is of the adapter of this number."""
+    return f"{name}.{number}" if number else name
+
+
+def adapted(graph: Graph, shapes: Shapes, scales: Mapping[str, float], number: int = 0) -> Graph:
+    """The graph with an adapter.
+
+    shapes: of the adapter's tensors; scales: by matrix, what its product is multiplied by
+    number: how many the graph has already
+    FormatError for a tensor that has no place here or does not fit.
+    """
+    matrices = matrices_of(shapes)
+    layers = {op.weights["weight"] for op in graph.ops if op.kind == "linear"}
+    others = {name for op in graph.ops if op.kind != "linear" for name in op.weights.values()}
+    for name in matrices:
+        _check(name, graph.shapes.get(name), name in layers and name not in others, shapes)
+    own = {numbered(name, number): shape for name, shape in shapes.items()}
+    made = Graph({**graph.shapes, **own})
+    made.ops = [_with(op, scales, number) if _reads(op, matrices) else op for op in graph.ops]
+    return made
+
+
+def matrices_of(names: Iterable[str]) -> list[str]:
+    """The matrices that an adapter's tensors are for, in their order; FormatError for others."""
+    known = dict.fromkeys(names)
+    if not known:
+        raise FormatError("the adapter has no tensors")
+    found = dict.fromkeys(name.removesuffix(A).removesuffix(B) for name in known)
+    for name in found:
+        if name in known:
+            raise FormatError(
+                f"the tensor {name[:80]} is none of an adapter's, which end in {A} or {B}"
+            )
+        for ending in (A, B):
+            if name + ending not in known:
+                raise FormatError(f"the adapter lacks the tensor {name[:80]}{ending}")
+    return [*found]
+
+
+def _reads(op: Op, matrices: Iterable[str]) -> bool:
+    return op.kind == "linear" and op.weights["weight"] in matrices
+
+
+def _with(op: Op, scales: Mapping[str, float], number: int) -> Op:
+    name = op.weights["weight"]
+    added = Lora(numbered(name + A, number), numbered(name + B, number), scales[name])
+    return replace(op, attrs={**op.attrs, "loras": (*loras(op), added)})
+
+
+def _check(name: str, shape: tuple[int, ...] | None, is_plain: bool, shapes: Shapes) -> None:
+    if shape is None:
+        raise FormatError(
+            f"the adapter changes {name[:80]}, which the model does not have: it was made for "
+            "another one"
+        )
+    if not is_plain or len(shape) != 2:
+        raise FormatError(
+            f"the adapter changes {name[:80]}, and only matrices of linear layers can have one: "
+            "not embeddings, what is tied to them, experts or norms"
+        )
+    a, b = shapes[name + A], shapes[name + B]
+    if len(a) != 2 or len(b) != 2 or (a[1], b[0]) != (shape[1], shape[0]) or a[0] != b[1]:
+        raise FormatError(
+            f"the adapter has {a} and {b} for {name[:80]}, which is {shape}: it must be (rank, "
+            f"{shape[1]}) and ({shape[0]}, rank), so it was made for another model"
+        )

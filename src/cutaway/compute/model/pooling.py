@@ -1,0 +1,42 @@
+"""What a model's file says of the vector of a text: how its rows become one.
+
+Knows the metadata keys. Refuses to know how it is computed, and what is taken where a file says
+nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cutaway.compute.model.metadata import Reader
+
+POOLINGS = ("mean", "cls", "last")
+_TYPES = ("", *POOLINGS)  # by GGUF's pooling_type; behind them is rank
+
+
+class Pooling(NamedTuple):
+    """None where the file does not say.
+
+    kind        of POOLINGS
+    normalize   whether the vector is made one of length 1
+    max_tokens  the most that a text has whose vector is meant
+    refused     what else is done with it, which is not supported; "" for nothing
+    """
+
+    kind: str | None = None
+    normalize: bool | None = None
+    max_tokens: int | None = None
+    refused: str = ""
+
+
+def pooling_from_gguf(metadata: Mapping[str, Any]) -> Pooling:
+    """Read from metadata; FormatError naming the key that is absurd."""
+    number = Reader(metadata, str(metadata["general.architecture"])).size_or_zero("pooling_type")
+    own = Reader(metadata, "cutaway.embedding")
+    normalize = None if own.value("normalize") is None else own.flag("normalize", True)
+    refused, known = str(own.value("refused", "")), number < len(_TYPES)
+    return Pooling(
+        (_TYPES[number] or None) if known else None,
+        normalize,
+        own.size_or_zero("max_tokens") or None,
+        refused or ("" if known else f"pooling_type {number}"),
+    )

@@ -1,0 +1,175 @@
+"""Rules as data: in which order cells are revealed, how many in a pass, and what may be undone.
+
+The settings are those of published samplers, and the names say which: LLaDA (arXiv 2502.09992),
+Dream (2508.15487), Fast-dLLM (2505.22618), EB (2505.24857), Mask-Predict (1904.09324), ReMDM
+(2503.00307), LLaDA 2.1 (2602.08676). Refuses to know how a rule is applied (reveal.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from cutaway.base.checks import check_choice, check_int, check_number, shown
+from cutaway.errors import InputError
+
+ORDERS = ("confidence", "margin", "entropy", "random", "left")
+SCHEDULES = ("even", "dream", "linear", "cosine")
+REMASKS = ("none", "lowest", "sigma", "edit")
+CACHES = ("exact", "prefix", "dual")
+LUCKS = ("held", "fresh")
+_MOST = 2**20
+
+
+class ForcedCell(NamedTuple):
+    """What comes to stand in a cell in a pass."""
+
+    passed: int
+    cell: int
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How a canvas is revealed. Raises InputError naming the field.
+
+    block          cells that are finished before those behind them are begun; None: all at once,
+                   or as the model has it
+    order          which cells go first: those with the highest "confidence" (probability), the
+                   largest "margin" between the two likeliest tokens, the lowest "entropy", at
+                   "random", or from the "left"
+    steps          passes for the whole canvas, by ``schedule``; None, where nothing else says how
+                   many cells a pass reveals: one
+    schedule       how many cells each of the ``steps`` reveals: "even" (LLaDA), "dream", or a
+                   masking schedule in the manner of MDLM, "linear" or "cosine"
+    threshold      all cells whose confidence is at least this, the first in any case (Fast-dLLM)
+    factor         the most, n, of which the last has a confidence of 1 - factor / (n + 1)
+                   (Fast-dLLM)
+    entropy_bound  the most whose entropies, the largest left out, add up to this many nats (EB)
+    draws_first    confidence is that of the token that was drawn, so that lucky draws go first;
+                   else that of the likeliest, and the order knows nothing of the draw
+    after_chain    figures are those of what the sampling stages left (Dream), not of the model
+    order_temperature  the order is drawn, in proportion to exp(figure / this); 0: the best first
+    remask         "lowest": of all that were revealed, the least likely are masked again, fewer in
+                   each pass (Mask-Predict). "sigma": each by chance, of ``remask_rate`` at most
+                   (ReMDM). "edit": where another token has more than ``edit_threshold``, it takes
+                   the place (LLaDA 2.1)
+    cache          "exact": whatever can have changed is computed in each pass. An approximation by
+                   name, other bits for fewer rows: "prefix", keys and values of what is before the
+                   block are those of the block's first pass (Fast-dLLM); "dual", of what is behind
+                   it, too
+    luck           "held": a cell's noise is the same in each pass; "fresh": it is another
+    forced_cells   (pass, cell, token id): comes to stand there in that pass, whatever would be
+                   drawn and whatever else is said here; all counted from 0
+    """
+
+    block: int | None = None
+    order: str = "confidence"
+    steps: int | None = None
+    schedule: str = "even"
+    threshold: float | None = None
+    factor: float | None = None
+    entropy_bound: float | None = None
+    draws_first: bool = False
+    after_chain: bool = False
+    order_temperature: float = 0.0
+    remask: str = "none"
+    remask_rate: float = 0.1
+    edit_threshold: float = 0.9
+    cache: str = "exact"
+    luck: str = "held"
+    forced_cells: tuple[ForcedCell, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            check_choice(name, getattr(self, name), known)
+        for name in ("block", "steps"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_int(name, getattr(self, name), 1, _MOST))
+        for name, (least, most) in _RANGES.items():
+            if getattr(self, name) is not None:
+                value = check_number(name, getattr(self, name), least, most)
+                object.__setattr__(self, name, value)
+        for name in ("draws_first", "after_chain"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, not {shown(getattr(self, name))}")
+        object.__setattr__(self, "forced_cells", _forced(self.forced_cells))
+        counts = [name for name in COUNTS if getattr(self, name) is not None]
+        if len(counts) > 1:
+            raise InputError(
+                f"{counts[0]} and {counts[1]} both say how many cells a pass reveals: give one"
+            )
+        if self.remask in ("lowest", "sigma") and self.steps is None:
+            raise InputError(f"steps: with remask {self.remask!r} say how many passes there are")
+
+    def to_json(self) -> dict[str, Any]:
+        """What differs from a rule of which nothing is said."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["forced_cells"] = [list(one) for one in self.forced_cells]
+        plain = {field.name: field.default for field in fields(self)} | {"forced_cells": []}
+        return {name: value for name, value in values.items() if value != plain[name]}
+
+
+def _forced(value: Any) -> tuple[ForcedCell, ...]:
+    try:
+        return tuple(
+            ForcedCell(*(check_int("forced_cells: a number", n, 0) for n in one)) for one in value
+        )
+    except TypeError:
+        raise InputError(
+            f"forced_cells must be (pass, cell, token id) each, not {shown(value)}"
+        ) from None
+
+
+SETTINGS = ("rule", *(field.name for field in fields(Rule)))
+"""What a rule can be given as: a name of ``RULES``, and settings of its own."""
+COUNTS = ("steps", "threshold", "factor", "entropy_bound")
+_CHOICES = {
+    "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "luck": LUCKS,
+}  # fmt: skip
+_RANGES = {
+    "threshold": (0.0, 1.0), "factor": (0.0, 1e6), "entropy_bound": (0.0, 1e6),
+    "order_temperature": (0.0, 1e6), "remask_rate": (0.0, 1.0), "edit_threshold": (0.0, 1.0),
+}  # fmt: skip
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "confidence": Rule(),
+        "margin": Rule(order="margin"),
+        "entropy": Rule(order="entropy"),
+        "random": Rule(order="random"),
+        "left": Rule(order="left"),
+        "llada": Rule(draws_first=True),
+        "dream": Rule(order="entropy", schedule="dream", draws_first=True, after_chain=True),
+        "threshold": Rule(threshold=0.9),
+        "factor": Rule(factor=1.0),
+        "entropy-bound": Rule(order="entropy", entropy_bound=0.1),
+        "mask-predict": Rule(draws_first=True, remask="lowest", steps=10),
+        "remdm": Rule(order="random", schedule="linear", remask="sigma", steps=64),
+        "edit": Rule(threshold=0.9, remask="edit"),
+    }
+)
+"""Rules by name; what is given beside a name goes before it."""
+
+
+def read_rule(value: Any) -> Rule:
+    """A rule from its name, from its settings by name with "rule" for a name, or from True.
+
+    InputError where it is none.
+    """
+    if isinstance(value, Rule):
+        return value
+    if value is True:
+        return Rule()
+    settings: Any = {"rule": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping):
+        raise InputError(f"denoise must be a rule's name or its settings, not {shown(value)}")
+    given: dict[str, Any] = {name: setting for name, setting in settings.items() if name != "rule"}
+    for name in settings:
+        if name not in SETTINGS:
+            raise InputError(f"denoise: unknown setting {name!r}; known: {', '.join(SETTINGS)}")
+    name = settings.get("rule", "confidence")
+    check_choice("rule", name, tuple(RULES))
+    if any(given.get(count) is not None for count in COUNTS):
+        given = {**dict.fromkeys(COUNTS), **given}
+    return replace(RULES[name], **given)

@@ -1,0 +1,110 @@
+"""What each setting of a rule is called and does, in words: for flags, fields and docs.
+
+Knows words. Refuses to know what a setting does (reveal.py) and what is in range (rule.py).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from cutaway.engine.canvas.rule import (
+    CACHES,
+    LUCKS,
+    ORDERS,
+    REMASKS,
+    RULES,
+    SCHEDULES,
+    Rule,
+    read_rule,
+)
+from cutaway.errors import InputError
+
+
+class Setting(NamedTuple):
+    """A setting of a rule, as somebody reads of it who sets it.
+
+    type     of its value: int, float, str, bool
+    metavar  what stands for the value
+    choices  what a text may be; (): the value is no text
+    """
+
+    type: type
+    metavar: str
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+def _named(metavar: str, choices: tuple[str, ...], help: str) -> Setting:
+    return Setting(str, metavar, f"{help}: {', '.join(choices)}", choices)
+
+
+SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
+    {
+        "rule": _named("NAME", tuple(RULES), "a rule by name, which the others change"),
+        "block": Setting(int, "N", "cells that are finished before those behind them are begun"),
+        "order": _named("ORDER", ORDERS, "which cells go first"),
+        "steps": Setting(int, "N", "passes for the whole canvas"),
+        "schedule": _named("NAME", SCHEDULES, "how many cells each of the steps reveals"),
+        "threshold": Setting(
+            float, "P", "reveal all cells of at least this confidence, 0 to 1, one in any case"
+        ),
+        "factor": Setting(
+            float, "F", "reveal the most, n, of which the last has a confidence of 1 - F / (n + 1)"
+        ),
+        "entropy_bound": Setting(
+            float, "NATS", "reveal the most whose entropies but the largest add up to this"
+        ),
+        "draws_first": Setting(
+            bool, "", "confidence is that of the token that was drawn, and not of the likeliest"
+        ),
+        "after_chain": Setting(
+            bool, "", "figures are of what the sampling stages leave, and not of the model's own"
+        ),
+        "order_temperature": Setting(
+            float, "T", "draw the order, in proportion to exp(figure / T); 0: the best goes first"
+        ),
+        "remask": _named("HOW", REMASKS, "what is taken back of what was revealed"),
+        "remask_rate": Setting(float, "P", "with remask sigma: the chance of a cell, at most"),
+        "edit_threshold": Setting(
+            float, "P", "with remask edit: the probability above which another token takes a place"
+        ),
+        "cache": _named(
+            "HOW", CACHES, "how much a pass computes again; what is not exact has other bits"
+        ),
+        "luck": _named(
+            "LUCK", LUCKS, "whether the noise of a cell is the same in each pass, or another"
+        ),
+        "forced_cells": Setting(
+            tuple, "PASS:CELL:ID", "this token comes to stand in that cell in that pass, from 0"
+        ),
+    }
+)
+"""By name, "rule" first: one of ``canvas.SETTINGS`` each, in their order."""
+
+
+def rule_of_text(text: str) -> Rule:
+    """A rule on one line: its name, and settings that change it, as in "llada,steps=8,block=4".
+
+    InputError where it is none.
+    """
+    name, *given = text.split(",")
+    values: dict[str, Any] = {"rule": name.strip()}
+    for one in given:
+        setting, _, value = (part.strip() for part in one.partition("="))
+        setting = setting.replace("-", "_")
+        if setting not in SETTING_WORDS or setting in ("rule", "forced_cells"):
+            known = [known for known in SETTING_WORDS if known not in ("rule", "forced_cells")]
+            raise InputError(
+                f"rule {text!r}: unknown setting {setting!r}; known: {', '.join(known)}"
+            )
+        values[setting] = _value(text, setting, value)
+    return read_rule(values)
+
+
+def _value(text: str, setting: str, value: str) -> Any:
+    kind = SETTING_WORDS[setting].type
+    try:
+        return {"true": True, "false": False}[value] if kind is bool else kind(value)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise InputError(f"rule {text!r}: {setting} must be {wanted}, not {value!r}") from None

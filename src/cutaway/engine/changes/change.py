@@ -1,0 +1,204 @@
+"""One change: frozen data that can be compared, sent to another process and written into a trace.
+
+Refuses to know models: whether there is such a place, and how wide, is found out by ``bind``.
+"""
+
+import math
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.engine.changes.spans import LAST, Spans, check_spans, spans_text
+from cutaway.errors import InputError
+
+KINDS = ("scale", "add", "patch", "blind")
+_PLACE = re.compile(r"L(0|[1-9][0-9]{0,4})(?:\.(attn|mlp|H(?:0|[1-9][0-9]{0,4})))?", re.ASCII)
+
+
+@runtime_checkable
+class Looked(Protocol):
+    """Where a patch may come from: ``cutaway.lab.inside.Look``."""
+
+    def part(self, where: str) -> NDArray[np.float32]:
+        """What was at a place."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Of the row that was looked into."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one place, or which positions are not seen. See ``scale`` and the others.
+
+    where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it;
+               "L9.H3", what a head gives before its output matrix. Empty for blind
+    number     the factor, or the strength
+    vector     float32 in little-endian order, of add and patch
+    positions  rows that are changed, or that are not seen; None: all
+    from_step  no row is changed before the one that gives this step's logits; None: from the first
+    """
+
+    kind: str
+    where: str = ""
+    number: float = 1.0
+    vector: bytes = field(default=b"", repr=False)
+    positions: Spans | None = None
+    from_step: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("change", self.kind, KINDS)
+        if self.kind != "blind":
+            check_place(self.where)
+        elif self.where or self.positions is None:
+            raise InputError("change: blind takes positions, and no place: blind 3-7")
+        with_vector = self.kind in ("add", "patch")
+        if with_vector != bool(self.vector) or len(self.vector) % 4:
+            raise InputError(f"change: {self.kind} takes {'a' if with_vector else 'no'} vector")
+        if not np.isfinite(self.numbers).all():
+            raise InputError("change: every number of a vector must be finite")
+        self._set("number", _finite(self.number))
+        if self.positions is not None:
+            self._set("positions", check_spans("positions", self.positions))
+        if self.from_step is not None:
+            self._set("from_step", check_int("from_step", self.from_step, 0, LAST))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def numbers(self) -> NDArray[np.float32]:
+        """The vector."""
+        return np.frombuffer(self.vector, "<f4")
+
+    def __str__(self) -> str:
+        made = {
+            "scale": f"{self.where} x {_number(self.number)}",
+            "add": f"{self.where} + {_number(self.number)} * {self.sha256[:12]}",
+            "patch": f"{self.where} = {self.sha256[:12]}",
+            "blind": f"blind {spans_text(self.positions or ())}",
+        }[self.kind]
+        if self.kind != "blind" and self.positions is not None:
+            made += f" at {spans_text(self.positions)}"
+        return made if self.from_step is None else f"{made} from {self.from_step}"
+
+    @property
+    def sha256(self) -> str:
+        """Of the vector, in hex."""
+        return sha256(self.vector).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Of a trace's head, with the vector, so that the file alone is enough."""
+        line: dict[str, Any] = {"text": str(self), "kind": self.kind, "where": self.where}
+        line["number"] = self.number
+        line["positions"] = None if self.positions is None else spans_text(self.positions)
+        line["from_step"] = self.from_step
+        if self.vector:
+            line["sha256"], line["vector"] = self.sha256, b64encode(self.vector).decode()
+        return line
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> "Change":
+        """The inverse; InputError where it is none."""
+        own = {"kind", "where", "number", "positions", "from_step"}
+        known = own | {"text", "sha256", "vector"}
+        if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= known:
+            raise InputError(
+                f"a change is an object with kind, where and number, not {shown(line)}"
+            )
+        try:
+            vector = b64decode(line.get("vector", ""), validate=True)
+        except (Base64Error, TypeError, ValueError):
+            raise InputError("change: vector must be float32 numbers in base64") from None
+        made = cls(**{name: line[name] for name in line if name in own}, vector=vector)
+        if line.get("text", str(made)) != str(made):
+            raise InputError(f"change: its text is {made}, not {shown(line['text'])}")
+        if line.get("sha256", made.sha256) != made.sha256:
+            raise InputError("change: sha256 is not that of its vector")
+        return made
+
+
+def scale(
+    where: str, factor: float, *, positions: Any = None, from_step: int | None = None
+) -> Change:
+    """Multiply what is there; 0 cuts it."""
+    return Change("scale", where, factor, b"", positions, from_step)
+
+
+def add(
+    where: str,
+    vector: ArrayLike,
+    strength: float = 1.0,
+    *,
+    positions: Any = None,
+    from_step: int | None = None,
+) -> Change:
+    """Add ``strength`` times a vector to what is there."""
+    return Change("add", where, strength, as_bytes(vector), positions, from_step)
+
+
+def patch(
+    where: str,
+    values: "Looked | ArrayLike",
+    *,
+    positions: Any = None,
+    from_step: int | None = None,
+) -> Change:
+    """Put other numbers there: a vector, or what a look found at this place.
+
+    positions: those that get them; None, of a look, is the position that was looked into
+    """
+    if isinstance(values, Looked):
+        positions = values.position if positions is None else positions
+        values = values.part(where)
+    return Change("patch", where, 1.0, as_bytes(values), positions, from_step)
+
+
+def blind(positions: Any, *, from_step: int | None = None) -> Change:
+    """No row behind one of these positions sees it, in any layer; positions stay as they are."""
+    return Change("blind", "", 1.0, b"", positions, from_step)
+
+
+def check_place(where: Any) -> tuple[int, str]:
+    """Layer, and "", "attn", "mlp" or "H3"; InputError where it is no name of a place."""
+    found = _PLACE.fullmatch(where) if isinstance(where, str) else None
+    if found is None:
+        raise InputError(f"change: a place is L9, L9.attn, L9.mlp or L9.H3, not {shown(where)}")
+    return int(found[1]), found[2] or ""
+
+
+def _number(value: float) -> str:
+    """With all its digits, and no more."""
+    return repr(value).removesuffix(".0")
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InputError(f"change: the factor or strength must be a number, not {shown(value)}")
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value))
+    if not math.isfinite(number):
+        raise InputError(f"change: the factor or strength must be finite, not {shown(value)}")
+    return float(value)
+
+
+def as_bytes(vector: Any) -> bytes:
+    """Numbers as float32; InputError where they are no list of numbers."""
+    try:
+        with np.errstate(over="ignore"):
+            numbers = np.asarray(vector, "<f4")
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"change: a vector is a list of numbers, not {shown(vector)}") from None
+    if numbers.ndim != 1:
+        raise InputError(f"change: a vector is a list of numbers, not {numbers.ndim} deep")
+    return numbers.tobytes()

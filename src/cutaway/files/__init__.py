@@ -1,0 +1,4 @@
+"""What is on disk: weights, folders of transformers, saved prefixes, and where models are found.
+
+Refuses to know what a layer is.
+"""

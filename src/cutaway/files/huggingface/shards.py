@@ -1,0 +1,78 @@
+"""The weights of a folder: one safetensors file, or several and their index.
+
+Knows which files those are and which holds a tensor. Refuses to know what a tensor is for.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.weights import TensorInfo
+from cutaway.files.weights.cursor import quoted
+from cutaway.files.weights.safetensors import SafetensorsFile
+
+from .settings import Settings
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+_ELEMENTS = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}  # half numbers are only moved about
+
+
+def shard_paths(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, by name. `FormatError` where one is missing."""
+    index = folder / INDEX
+    if index.is_file():
+        names = Settings.read(index).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
+            raise FormatError(f"{index}: weight_map is no object of file names; download it again")
+        beside = {path.name for path in folder.iterdir() if path.is_file()}
+        if missing := sorted(set(names.values()) - beside):
+            raise FormatError(
+                f"{folder}: {INDEX} names {quoted(missing[0])}, which is no file beside it; "
+                "download it"
+            )
+        return [folder / name for name in sorted(set(names.values()))]
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    others = [path.name for path in folder.glob("*.bin")] + [p.name for p in folder.glob("*.pt*")]
+    hint = "; it has a .bin file: save the model as safetensors" if others else ""
+    raise FormatError(f"{folder}: the folder has neither {SINGLE} nor {INDEX}{hint}")
+
+
+class Shards:
+    """All tensors of a folder. Raises as `SafetensorsFile` does, and for a name in two files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._where: dict[str, SafetensorsFile] = {}
+        self._files = [SafetensorsFile(path) for path in shard_paths(folder)]
+        for file in self._files:
+            for name in file.names:
+                if name in self._where:
+                    raise FormatError(f"{folder}: the tensor {quoted(name)} is in two files")
+                self._where[name] = file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._where)
+
+    def info(self, name: str) -> TensorInfo:
+        """A tensor's format and shape."""
+        return self._where[name].info(name)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """The elements of a tensor in its shape: float32, or uint16 where they are half numbers."""
+        info, raw = self.info(name), self._where[name].raw(name)
+        aligned = raw if raw.ctypes.data % 4 == 0 else raw.copy()
+        elements: NDArray[Any] = aligned.view(np.dtype(_ELEMENTS[info.format]))
+        return elements.reshape(info.shape)
+
+    def release(self, name: str) -> None:
+        """Tell the system that a tensor's bytes were read."""
+        self._where[name].release(name)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files:
+            file.close()

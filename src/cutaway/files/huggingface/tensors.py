@@ -1,0 +1,164 @@
+"""Which tensors of GGUF a folder holds, and how each is made of those in its files.
+
+Knows names and rewrites; every tensor is made when it is asked for. Refuses to know files
+(`shards`) and families (`families`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.weights import FORMATS, TensorInfo, dequantize
+from cutaway.files.weights.cursor import quoted
+
+from .config import Config
+from .families import Family
+from .rewrites import Rewrite, WithoutFirst, as_it_is, transposed
+from .shards import Shards
+
+_LAYER = re.compile(r"(?:layers|blocks|h|(?:encoder|transformer)\.layer)\.(\d{1,5})\.(.+)")
+_ENDINGS = {
+    "weight": "weight", "bias": "bias",
+    "gamma": "weight", "beta": "bias",  # norms of old files
+    "embedding": "weight",  # MDLM's
+}  # fmt: skip
+_EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
+_VISION = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSource(TensorInfo):
+    """Where a tensor comes from: one of the files', one for each expert, or numbers."""
+
+    sources: tuple[str, ...]
+    rewrite: Rewrite = as_it_is
+    values: NDArray[np.float32] | None = None
+
+    def make(self, shards: Shards) -> NDArray[np.uint8]:
+        """The bytes, in `format`: (nbytes,), read-only."""
+        if self.values is not None:
+            made: NDArray[Any] = self.values
+        else:
+            parts = [self.rewrite(self._read(shards, source)) for source in self.sources]
+            made = np.stack(parts) if len(self.shape) > 2 else parts[0]
+        data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+        data.flags.writeable = False
+        return data
+
+    def _read(self, shards: Shards, source: str) -> NDArray[Any]:
+        elements = shards.read(source)
+        stored = shards.info(source).format
+        if stored == self.format:
+            return elements
+        return dequantize(FORMATS[stored], elements.reshape(-1).view(np.uint8)).reshape(self.shape)
+
+
+def tensor_sources(config: Config, shards: Shards) -> dict[str, TensorSource]:
+    """The source of each tensor by GGUF's name, in the order of the files.
+
+    `FormatError` for a tensor that is not the family's.
+    """
+    family = config.family
+    rewrites = family.rewrites(config.heads, config.kv_heads)
+    sources: dict[str, dict[int, str]] = {}  # GGUF's name -> expert's number, or 0 -> the files'
+    for name, (new, expert) in _named(family, shards):
+        if new == "output.weight" and config.tied:
+            continue  # a copy of the embedding
+        if expert in sources.setdefault(new, {}):
+            twice = f"{quoted(name)} and {quoted(sources[new][expert])}"
+            raise FormatError(f"the tensors {twice} are one and the same: save the model again")
+        sources[new][expert] = name
+    _check_output(config, sources)
+    made = {
+        new: _tensor_source(new, found, config.experts, rewrites, shards)
+        for new, found in sources.items()
+    }
+    for new, values in config.tensors.items():
+        made[new] = TensorSource(new, "F32", values.shape, (), values=values)
+    return made
+
+
+def _tensor_source(
+    name: str,
+    found: dict[int, str],
+    experts: int,
+    rewrites: Mapping[str, Rewrite],
+    shards: Shards,
+) -> TensorSource:
+    base = name.removesuffix(".weight").removesuffix(".bias").split(".")[-1]
+    rewrite = rewrites.get(base, as_it_is)
+    info = shards.info(next(iter(found.values())))
+    shape, format = info.shape, info.format
+    if len(shape) == 1:
+        if rewrite is transposed:
+            rewrite = as_it_is
+        format = "F32"  # as GGUF has vectors
+    elif rewrite is transposed:
+        shape = shape[::-1]
+    elif isinstance(rewrite, WithoutFirst):
+        shape = (max(shape[0] - rewrite.count, 0), *shape[1:])
+    if len(shape) > 2:
+        raise FormatError(f"the tensor {quoted(info.name)} has {len(shape)} dimensions, not 1 or 2")
+    if not base.endswith("_exps"):
+        return TensorSource(name, format, shape, (info.name,), rewrite)
+    if len(found) != experts or max(found) >= experts:
+        raise FormatError(f"{name} is made of {len(found)} experts, and {experts} are announced")
+    infos = [shards.info(found[i]) for i in range(experts)]
+    if any((one.shape, one.format) != (info.shape, info.format) for one in infos):
+        raise FormatError(f"the experts of {name} differ in shape or format")
+    names = tuple(one.name for one in infos)
+    return TensorSource(name, format, (experts, *shape), names, rewrite)
+
+
+def _named(family: Family, shards: Shards) -> Iterator[tuple[str, tuple[str, int]]]:
+    for name in shards:
+        if name.endswith(family.skipped):
+            continue
+        if any(part in name for part in _VISION):
+            raise FormatError(
+                f"the tensor {quoted(name)} reads pictures, which is not supported; "
+                "take a model that reads text alone"
+            )
+        new = gguf_name(family, name)
+        if new is None:
+            raise FormatError(
+                f"the tensor {quoted(name)} has no place in this family of models; "
+                "this variant is not supported"
+            )
+        yield name, new
+
+
+def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
+    """GGUF's name, and an expert's number or 0; None if the family has no such tensor."""
+    base, _, ending = name.rpartition(".")
+    if (ending := _ENDINGS.get(ending, "")) == "":
+        return None
+    for prefix in family.prefixes:
+        if base.startswith(prefix):
+            base = base.removeprefix(prefix)
+            break
+    if (once := family.outside.get(base)) is not None:
+        return f"{once}.{ending}", 0
+    if (layer := _LAYER.fullmatch(base)) is None:
+        return None
+    inside, expert = layer[2], 0
+    new = family.layer.get(inside)
+    if new is None and (found := _EXPERT.fullmatch(inside)) is not None:
+        new, expert = family.experts.get(f"{found[1]}{{}}{found[3]}"), int(found[2])
+    return None if new is None else (f"blk.{int(layer[1])}.{new}.{ending}", expert)
+
+
+def _check_output(config: Config, sources: Mapping[str, object]) -> None:
+    if "token_embd.weight" not in sources:
+        raise FormatError("the files hold no embedding of tokens: the folder holds no model")
+    is_body = "cls" in config.family.outside.values() and "cls.weight" not in sources
+    if not config.tied and "output.weight" not in sources and not is_body:
+        raise FormatError(
+            f"{config.settings.file}: tie_word_embeddings is false, and the files hold no output "
+            "matrix; download the model again"
+        )

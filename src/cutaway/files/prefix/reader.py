@@ -1,0 +1,105 @@
+"""Reading a saved prefix: what it says of itself first, then block by block into given memory.
+
+A block's hash is taken of the memory that it was read into, so that what is used is what was
+checked, whatever becomes of the file meanwhile. It is not mapped: a mapped file that another
+program cuts ends the process. Refuses to know where blocks go.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError, InputError
+from cutaway.files.prefix.head import START, Head, Sizes
+
+Memory = Sequence[NDArray[np.uint8]]
+
+
+class PrefixReader:
+    """An open file. InputError where it cannot be read, FormatError where it is not whole.
+
+    head    what it says of its blocks
+    nbytes  of the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._explained():
+            if not path.is_file():
+                raise InputError(f"{path} is no file; 'cutaway cache save' writes one")
+            self._file = path.open("rb", buffering=0)
+        try:
+            with self._explained():
+                self.head, first = self._read_head()
+        except BaseException:
+            self._file.close()
+            raise
+        self._starts = [*accumulate(self.head.block_bytes, initial=first)]
+        self.nbytes = self._starts[-1]
+
+    def _read_head(self) -> tuple[Head, int]:
+        nbytes = self._file.seek(0, 2)
+        start = np.empty(min(nbytes, START), np.uint8)
+        self._read_at(0, start)
+        sizes = Sizes.read(start.tobytes())
+        if nbytes != sizes.file:
+            what = "is cut" if nbytes < sizes.file else "goes on behind its end"
+            raise FormatError(f"{what} ({nbytes} bytes instead of {sizes.file}): save it again")
+        head = np.empty(sizes.head, np.uint8)
+        self._read_at(0, head)
+        return Head.from_bytes(head.tobytes()), sizes.head
+
+    def read(self, place: int, memory: Memory) -> None:
+        """Read a block into memory of its size. FormatError where it is not as it was written."""
+        at, digest = self._starts[place], sha256()
+        with self._explained():
+            if sum(piece.nbytes for piece in memory) != self.head.block_bytes[place]:
+                raise FormatError("has blocks of another size than its model: save it again")
+            for piece in memory:
+                self._read_at(at, piece)
+                digest.update(piece.data)
+                at += piece.nbytes
+            if digest.digest() != self.head.digests[place]:
+                raise FormatError(f"is damaged in block {place}: save it again")
+
+    def check(self, on_progress: Callable[[int], object] = lambda _done: None) -> None:
+        """Read all blocks. on_progress: called with the bytes that were read"""
+        done, memory = 0, np.empty(max(self.head.block_bytes, default=0), np.uint8)
+        for place, nbytes in enumerate(self.head.block_bytes):
+            self.read(place, [memory[:nbytes]])
+            on_progress(done := done + nbytes)
+
+    def _read_at(self, at: int, into: NDArray[np.uint8]) -> None:
+        self._file.seek(at)
+        left = into.data
+        while len(left):
+            got = self._file.readinto(left)
+            if not got:
+                raise FormatError("was cut while it was read: save it again")
+            left = left[got:]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors begin with the file's name."""
+        try:
+            yield
+        except FormatError as error:
+            raise FormatError(f"{self.path} {error}") from None
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

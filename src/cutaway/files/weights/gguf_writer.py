@@ -1,0 +1,107 @@
+"""A model written as a GGUF file, version 3: tensor by tensor, whole or not at all.
+
+Knows how the header, metadata and the tensor table are written. Refuses to know what they say.
+Source: docs/gguf.md of ggml.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from cutaway.base.whole_files import whole_file
+
+from .cursor import ARRAY, NUMBERS, STRING
+from .file import ModelFile, TensorInfo
+from .formats import FORMATS
+
+_ALIGNMENT = 32  # the format's own: a file that has it need not say so
+_TYPES = {dtype: type_id for type_id, dtype in NUMBERS.items()}
+_U32, _I32, _F32, _BOOL, _U64, _I64 = 4, 5, 6, 7, 10, 11
+
+
+def write_gguf(
+    path: Path, file: ModelFile, on_progress: Callable[[int], None] = lambda _done: None
+) -> None:
+    """Write a model into a file, which takes its name when it is complete.
+
+    A file that had the name before is replaced. Raises CutawayError where it cannot be written;
+    whatever is raised, nothing is left behind.
+    on_progress: called after each tensor with the bytes of tensors that are written
+    """
+    with whole_file(path) as out:
+        _write(out, file, on_progress)
+
+
+def _write(out: BinaryIO, file: ModelFile, on_progress: Callable[[int], None]) -> None:
+    pairs = {key: value for key, value in file.metadata.items() if key != "general.alignment"}
+    out.write(b"GGUF" + struct.pack("<IQQ", 3, len(file.tensors), len(pairs)))
+    for key, value in pairs.items():
+        type_id, data = _value(value, file.value_types.get(key))
+        out.write(_string(key) + _u32(type_id) + data)
+    out.write(_table(file.tensors.values()))
+    _pad(out)
+    done = 0
+    for name, info in file.tensors.items():
+        out.write(file.raw(name).data)
+        _pad(out)  # the last, too: there are readers that ask for whole paddings
+        file.release(name)
+        on_progress(done := done + info.nbytes)
+
+
+def _pad(out: BinaryIO) -> None:
+    out.write(bytes(-out.tell() % _ALIGNMENT))
+
+
+def _table(tensors: Iterable[TensorInfo]) -> bytes:
+    entries, offset = [], 0
+    for info in tensors:
+        shape = struct.pack(f"<I{len(info.shape)}Q", len(info.shape), *reversed(info.shape))
+        place = struct.pack("<IQ", FORMATS[info.format].type_id, offset)
+        entries.append(_string(info.name) + shape + place)
+        offset += info.nbytes + -info.nbytes % _ALIGNMENT
+    return b"".join(entries)
+
+
+def _value(value: Any, type_id: int | None) -> tuple[int, bytes]:
+    """A metadata value's type and bytes; type_id: what the value's own file said."""
+    if isinstance(value, str):
+        return STRING, _string(value)
+    if isinstance(value, (list, np.ndarray)):
+        return ARRAY, _array(value)
+    type_id = _type_of(value) if type_id is None else type_id
+    return type_id, np.array(value, NUMBERS[type_id]).tobytes()
+
+
+def _type_of(value: bool | int | float) -> int:
+    """The type that other programs expect of such a value: the shortest of 4 bytes or more."""
+    if isinstance(value, bool):
+        return _BOOL
+    if isinstance(value, float):
+        return _F32
+    if value < 0:
+        return _I32 if value >= -(2**31) else _I64
+    return _U32 if value < 2**32 else _U64
+
+
+def _array(values: Any) -> bytes:
+    if isinstance(values, np.ndarray):
+        return _u32(_TYPES[values.dtype]) + _u64(len(values)) + values.tobytes()
+    if all(isinstance(value, str) for value in values):
+        return _u32(STRING) + _u64(len(values)) + b"".join(map(_string, values))
+    return _u32(ARRAY) + _u64(len(values)) + b"".join(map(_array, values))
+
+
+def _string(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return _u64(len(data)) + data
+
+
+def _u32(number: int) -> bytes:
+    return struct.pack("<I", number)
+
+
+def _u64(number: int) -> bytes:
+    return struct.pack("<Q", number)

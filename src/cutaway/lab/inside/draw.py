@@ -1,0 +1,66 @@
+"""What a step's chain and luck make of other rows of logits.
+
+Knows how the engine asks for a draw, and has it ask again. Refuses to know where the rows come
+from.
+"""
+
+from dataclasses import dataclass
+
+from cutaway.api.llm import LLM
+from cutaway.compute.backends import Logits
+from cutaway.engine import Sequence, Step
+from cutaway.engine.fingerprint import START
+from cutaway.engine.scheduled import Scheduled
+from cutaway.errors import InputError
+from cutaway.lab.rerun.request import settings_of
+from cutaway.sampling import RowDraw, sample
+from cutaway.trace import Trace
+
+
+def draws(llm: LLM, trace: Trace, step: Step, rows: Logits) -> list[int] | None:
+    """The token that each row would have given; None where the step's draw cannot be repeated.
+
+    The last row must be the step's own.
+    """
+    again = Redraw.of(llm, trace, step, rows[-1])
+    return None if again is None else again.tokens(rows)
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """The draw of one step, with its chain, constraint and luck, its history as it was."""
+
+    draw: RowDraw
+
+    @classmethod
+    def of(cls, llm: LLM, trace: Trace, step: Step, own: Logits) -> "Redraw | None":
+        """Of a step and its row; None where the row does not give what is on record.
+
+        That is where the run had processors, a check took tokens back, or nobody knows what was
+        drawn.
+        """
+        draw = None if step.sampled_id < 0 else _draw(llm, trace, step)
+        again = None if draw is None else cls(draw)
+        return again if again and again.tokens(own[None]) == [step.sampled_id] else None
+
+    def tokens(self, rows: Logits) -> list[int]:
+        """The token that each row gives; -1 where it is an error."""
+        drawn = sample(rows, [self.draw] * len(rows))
+        return [-1 if isinstance(one, Exception) else one.token_id for one in drawn]
+
+
+def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:
+    try:
+        settings = settings_of(trace.head) | {"forced": ()}
+    except InputError:  # of functions, which no trace holds
+        return None
+    prompt, written = list(trace.head.prompt_token_ids), trace.output_token_ids[: step.index]
+    asked = llm.read(prompt, llm.parse_options(settings))
+    longest = llm.model.context
+    sequence = Sequence(0, asked.request, llm.engine.vocabulary, longest)
+    sequence.output_token_ids = [*written]
+    sequence.rewind(len(written), START)
+    if sequence.error:
+        return None
+    [draw] = sequence.decoder.draws(Scheduled(sequence, len(sequence), [], 0))
+    return draw._replace(observe=None)

@@ -1,0 +1,67 @@
+"""What pushed the end token, where a text ended with it, or where it came closest to ending.
+
+Knows which step and which two tokens are meant. Refuses to know how pushes are computed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cutaway.api.llm import LLM
+from cutaway.lab.inside.look import inside
+from cutaway.trace import Trace, why
+from cutaway.trace.phrases import phrase
+
+_MOST = 4  # parts that are named
+
+
+@dataclass(frozen=True, slots=True)
+class EndPushes:
+    """Toward the end token and away from another, in logits.
+
+    step   where it was drawn, or where the text that went on came closest to ending
+    other  the likeliest other token, or the one that came in its place
+    total  the difference of both logits; parts are what it is the sum of, with biases and rounding
+    proof  of the row
+    """
+
+    step: int
+    token: int
+    other: int
+    total: float
+    parts: dict[str, float]
+    proof: str
+
+    def sentence(self, name: Callable[[int], str]) -> str:
+        """For a person; names of tokens are raw."""
+        named = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
+        rest = sum(self.parts.values()) - sum(push for _, push in named)
+        return phrase(
+            "pushed above" if self.total > 0 else "pushed below",
+            step=self.step, token=repr(name(self.token)), other=repr(name(self.other)),
+            total=f"{abs(self.total):.3f}",
+            parts=", ".join(f"{part} {push:+.3f}" for part, push in named),
+            count=len(self.parts) - len(named), rest=f"{rest:+.3f}", proof=self.proof,
+        )  # fmt: skip
+
+
+def end_pushes(llm: LLM, trace: Trace) -> EndPushes | None:
+    """Of the last step where that drew an end token, else of the one that came closest to it.
+
+    None where no end token is on record. Raises as ``inside`` does.
+    """
+    if not trace.steps:
+        return None
+    last, ends = trace.steps[-1], {*trace.head.end_ids}
+    if last.token_id in ends:
+        index, end = last.index, None
+    elif found := why(trace, 1).closest:
+        index, end = found[0].index, found[0].token_id
+    else:
+        return None
+    look = inside(llm, trace, index)
+    pushed = look.pushes(end)
+    sign = 1 if end is None else -1
+    token, other = (pushed.token, pushed.rival)[::sign]
+    every = {**pushed.parts, "biases": pushed.bias, "rounding": pushed.rounding}
+    parts = {name: sign * push for name, push in every.items() if push}
+    return EndPushes(index, token, other, sign * pushed.total, parts, look.proof())

@@ -1,0 +1,265 @@
+"""A look: the inside of one step of a run on record, computed again, and proven by the row's hash.
+
+Knows which tensors of the row are what. Refuses to know terminals, and how any of it is computed.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.compute.model.anatomy import Anatomy
+from cutaway.engine import Row
+from cutaway.engine.changes import Affine, find
+from cutaway.errors import CutawayError, InputError
+from cutaway.lab.inside import attention, mixture
+from cutaway.lab.inside.draw import draws
+from cutaway.lab.inside.embedding import Nearest, nearest
+from cutaway.lab.inside.lens import Lens, lens
+from cutaway.lab.inside.picture import Picture
+from cutaway.lab.inside.pushes import Pushes, pushes
+from cutaway.lab.inside.seen import Seen
+from cutaway.lab.rerun.branch import token_of
+from cutaway.lab.rerun.request import bound, check_from_left, check_room, check_vocabulary
+from cutaway.sampling.row_hash import row_hash
+from cutaway.trace import Trace
+from cutaway.trace.phrases import phrase
+
+Floats = NDArray[np.float64]
+_NEAR = 2e-5  # of the largest value: exponentials are computed otherwise than where it ran
+_TINY = 1e-30
+
+
+class OtherRowError(CutawayError):
+    """The model gives other logits than those on record."""
+
+
+class Look:
+    """The inside of one step. Nothing of it is kept by the model.
+
+    step        as on record
+    token_ids   what the row saw, and was computed from
+    row_hash    of its logits
+    is_as_run   whether that is the hash on record; else another arithmetic computed it, the
+                reference's
+    first_seen  (layers,): the first position that each layer reads; more where it sees a window
+    """
+
+    def __init__(self, llm: LLM, trace: Trace, step: int, row: Row, anatomy: Anatomy) -> None:
+        """Of the row that gave the logits of a step; ``inside`` makes it."""
+        self._llm, self._trace, self._row, self._anatomy = llm, trace, row, anatomy
+        self._bound = bound(llm, trace.head)
+        self.step = trace.steps[step]
+        self.token_ids = ids_before(trace, step)
+        self.row_hash = row_hash(row.logits)
+        self.is_as_run = self.row_hash == self.step.logits_hash
+        total = len(self.token_ids)
+        self.first_seen = tuple(
+            total - row.keys[op.attrs["layer"]].shape[1] for op in anatomy.attends
+        )
+
+    @property
+    def position(self) -> int:
+        """Of the row: that of the last token that it read."""
+        return len(self.token_ids) - 1
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Of the row (vocab,), before the chain."""
+        return self._row.logits
+
+    # -- looked at -----------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> Floats:
+        """(layers, heads, positions): how much each head looked at each. A row adds up to 1.
+
+        0 where a layer with a window does not read: before ``first_seen``. A weight is not a
+        reason: what is looked at may change nothing.
+        """
+        return self._seen.side_by_side(self._seen.weights.values())
+
+    @cached_property
+    def writes(self) -> Floats:
+        """(layers, heads, positions): the length of what each head wrote to the stream from there.
+
+        It has no sign and does not add up.
+        """
+        of = {part.path[-1].attrs["layer"]: part for part in self._anatomy.parts if part.path}
+        return self._seen.side_by_side(
+            [
+                attention.writes(weight, self._row.values[layer], self._seen.through(of[layer]))
+                for layer, weight in self._seen.weights.items()
+            ]
+        )
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of the keys and values that the row read, which windows make fewer."""
+        return self._llm.backend.kv.bytes_read(len(self.token_ids))
+
+    @property
+    def sinks(self) -> NDArray[np.bool_]:
+        """(layers, heads): who has more than 0.3 of its weight at the first position."""
+        found: NDArray[np.bool_] = self.weights[:, :, 0] > attention.SINK
+        return found
+
+    @cached_property
+    def _seen(self) -> Seen:
+        row, weights, total = self._row, {}, len(self.token_ids)
+        changes, unseen = self._changes, None
+        if self._bound and self._bound.blind:
+            unseen = self._bound.blind_from(total) <= self.position
+        for op in self._anatomy.attends:
+            query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
+            seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
+            weight = attention.weights(query, row.keys[layer], op.attrs, seen)
+            mixed = attention.mixed(weight, row.values[layer]).ravel()
+            if made := changes.get(op.out.name):
+                mixed = made.factor * mixed + made.added
+            missed = np.abs(mixed - row.tensors[op.out.name]).max()
+            if not missed <= _NEAR * max(float(np.abs(row.values[layer]).max()), _TINY):
+                raise CutawayError(
+                    f"the weights of layer {layer} do not give what its heads gave: this is a "
+                    "mistake of cutaway's"
+                )
+            weights[layer] = weight
+        return Seen(
+            self._llm.backend, self._anatomy, row.tensors, weights, row.values, total, changes
+        )
+
+    @property
+    def _changes(self) -> dict[str, Affine]:
+        """What the run made of the row's tensors."""
+        widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
+        return self._bound.affine(self.position, widths) if self._bound else {}
+
+    # -- said, and pushed ----------------------------------------------------------------------
+
+    def lens(self, top: int = 5) -> Lens:
+        """What the head would say before the first layer and after each, and what luck draws."""
+        top = check_int("top", top, 1, self._trace.head.vocab_size)
+        rows = self._llm.head(np.stack([self._row.tensors[n] for n in self._anatomy.stream]))
+        if row_hash(rows[-1]) != self.row_hash:
+            raise CutawayError(
+                "the last layer's lens is not the row: this is a mistake of cutaway's"
+            )
+        drawn = draws(self._llm, self._trace, self.step, rows) if self.is_as_run else None
+        return lens(rows, self.step.token_id, top, drawn)
+
+    def nearest(self, top: int = 8) -> Nearest:
+        """The tokens whose embeddings are nearest to that of the token that the row read."""
+        return nearest(self._llm, self.token_ids[-1], top)
+
+    def pushes(self, rival: int | str | None = None) -> Pushes:
+        """What pushed the token that came above a rival; None: the likeliest other token.
+
+        rival: its id, or its text. Later layers may erase what a part pushed, so cutting the part
+        need not change the difference by as much. CutawayError where the sums do not hold.
+        """
+        chosen = self.step.token_id
+        if rival is None:
+            others = self._row.logits.copy()
+            others[chosen] = -np.inf
+            rival = int(np.argmax(others))
+        elif isinstance(rival, str):
+            rival = self._token(rival)
+        rival = check_int("rival", rival, 0, len(self._row.logits) - 1)
+        if rival == chosen:
+            raise InputError("rival: this is the token that came; name another")
+        return pushes(self._seen, (chosen, rival))
+
+    def proof(self) -> str:
+        """That the row is the one on record, or that another arithmetic computed it."""
+        row, recorded = f"{self.row_hash:016x}", f"{self.step.logits_hash:016x}"
+        if self.is_as_run:
+            return phrase("as on record", row=row)
+        return phrase("not as on record", row=row, recorded=recorded)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: pictures and a table, without scripts."""
+        found, said, name = self.pushes(), self.lens(1), self._llm.tokenizer.token_name
+        ids = {*said.ids[:, 0].tolist(), *(() if said.drawn is None else said.drawn.tolist())}
+        title = (
+            f"step {self.step.index}: {name(found.token)!r} pushed {found.total:+.3f} above "
+            f"{name(found.rival)!r}"
+        )
+        return Picture(
+            title, self.proof(), [name(i) for i in self.token_ids],
+            self.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1)), found.heads,
+            {**found.parts, "biases": found.bias, "rounding": found.rounding},
+            said, {i: name(i) for i in ids if i >= 0},
+        ).html()  # fmt: skip
+
+    def _token(self, text: str) -> int:
+        try:
+            return token_of(self._llm, text)
+        except InputError as error:
+            raise InputError(f"rival: {str(error).removeprefix('token: ')}") from error
+
+    # -- anything else -------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors, in the order in which they are computed."""
+        return [op.out.name for op in self._anatomy.graph.ops]
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """What an op gave for this row, (width,), by its name in the graph."""
+        if name not in self._row.tensors:
+            near = [known for known in self.names if name in known][:5] or self.names[:5]
+            raise InputError(f"tensor: there is no {name!r:.60}; some are {', '.join(near)}")
+        return self._row.tensors[name]
+
+    def part(self, where: str) -> NDArray[np.float32]:
+        """What was at a place, "L9", "L9.attn", "L9.mlp" or "L9.H3": for a patch elsewhere."""
+        name, first, last = find(self._anatomy, where)
+        return self._row.tensors[name][first:last]
+
+    @cached_property
+    def experts(self) -> Mapping[int, tuple[NDArray[np.int64], Floats]]:
+        """By layer that has some: those that computed the row, in order, and their shares."""
+        return {
+            part.layer: mixture.chosen(self._row.tensors[part.op.inputs[1]], part.op)
+            for part in self._anatomy.parts
+            if part.op.kind == "experts" and part.layer is not None
+        }
+
+
+def ids_before(trace: Trace, step: int) -> list[int]:
+    """The tokens that the row of a step saw."""
+    return [*trace.head.prompt_token_ids, *trace.output_token_ids[:step]]
+
+
+def inside(llm: LLM, trace: Trace, step: int) -> Look:
+    """Compute a step of a run on record again, with all that is in it.
+
+    Raises InputError where the model has another vocabulary or too small a context, or the trace
+    no such step; CutawayError where the row's hash is not the one on record. The reference backend
+    computes otherwise: what it shows of a run of another is not what ran, and says so.
+    """
+    check_from_left("the inside of a step", trace)
+    if not trace.steps:
+        raise InputError("the trace has no steps: there is nothing to look into")
+    step = check_int("step", step, 0, len(trace.steps) - 1)
+    check_vocabulary(llm, trace)
+    check_room(llm, trace)
+    anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
+    windows = {op.attrs["layer"]: op.attrs["window"] for op in anatomy.attends}
+    firsts = {layer: max(len(ids) - (w or len(ids)), 0) for layer, w in windows.items()}
+    row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head))
+    look = Look(llm, trace, step, row, anatomy)
+    if not look.is_as_run:
+        if llm.backend.name != "reference":
+            raise OtherRowError(
+                f"the logits of step {step} are not those on record: 'cutaway trace replay' says "
+                "what differs"
+            )
+        if llm.model.identity.weights != trace.head.weights:
+            raise InputError(
+                f"{llm.name} has other weights than the trace, which is of {trace.head.model!r:.80}"
+            )
+    return look

@@ -1,0 +1,107 @@
+"""A look for pages: what is drawn and told of it, as arrays in one small safetensors file.
+
+A weight takes a byte, of its square root: ``scale`` says how. All else is what ``summary`` says, as
+float32. Refuses to know what a page looks like.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.files.weights.safetensors_writer import parts
+from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.look import Look
+from cutaway.lab.inside.pushes import Pushes
+from cutaway.lab.inside.summary import Head, Name, described, heads
+
+SCALE = 255
+"""A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
+MOST = 8
+"""Positions of a head that are told in full, by weight and by push."""
+FIGURES = tuple(name for name in Head.__annotations__ if name not in ("layer", "head"))
+"""What ``heads`` holds, in this order."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def maps(look: Look) -> NDArray[np.uint8]:
+    """Every weight (layers, heads, positions), in a byte."""
+    bytes_: NDArray[np.uint8] = np.rint(np.sqrt(look.weights) * SCALE).astype(np.uint8)
+    return bytes_
+
+
+def to_bytes(
+    look: Look, found: Pushes, lens: Lens | None, told: Mapping[str, str], *, with_maps: bool = True
+) -> bytes:
+    """The whole file. told: what ``about`` says, and more."""
+    return b"".join(parts(packed(look, found, lens, with_maps=with_maps), told))
+
+
+def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = True) -> Arrays:
+    """Of a step; ``docs/inside.md`` names them. Without maps those told in full are all weights."""
+    told = [asdict(head) for head in heads(look, found)]
+    shape = found.heads.shape
+    figures = [np.array([one[name] for one in told]).reshape(shape) for name in FIGURES]
+    made: Arrays = {
+        "places": np.stack([look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))]),
+        "heads": np.stack(figures),
+        **_most("looked", look.weights, look.weights, found.positions),
+        **_most("pushed", np.abs(found.positions), look.weights, found.positions),
+        "parts": np.array([*found.parts.values()]),
+        "rounded": found.rounded,
+        "first_seen": np.array(look.first_seen, np.int32),
+        "token_ids": np.array(look.token_ids, np.int32),
+    }
+    if lens is not None:
+        made |= {
+            "lens.ids": lens.ids[:, 0].astype(np.int32),
+            "lens.logprobs": lens.logprobs[:, 0],
+            "lens.rank": lens.rank.astype(np.int32),
+        }
+        if lens.drawn is not None:
+            made["lens.drawn"] = lens.drawn.astype(np.int32)
+    if with_maps:  # last: what follows an odd number of bytes is not aligned
+        made["maps.weights"] = maps(look)
+    return {k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in made.items()}
+
+
+def about(
+    look: Look, found: Pushes, lens: Lens | None, name: Name, *, trace: str, model: str
+) -> dict[str, str]:
+    """What the file says of them: ``summary.described``, figures, and the words that it names."""
+    tokens = {found.token, found.rival}
+    extra: dict[str, Any] = {"kv_bytes": look.kv_bytes, "sinks": int(look.sinks.sum())}
+    if lens is not None:
+        drawn = set() if lens.drawn is None else {*lens.drawn.tolist()}
+        tokens |= {*lens.ids[:, 0].tolist(), *drawn} - {-1}
+        extra |= {
+            "lens_first": lens.first, "lens_settled": lens.settled,
+            "draw_settled": lens.draw_settled,
+        }  # fmt: skip
+    extra["experts"] = {
+        layer: [[int(i), float(share), found.experts[layer][int(i)]] for i, share in _pairs(one)]
+        for layer, one in look.experts.items()
+    }
+    extra["names"] = {token: name(token) for token in sorted(tokens)}
+    written = {key: json.dumps(value, ensure_ascii=False) for key, value in extra.items()}
+    return described(look, found, trace, model) | written
+
+
+def _pairs(one: tuple[NDArray[np.int64], NDArray[np.float64]]) -> list[tuple[int, float]]:
+    return list(zip(one[0].tolist(), one[1].tolist(), strict=True))
+
+
+def _most(
+    name: str, order: NDArray[np.float64], weights: NDArray[np.float64], pushes: NDArray[np.float64]
+) -> Mapping[str, NDArray[Any]]:
+    """The positions of each head that have most, their weights and pushes: (layers, heads, n)."""
+    at = np.argsort(-order, axis=-1, kind="stable")[..., :MOST]
+    return {
+        f"{name}.positions": at.astype(np.int32),
+        f"{name}.weights": np.take_along_axis(weights, at, -1),
+        f"{name}.pushes": np.take_along_axis(pushes, at, -1),
+    }

@@ -1,0 +1,159 @@
+"""A look in a notebook: the tinted text, a map of heads, pushes part by part, the lens.
+
+Static HTML and SVG, without scripts and style sheets: two of them do not disturb each other, and
+nothing is fetched. Knows figures and names. Refuses to know what they are computed from.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.lab.inside.lens import Lens
+from cutaway.trace.colours import cividis
+from cutaway.trace.figures import percent, probability
+from cutaway.trace.html import Markup, colour, tag
+from cutaway.trace.phrases import phrase
+
+Floats = NDArray[np.float64]
+_CELL, _FALL, _BAR = (16, 12), 120, 9  # pixels
+_LIGHT = 0.179  # luminance from which on black is easier to read than white
+_MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn.
+
+    title    a sentence; proof: of the row
+    tokens   of the text that was read; weights: mean of all heads, pushes: their sums
+    heads    (layers, heads): pushes
+    parts    by name, in order, with all that adds up to the total
+    names    of the tokens that the lens names
+    """
+
+    title: str
+    proof: str
+    tokens: Sequence[str]
+    weights: Floats
+    pushes: Floats
+    heads: Floats
+    parts: Mapping[str, float]
+    lens: Lens
+    names: Mapping[int, str]
+
+    def html(self) -> Markup:
+        """All of it."""
+        return tag(
+            "div",
+            tag("p", tag("b", self.title)),
+            self._text(),
+            _note("not looked"),
+            _head("Heads, by how far they pushed: layers across, heads down; a line: away from it"),
+            self._map(),
+            _head("What pushed, part by part, in logits"),
+            self._fall(),
+            _note("not pushed"),
+            _head("What the head would say after each layer"),
+            self._lens(),
+            _note("not said"),
+            tag("p", self.proof, style=_MONO),
+            style="font:13px sans-serif;max-width:60em",
+        )
+
+    def _text(self) -> Markup:
+        chips = [
+            tag(
+                "span", token or "∅", title=f"position {i}: {percent(weight)}, push {push:+.3f}",
+                style=_tint(weight) + "white-space:pre-wrap",
+            )
+            for i, (token, weight, push) in enumerate(
+                zip(self.tokens, self.weights, self.pushes, strict=True)
+            )
+        ]  # fmt: skip
+        return tag("p", *chips, style=f"{_MONO};line-height:1.8;overflow-wrap:anywhere")
+
+    def _map(self) -> Markup:
+        layers, count = self.heads.shape
+        wide, high = _CELL
+        most = float(np.abs(self.heads).max()) or 1.0
+        cells = [
+            _cell(layer * wide, head * high, float(self.heads[layer, head]), most,
+                  f"L{layer}.H{head} pushed {self.heads[layer, head]:+.3f}")
+            for layer in range(layers)
+            for head in range(count)
+        ]  # fmt: skip
+        return _svg(layers * wide, count * high, "The pushes of all heads", cells)
+
+    def _fall(self) -> Markup:
+        ends = np.concatenate([[0.0], np.cumsum([*self.parts.values()])])
+        low, high = float(ends.min()), float(ends.max())
+        y = (high - ends) / ((high - low) or 1.0) * (_FALL - 4) + 2
+        bars = [
+            tag("rect", tag("title", f"{name} pushed {push:+.3f}"), x=str(i * _BAR),
+                y=f"{min(y[i], y[i + 1]):.1f}", width=str(_BAR - 1),
+                height=f"{max(abs(y[i + 1] - y[i]), 1):.1f}",
+                fill="#4a7fb0" if push >= 0 else "none", stroke="#4a7fb0")
+            for i, (name, push) in enumerate(self.parts.items())
+        ]  # fmt: skip
+        zero = tag("line", x1="0", x2=str(len(bars) * _BAR), y1=f"{y[0]:.1f}", y2=f"{y[0]:.1f}",
+                   stroke="#888888")  # fmt: skip
+        return _svg(len(bars) * _BAR, _FALL, "Pushes that add up", [zero, *bars])
+
+    def _lens(self) -> Markup:
+        lens = self.lens
+        names = ("layer", "likeliest", "p", "rank", "luck draws")
+        rows = [tag("tr", *(tag("th", name) for name in names))]
+        for i, (ids, logprobs, rank) in enumerate(
+            zip(lens.ids, lens.logprobs, lens.rank, strict=True)
+        ):
+            drawn = -1 if lens.drawn is None else int(lens.drawn[i])
+            cells = (
+                "before" if i == 0 else f"L{i - 1}", repr(self.names[int(ids[0])]),
+                percent(probability(float(logprobs[0]))), f"{rank:,}",
+                repr(self.names[drawn]) if drawn >= 0 else "–",
+            )  # fmt: skip
+            rows.append(tag("tr", *(tag("td", cell, style=_MONO) for cell in cells)))
+        return tag("table", *rows)
+
+
+def _cell(x: int, y: int, push: float, most: float, title: str) -> Markup:
+    wide, high = _CELL
+    share = (abs(push) / most) ** 0.5
+    rect = tag("rect", tag("title", title), x=str(x), y=str(y), width=str(wide - 1),
+               height=str(high - 1), fill=colour(share))  # fmt: skip
+    if push >= 0:
+        return rect
+    line = tag("line", x1=str(x + 1), x2=str(x + wide - 2), y1=str(y + high - 2), y2=str(y + 1),
+               stroke=_ink(share))  # fmt: skip
+    return tag("g", rect, line)
+
+
+def _svg(width: int, height: int, label: str, content: Sequence[Markup]) -> Markup:
+    return tag(
+        "svg", *content, viewBox=f"0 0 {width} {height}", width=str(width), height=str(height),
+        role="img", aria_label=label, style="max-width:100%;display:block",
+    )  # fmt: skip
+
+
+def _tint(weight: float) -> str:
+    share = max(float(weight), 0.0) ** 0.5
+    return f"background:{colour(share)};color:{_ink(share)};" if share >= 1 / 32 else ""
+
+
+def _ink(share: float) -> str:
+    """Black or white, whichever has more contrast: the luminance is that of WCAG."""
+    parts = [
+        c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in cividis(share)
+    ]
+    light = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+    return "#000000" if light > _LIGHT else "#ffffff"
+
+
+def _head(text: str) -> Markup:
+    return tag("p", tag("b", text))
+
+
+def _note(name: str) -> Markup:
+    return tag("p", phrase(name), style="opacity:.75")

@@ -1,0 +1,261 @@
+"""One row's tensors, and the functions of the stream that they make linear.
+
+Everything behind the stream is taken as it was at this step: the last norm's size, and the size of
+norms behind attention, are constants. Then a logit is a sum over what was added to the stream, and
+each part of it one over heads, positions or experts. Each sum is checked.
+Refuses to know which tokens are asked about, and how the row was found.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends import Backend
+from cutaway.compute.model import Op
+from cutaway.compute.model.anatomy import Anatomy, Part
+from cutaway.compute.model.lora import loras
+from cutaway.engine.changes import Affine
+from cutaway.errors import CutawayError
+from cutaway.lab.inside import attention, mixture
+
+Floats = NDArray[np.float64]
+NEAR = 2e-6
+"""By how much of its terms' sizes a sum in float32 may be off."""
+_STEP = 2.0**-24  # half the distance between 1 and the next float32
+_NEAR_POSITIONS = 4e-5  # as NEAR: weights are computed again, and their exponentials are others
+
+
+class Direction(NamedTuple):
+    """A function of a tensor, x ↦ along · x + constant, and what rounding added to it."""
+
+    along: Floats
+    constant: float = 0.0
+    rounding: float = 0.0
+
+
+class OfLayer(NamedTuple):
+    """A layer's attention: pushes (heads,) and (heads, positions read), and what rounding did."""
+
+    heads: Floats
+    positions: Floats
+    rounded: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One row's tensors by name, with the attention weights and values of each layer it read.
+
+    length   of the text; a layer with a window has weights and values of fewer positions
+    changes  by tensor: what the run made of it before anything read it
+    """
+
+    backend: Backend
+    anatomy: Anatomy
+    tensors: Mapping[str, NDArray[Any]]
+    weights: Mapping[int, Floats]
+    values: Mapping[int, NDArray[Any]]
+    length: int
+    changes: Mapping[str, Affine]
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.tensors[name].astype(np.float64)
+
+    def side_by_side(self, layers: Iterable[Floats]) -> Floats:
+        """Of all positions (layers, heads, length), where each layer has those that it reads."""
+        return np.array([np.pad(x, ((0, 0), (self.length - x.shape[1], 0))) for x in layers])
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def add_up(self) -> None:
+        """CutawayError unless the parts are all that the stream is made of, number by number."""
+        each = [self.reach(part) * self.given(part) for part in self.anatomy.parts]
+        each += self.put_in.values()
+        bound = 2 * len(each) * _STEP * np.abs(each).sum(axis=0)  # of float32, in any order
+        if not (np.abs(np.sum(each, axis=0) - self[self.anatomy.chosen.out.name]) <= bound).all():
+            raise CutawayError(
+                "the parts do not add up to the stream: this is a mistake of cutaway's"
+            )
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def given(self, part: Part) -> Floats:
+        """What was added to the stream."""
+        name = self.anatomy.added[part.name]
+        if name in self.changes:
+            return self[name]
+        return self.anatomy.factor_within(part) * self[part.op.out.name]
+
+    def reach(self, part: Part) -> Floats | float:
+        """What of it is in the last stream: changes of the stream behind it are of it, too."""
+        found: Floats | float = part.factor / self.anatomy.factor_within(part)
+        begun = 0 if part.layer is None else part.layer + 1
+        for name in self.anatomy.stream[begun:]:
+            if name in self.changes:
+                found = found * self.changes[name].factor
+        return found
+
+    @property
+    def put_in(self) -> dict[str, Floats]:
+        """By place: what changes added to the stream, as it is in the last."""
+        found: dict[str, Floats] = {}
+        for i, name in enumerate(self.anatomy.stream):
+            if name in self.changes:
+                made = self.changes[name]
+                found = {place: made.factor * x for place, x in found.items()}
+                found[f"L{i - 1}.change"] = made.added
+        return found
+
+    def _unchanged(self, name: str, behind: Direction) -> Direction:
+        """The same function of what a tensor was before it was changed."""
+        if name not in self.changes:
+            return behind
+        made = self.changes[name]
+        constant = behind.constant + float(behind.along @ made.added)
+        return behind._replace(along=behind.along * made.factor, constant=constant)
+
+    def _of_op(self, here: Direction, part: Part) -> Direction:
+        """From what is added to the stream to what the part's op gave."""
+        before = self._unchanged(self.anatomy.added[part.name], here)
+        return before._replace(along=before.along * self.anatomy.factor_within(part))
+
+    # -- from the stream to logits ---------------------------------------------------------------
+
+    def behind_stream(self, pair: tuple[int, int]) -> tuple[Direction, float]:
+        """From the stream to the difference of two logits; and the size of the terms of both."""
+        head, norm = self.anatomy.head, self.anatomy.norm
+        first, second = (self._row_of(head, token) for token in pair)
+        bias = 0.0
+        if "bias" in head.weights:
+            biases = self._bias(head)
+            bias = float(biases[pair[0]] - biases[pair[1]])
+        read = self[norm.out.name]
+        size = float(((np.abs(first) + np.abs(second)) * np.abs(read)).sum())
+        stored = [self._stored(head, token, token + 1)[0] for token in pair]
+        rounding = float((stored[0] - stored[1]) @ self._rounding(head))
+        return self._before_norm(norm, Direction(first - second, bias, rounding)), size
+
+    def attention(self, here: Direction, part: Part) -> OfLayer:
+        """What a layer's heads pushed; CutawayError where they are not the part."""
+        attend, given = part.path[-1], self.given(part)
+        layer, heads = attend.attrs["layer"], attend.attrs["heads"]
+        behind = self._behind_attention(self._of_op(here, part), part)
+        mixed = self._unchanged(attend.out.name, behind._replace(constant=0.0))
+        along = behind.along.reshape(heads, -1)
+        terms = along * self[attend.out.name].reshape(heads, -1)
+        by_head = terms.sum(axis=-1)
+        directions = mixed.along.reshape(heads, -1)
+        positions = attention.along(self.weights[layer], self.values[layer], directions)
+        size = float(np.abs(terms).sum() + np.abs(here.along * given).sum())
+        whole = float(by_head.sum()) + behind.constant + behind.rounding
+        near(whole, float(here.along @ given), NEAR * size, f"the heads of {part.name}")
+        sums = float(positions.sum()) + mixed.constant, float(by_head.sum())
+        near(*sums, _NEAR_POSITIONS * size, f"the positions of {part.name}")
+        return OfLayer(by_head, positions, behind.rounding)
+
+    def experts(self, here: Direction, part: Part) -> dict[int, float]:
+        """What each expert pushed; CutawayError where they are not the part."""
+        x, scores = (self.tensors[name] for name in part.op.inputs)
+        found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
+        for expert, share in zip(*mixture.chosen(scores, part.op), strict=True):
+            one = mixture.given(self.backend, part.op, x, int(expert), float(share))
+            found[int(expert)] = float(op.along @ one.added)
+            size += float(np.abs(op.along * one.added).sum())
+            slack += float(np.abs(op.along @ one.through) @ one.unsure)
+        push = float(here.along @ self.given(part))
+        near(
+            sum(found.values()) + op.constant,
+            push,
+            10 * NEAR * size + slack,
+            f"the experts of {part.name}",
+        )
+        return found
+
+    def _behind_attention(self, here: Direction, part: Part) -> Direction:
+        """From what heads give to the same, through their matrix and what follows that."""
+        for op in part.path[:-1]:
+            if op.kind == "scale":
+                here = here._replace(along=here.along * op.attrs["factor"])
+            elif op.kind == "linear":
+                stored = here.along @ self._stored(op)
+                along = here.along @ self._matrix(op) if loras(op) else stored
+                bias = float(self._bias(op) @ here.along) if "bias" in op.weights else 0.0
+                rounding = here.rounding + float(stored @ self._rounding(op))
+                here = Direction(along, here.constant + bias, rounding)
+            else:
+                here = self._before_norm(op, here)
+        return here
+
+    def _before_norm(self, norm: Op, behind: Direction) -> Direction:
+        """The same function of what a norm reads, whose size stays as it was."""
+        along = behind.along * self._over_size(norm)
+        if norm.kind == "rms_norm":
+            return behind._replace(along=along)
+        bias = self.backend.weight(norm.weights["bias"]).astype(np.float64)
+        constant = behind.constant + float(behind.along @ bias)
+        return Direction(along - along.mean(), constant, behind.rounding)
+
+    def through(self, part: Part) -> Floats:
+        """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
+        linear = next(op for op in part.path if op.kind == "linear")
+        matrix = part.factor * self._matrix(linear)
+        if part.path[-1].out.name in self.changes:
+            matrix = matrix * self.changes[part.path[-1].out.name].factor
+        for op in part.path[:-1]:
+            if op.kind == "scale":
+                matrix = op.attrs["factor"] * matrix
+            elif op.kind != "linear":
+                matrix = self._over_size(op)[:, None] * matrix
+        if self.anatomy.added[part.name] in self.changes:
+            matrix = self.changes[self.anatomy.added[part.name]].factor[:, None] * matrix
+        return matrix
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    def _over_size(self, norm: Op) -> Floats:
+        """A norm's weights, over the size of what it read."""
+        x = self[norm.inputs[0]]
+        x = x - x.mean() if norm.kind == "layer_norm" else x
+        weight = self.backend.weight(norm.weights["weight"]).astype(np.float64)
+        over: Floats = weight / np.sqrt(np.mean(x * x) + norm.attrs["eps"])
+        return over
+
+    def _matrix(self, op: Op, first: int = 0, last: int | None = None) -> Floats:
+        """Some of its outputs' rows, with the products of its adapters."""
+        matrix = self._stored(op, first, last)
+        for lora in loras(op):
+            a = self.backend.weight(lora.a).astype(np.float64)
+            matrix = matrix + lora.scale * (self._stored(op, first, last, lora.b) @ a)
+        return matrix
+
+    def _stored(self, op: Op, first: int = 0, last: int | None = None, name: str = "") -> Floats:
+        """Some of its outputs' rows of its own matrix, or of another that is as high."""
+        begin, end = op.attrs["rows"]
+        last = end if last is None else begin + last
+        found = self.backend.weight(name or op.weights["weight"], begin + first, last)
+        return found.astype(np.float64)
+
+    def _row_of(self, head: Op, token: int) -> Floats:
+        row: Floats = self._matrix(head, token, token + 1)[0]
+        return row
+
+    def _bias(self, op: Op) -> Floats:
+        return self.backend.weight(op.weights["bias"], *op.attrs["rows"]).astype(np.float64)
+
+    def _rounding(self, op: Op) -> Floats:
+        """What a matrix reads instead of its input, less the input, which its adapter reads."""
+        x = self.tensors[op.inputs[0]]
+        read = self.backend.as_read(op.weights["weight"], x[None])[0]
+        added: Floats = read.astype(np.float64) - x
+        return added
+
+
+def near(found: float, expected: float, bound: float, what: str) -> None:
+    """CutawayError where a sum is not what it is a sum of."""
+    if not abs(found - expected) <= bound:
+        raise CutawayError(
+            f"{what} add up to {found:.6f} and not to {expected:.6f}: this is a mistake of "
+            "cutaway's"
+        )

@@ -1,0 +1,203 @@
+"""A look as data: arrays for a file, and the figures that a person reads, for JSON and terminals.
+
+Names of tokens are raw: whoever shows them escapes them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway._version import __version__
+from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.look import Look
+from cutaway.lab.inside.pushes import Pushes
+
+Name = Callable[[int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position that was read: the mean weight over all heads, and the sum of their pushes."""
+
+    position: int
+    token_id: int
+    token: str
+    weight: float
+    push: float
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One head: its push, and where it looks.
+
+    sink      weight of the first position; previous: of the one before the row's own
+    same      weight of where the row's own token stood before; induction: of what followed it there
+    entropy   of its weights, 0 to 1: over as many positions as it reads
+    most      the position that it looks at most, and how much
+    """
+
+    layer: int
+    head: int
+    push: float
+    sink: float
+    previous: float
+    same: float
+    induction: float
+    entropy: float
+    most: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class LensRow:
+    """What the head would say: before the first layer (-1), or after one."""
+
+    layer: int
+    token_id: int
+    token: str
+    probability: float
+    rank: int
+    drawn: int | None
+    drawn_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A token, and the cosine of its embedding with another's."""
+
+    token_id: int
+    token: str
+    cosine: float
+
+
+def places(look: Look, found: Pushes, name: Name) -> list[Place]:
+    """All positions, in order."""
+    weight, push = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
+    return [
+        Place(i, token, name(token), float(weight[i]), float(push[i]))
+        for i, token in enumerate(look.token_ids)
+    ]
+
+
+def heads(look: Look, found: Pushes) -> list[Head]:
+    """All of them, layer by layer."""
+    return [
+        _head(look, found, layer, head)
+        for layer in range(found.heads.shape[0])
+        for head in range(found.heads.shape[1])
+    ]
+
+
+def _head(look: Look, found: Pushes, layer: int, head: int) -> Head:
+    weight, first = look.weights[layer, head], look.first_seen[layer]
+    read = weight[first:]
+    some, most = read[read > 0], int(weight.argmax())
+    entropy = float(-(some * np.log(some)).sum() / np.log(len(read))) if len(read) > 1 else 0.0
+    return Head(
+        layer, head, float(found.heads[layer, head]), float(weight[0]),
+        float(weight[-2]) if len(read) > 1 else 0.0,
+        *_repeats(weight, look.token_ids), entropy, most, float(weight[most]),
+    )  # fmt: skip
+
+
+def _repeats(weight: NDArray[np.float64], ids: Sequence[int]) -> tuple[float, float]:
+    """Weight of earlier places of the last token, and of what followed it (arXiv 2209.11895)."""
+    earlier = np.flatnonzero(np.array(ids[:-1]) == ids[-1])
+    followers = earlier[earlier + 1 < len(ids) - 1] + 1
+    return float(weight[earlier].sum()), float(weight[followers].sum())
+
+
+def lens_rows(lens: Lens, name: Name) -> list[LensRow]:
+    """Before the first layer, and after each."""
+    drawn = [None] * len(lens.rank) if lens.drawn is None else lens.drawn.tolist()
+    return [
+        LensRow(
+            i - 1, int(ids[0]), name(int(ids[0])), float(np.exp(min(logprobs[0], 0.0))), int(rank),
+            own, None if own is None or own < 0 else name(own),
+        )
+        for i, (ids, logprobs, rank, own) in enumerate(
+            zip(lens.ids, lens.logprobs, lens.rank, drawn, strict=True)
+        )
+    ]  # fmt: skip
+
+
+def near_to(look: Look, name: Name) -> list[Near]:
+    """The nearest tokens to the one that the row read."""
+    found = look.nearest()
+    pairs = zip(found.ids.tolist(), found.cosine.tolist(), strict=True)
+    return [Near(i, name(i), cosine) for i, cosine in pairs]
+
+
+def to_dict(look: Look, found: Pushes, lens: Lens | None, name: Name) -> dict[str, Any]:
+    """Ready for JSON. Weights of single heads are in the file of ``arrays``."""
+    parts = {"parts": dict(found.parts), "rounded": found.rounded.tolist()}
+    one = ("token", "rival", "bias", "rounding", "total", "error")
+    return {
+        "step": look.step.index,
+        "token_ids": look.token_ids,
+        "row": f"{look.row_hash:016x}",
+        "as_run": look.is_as_run,
+        "pushes": {key: getattr(found, key) for key in one} | parts,
+        "heads": [asdict(head) for head in heads(look, found)],
+        "positions": [asdict(place) for place in places(look, found, name)],
+        "first_seen": list(look.first_seen),
+        "kv_bytes": look.kv_bytes,
+        **({} if lens is None else _lens(lens, name)),
+        "experts": {
+            str(layer): {
+                "ids": ids.tolist(),
+                "shares": shares.tolist(),
+                "pushes": [*found.experts[layer].values()],
+            }
+            for layer, (ids, shares) in look.experts.items()
+        },
+    }
+
+
+def _lens(lens: Lens, name: Name) -> dict[str, Any]:
+    return {
+        "lens": [asdict(row) for row in lens_rows(lens, name)],
+        "lens_first": lens.first,
+        "lens_settled": lens.settled,
+        "draw_settled": lens.draw_settled,
+    }
+
+
+def arrays(look: Look, found: Pushes, lens: Lens) -> dict[str, NDArray[Any]]:
+    """All of it, as float32 and int32."""
+    made: Mapping[str, NDArray[Any]] = {
+        "token_ids": np.array(look.token_ids, np.int32),
+        "weights": look.weights,
+        "writes": look.writes,
+        "first_seen": np.array(look.first_seen, np.int32),
+        "push.parts": np.array([*found.parts.values()]),
+        "push.heads": found.heads,
+        "push.positions": found.positions,
+        "push.rounded": found.rounded,
+        "lens.ids": lens.ids.astype(np.int32),
+        "lens.logprobs": lens.logprobs,
+        "lens.rank": lens.rank.astype(np.int32),
+        **({} if lens.drawn is None else {"lens.drawn": lens.drawn.astype(np.int32)}),
+    }
+    return {k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in made.items()}
+
+
+def described(look: Look, found: Pushes, trace_sha256: str, model: str) -> dict[str, str]:
+    """What a file says of its arrays."""
+    return {
+        "cutaway": __version__,
+        "trace": trace_sha256,
+        "model": model,
+        "step": str(look.step.index),
+        "row": f"{look.row_hash:016x}",
+        "as_run": str(look.is_as_run).lower(),
+        "token": str(found.token),
+        "rival": str(found.rival),
+        "parts": ",".join(found.parts),
+        "rounding": repr(found.rounding),
+        "bias": repr(found.bias),
+        "total": repr(found.total),
+    }

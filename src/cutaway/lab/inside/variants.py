@@ -1,0 +1,93 @@
+"""A text without each of its parts: what stands there instead, which may be nothing.
+
+Refuses to know what the model makes of it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.engine.changes import Change, blind
+from cutaway.errors import InputError
+from cutaway.lab.rerun.branch import token_of
+
+HOW = ("delete", "blind", "other")
+
+Ids = tuple[int, ...]
+
+
+class Variant(NamedTuple):
+    """A text in which ``instead`` stands at the positions from ``start`` to before ``stop``.
+
+    changes  what is other inside the model while it reads that
+    """
+
+    start: int
+    stop: int
+    instead: Ids
+    changes: tuple[Change, ...] = ()
+
+    def of(self, ids: Ids) -> Ids:
+        """The whole of it."""
+        return ids[: self.start] + self.instead + ids[self.stop :]
+
+
+def variants(
+    llm: LLM, ids: Ids, parts: Sequence[range], how: str, other: int | str | None
+) -> list[Variant]:
+    """One for each part that can be taken away, in order; how: of HOW.
+
+    InputError where there is none, or no such token.
+    """
+    if other is not None and how != "other":
+        raise InputError("other names what stands in a part's place: how must be other, too")
+    if how == "delete":
+        if len(parts) == 1:
+            raise InputError(
+                "by: the text before the step is one part, and without it nothing is left: choose "
+                "a smaller part, or another how"
+            )
+        return [Variant(part.start, part.stop, ()) for part in parts]
+    if how == "blind":
+        return _blind(ids, parts)
+    others = _others(llm, ids, other)
+    places = [range(max(part.start, 1), part.stop) for part in parts]
+    found = [
+        Variant(place.start, place.stop, others[place.start : place.stop])
+        for place in places
+        if others[place.start : place.stop] != ids[place.start : place.stop]
+    ]
+    if not found:
+        raise InputError(
+            "how: the first token stays, and no other can be replaced: choose another how"
+        )
+    return found
+
+
+def _blind(ids: Ids, parts: Sequence[range]) -> list[Variant]:
+    """The last token is seen by none but itself."""
+    seen = [part for part in parts if part.start < len(ids) - 1]
+    if not seen:
+        raise InputError("how: nothing else sees the last token, and it is all: take a later step")
+    return [
+        Variant(
+            part.start, part.stop, ids[part.start : part.stop],
+            (blind(f"{part.start}-{part.stop - 1}"),),
+        )
+        for part in seen
+    ]  # fmt: skip
+
+
+def _others(llm: LLM, ids: Ids, other: int | str | None) -> Ids:
+    """What can stand at each place; at the first it is what stands there."""
+    if other is not None:
+        token = token_of(llm, other) if isinstance(other, str) else other
+        token = check_int("other", token, 0, llm.tokenizer.vocab_size - 1)
+        return (ids[0], *[token] * (len(ids) - 1))
+    if len(ids) == 1:
+        return ids
+    scored = llm.generate([*ids], max_tokens=0, prompt_logprobs=2).prompt_logprobs
+    likeliest = ([token for token, _ in read.top] for read in scored)
+    each = zip(ids[1:], likeliest, strict=True)
+    return (ids[0], *(next(t for t in top if t != token) for token, top in each))

@@ -1,0 +1,208 @@
+"""Leave-one-out: what a step would have said without a part of the text before it, exactly.
+
+Each text is run again, in batches and on the prefix cache; nothing is estimated. What is drawn
+without a part has the step's own chain, constraint and luck, and their history as it was: what
+changes is what the model read. Refuses to know terminals, and how a text is taken apart.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_choice, shown
+from cutaway.compute.backends import Logits
+from cutaway.errors import CutawayError, InputError
+from cutaway.lab.inside.draw import Redraw
+from cutaway.lab.inside.look import Look, inside
+from cutaway.lab.inside.pushes import Pushes
+from cutaway.lab.inside.units import BY, units
+from cutaway.lab.inside.variants import HOW, Variant, variants
+from cutaway.lab.rerun.request import Progress, bound, silent
+from cutaway.sampling import ReadRow, read_rows
+from cutaway.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the text, and what the step says without it.
+
+    start, stop    its positions, the second excluded; ``instead`` is what stands there without it
+    weight, push   of its positions: the mean weight over all heads, and the sum of their pushes
+    logprob        of the token that came, without it; rival_logprob: of its rival
+    effect         the logprob as it was, less that
+    margin         the same for the difference to the rival's, of which push is the direct part
+    drawn          the token that the same luck draws; None where the draw cannot be repeated
+    """
+
+    start: int
+    stop: int
+    token_ids: tuple[int, ...]
+    instead: tuple[int, ...]
+    weight: float
+    push: float
+    logprob: float
+    rival_logprob: float
+    effect: float
+    margin: float
+    drawn: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """What a step says without each part of the text before it. All in nats.
+
+    That is what the model does without a part, and not what it was because of: two copies hide
+    each other, and the text becomes odd.
+
+    row_hash   of the step's logits, with all of the text; is_as_run: as of a ``Look``
+    by, how    what a part is, and how it was taken away
+    drawn      at the step; None where nobody knows
+    token      that came; rival: the one that it is held against; and how likely both are
+    token_ids  the text
+    parts      those that were tried, the most pushed first, of ``total``
+    """
+
+    step: int
+    row_hash: int
+    is_as_run: bool
+    by: str
+    how: str
+    drawn: int | None
+    token: int
+    rival: int
+    logprob: float
+    rival_logprob: float
+    token_ids: tuple[int, ...]
+    total: int
+    parts: tuple[Part, ...]
+
+    def to_dict(self, name: Callable[[int], str]) -> dict[str, Any]:
+        """Ready for JSON. Names of tokens are raw."""
+        found = asdict(self)
+        found["tokens"] = [*map(name, self.token_ids)]
+        for part in found["parts"]:
+            part["tokens"] = [*map(name, part["token_ids"])]
+            part["drawn_token"] = None if part["drawn"] is None else name(part["drawn"])
+        found["row"] = f"{found.pop('row_hash'):016x}"
+        found["as_run"] = found.pop("is_as_run")
+        known = [key for key in ("token", "rival", "drawn") if found[key] is not None]
+        named = {key: name(found[key]) for key in known}
+        return found | {f"{key}_name": token for key, token in named.items()}
+
+
+def without(
+    llm: LLM,
+    trace: Trace,
+    step: int,
+    *,
+    by: str = "token",
+    how: str = "delete",
+    other: int | str | None = None,
+    rival: int | str | None = None,
+    budget_s: float | None = None,
+    progress: Progress = silent,
+    stopped: Callable[[], bool] = bool,
+) -> Without:
+    """What a step of a run on record would have said without each part of the text before it.
+
+    by        what a part is: "token", "word", "line" or "sentence"
+    how       "delete": the text less the part, so that what follows moves up; "blind": nothing
+              behind the part sees it, and all stays where it is; "other": other tokens in its place
+    other     the token that takes each place, by its text or its id; None: the likeliest other
+              there, by the plain model. The first token stays: nothing says what else it could be
+    rival     the token that the one that came is held against; None: the likeliest other
+    budget_s  seconds after which what has not ended is left out; None: all parts are tried
+    progress  called with ("without", parts done, of how many)
+    stopped   asked between two steps of the engine: whether to return what is done
+
+    Raises InputError for what cannot be asked, CutawayError where the step's row is not the one on
+    record.
+    """
+    ends = monotonic() + _seconds(budget_s)
+    by, how = check_choice("by", by, BY), check_choice("how", how, HOW)
+    if how == "delete":
+        _check_unmoved(trace)
+    look = inside(llm, trace, step)
+    ids = tuple(look.token_ids)
+    places = units([llm.tokenizer.token_bytes(token) for token in ids], by)
+    whole = _Whole(llm, trace, look, look.pushes(rival))
+    ordered = sorted(variants(llm, ids, places, how, other), key=whole.order)
+
+    def is_over() -> bool:
+        return stopped() or monotonic() >= ends
+
+    parts: dict[int, Part] = {}
+    progress("without", 0, len(ordered))
+    texts = ((each.of(ids), bound(llm, trace.head, each.changes)) for each in ordered)
+    for index, row in llm.last_rows(ids, texts, is_over):
+        parts[index] = whole.less(ordered[index], row)
+        progress("without", len(parts), len(ordered))
+    return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))
+
+
+def _check_unmoved(trace: Trace) -> None:
+    if any(one.positions or one.from_step is not None for one in trace.head.changes):
+        raise InputError(
+            "how: this run had changes at some positions, which delete would move: take blind"
+        )
+
+
+def _seconds(budget_s: float | None) -> float:
+    if budget_s is None:
+        return float("inf")
+    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
+    if not is_number or not 0 < budget_s < float("inf"):
+        raise InputError(f"budget_s must be a number of seconds above 0, not {shown(budget_s)}")
+    return float(budget_s)
+
+
+class _Whole:
+    """The step with all of its text, which the others are held against."""
+
+    def __init__(self, llm: LLM, trace: Trace, look: Look, found: Pushes) -> None:
+        self._look, self._pair = look, (found.token, found.rival)
+        self._weights = look.weights.mean(axis=(0, 1))
+        self._pushes = found.positions.sum(axis=(0, 1))
+        self._sizes = np.abs(found.positions).sum(axis=(0, 1))
+        self._logprobs = self._read(look.logits)
+        own = look.is_as_run
+        self._redraw = Redraw.of(llm, trace, look.step, look.logits) if own else None
+
+    def order(self, variant: Variant) -> float:
+        """The most pushed first, whichever way: what pushes against each other counts, too."""
+        return -float(self._sizes[variant.start : variant.stop].sum())
+
+    def less(self, variant: Variant, row: Logits) -> Part:
+        """A part, from the row of the text without it."""
+        start, stop = variant.start, variant.stop
+        (was, rival_was), (now, rival_now) = self._logprobs, self._read(row)
+        return Part(
+            start, stop, tuple(self._look.token_ids[start:stop]), variant.instead,
+            float(self._weights[start:stop].sum()), float(self._pushes[start:stop].sum()),
+            now, rival_now, was - now, (was - rival_was) - (now - rival_now),
+            None if self._redraw is None else self._redraw.tokens(row[None])[0],
+        )  # fmt: skip
+
+    def result(self, by: str, how: str, total: int, parts: tuple[Part, ...]) -> Without:
+        """Of the parts that were tried."""
+        look, step = self._look, self._look.step
+        drawn = step.sampled_id if step.sampled_id >= 0 else None
+        return Without(
+            step.index, look.row_hash, look.is_as_run, by, how, drawn, *self._pair, *self._logprobs,
+            tuple(look.token_ids), total, parts,
+        )  # fmt: skip
+
+    def _read(self, row: Logits) -> tuple[float, float]:
+        """How likely a row finds the two tokens."""
+        first, second = (self._of(row, token) for token in self._pair)
+        return first, second
+
+    def _of(self, row: Logits, token: int) -> float:
+        [read] = read_rows(row[None], [token], 0)
+        if not isinstance(read, ReadRow) or read.logprob is None:
+            raise CutawayError("the model's logits are not finite without a part of the text")
+        return read.logprob

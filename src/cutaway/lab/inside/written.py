@@ -1,0 +1,128 @@
+"""A text that is on no record, as far as a look needs one: token ids, and how they were drawn.
+
+Knows what stands in a trace. Refuses to know where the text comes from.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cutaway._version import __version__
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_ids, check_int, shown
+from cutaway.engine import Step
+from cutaway.engine.changes import check_changes
+from cutaway.engine.events import Phases
+from cutaway.errors import InputError
+from cutaway.lab.rerun.request import bound, settings_of
+from cutaway.sampling.row_hash import row_hash
+from cutaway.trace import Head, Trace
+from cutaway.trace.record import settings_from_json
+
+_HEX = 16  # digits of a row's hash
+_OTHER = ("watch",)  # what a trace calls the request's "track"
+
+
+def written(
+    llm: LLM,
+    prompt: Sequence[int],
+    generated: Sequence[int],
+    step: int,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    drawn: int | None = None,
+    row: str | None = None,
+    changes: Sequence[Any] = (),
+) -> Trace:
+    """A trace that ends with this step, of a text whose token ids are given.
+
+    settings  keywords of ``generate``, the seed too, with which it was drawn; None: the draw is
+              not repeated
+    drawn     what was drawn at this step, where another token was given
+    row       the hash of the step's logits, as a trace has it; None: whatever they are
+    changes   what was other inside the model, as for ``generate``
+
+    Raises InputError for what cannot be.
+    """
+    ids = _ids("prompt", prompt, llm), _ids("generated", generated, llm)
+    if not all(ids):
+        raise InputError(f"{'generated' if ids[0] else 'prompt'} is empty: there is no step in it")
+    step = check_int("step", step, 0, len(ids[1]) - 1)
+    count, room = len(ids[0]) + step + 1, llm.model.context
+    if count > room:
+        raise InputError(
+            f"generated: with its prompt the text has {count} tokens up to this step, and the "
+            f"context has room for {room}"
+        )
+    own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, _size(llm) - 1)
+    before = [*ids[0], *ids[1][:step]]
+    head = replace(_head(llm, ids[0], _settings(settings)), changes=check_changes(changes))
+    hashed = _hash_of(llm, before, head) if row is None else _read(row)
+    if settings is not None:
+        _check(llm, head)
+    steps = [_step(i, len(ids[0]), token) for i, token in enumerate(ids[1][: step + 1])]
+    sampled = -1 if settings is None else own
+    steps[step] = steps[step]._replace(sampled_id=sampled, logits_hash=hashed)
+    return Trace(head, {}, tuple(steps), None, "")
+
+
+def _ids(name: str, ids: Sequence[int], llm: LLM) -> tuple[int, ...]:
+    found = check_ids(name, ids)
+    for one in found:
+        check_int(f"{name}: a token id", one, 0, _size(llm) - 1)
+    return found
+
+
+def _size(llm: LLM) -> int:
+    return llm.tokenizer.vocab_size
+
+
+def _hash_of(llm: LLM, before: list[int], head: Head) -> int:
+    return row_hash(llm.logits(before, len(before) - 1, bound(llm, head))[0])
+
+
+def _read(row: str) -> int:
+    try:
+        if len(row) != _HEX:
+            raise ValueError
+        return int(row, 16)
+    except ValueError:
+        raise InputError(f"row must be {_HEX} hexadecimal digits, not {shown(row)}") from None
+
+
+def _settings(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    try:
+        return settings_from_json(given or {})
+    except ValueError as error:
+        raise InputError(f"settings: {error}") from None
+
+
+def _check(llm: LLM, head: Head) -> None:
+    """InputError for settings that no run has."""
+    if unknown := head.params.keys() - {*llm.parse_options({}).settings(0), *_OTHER}:
+        raise InputError(f"settings: there is none of the name {min(unknown)!r:.40}")
+    try:
+        llm.parse_options(settings_of(head) | {"forced": ()})
+    except InputError as error:
+        raise InputError(f"settings: {error}") from error
+
+
+def _step(index: int, before: int, token: int) -> Step:
+    return Step(
+        id=0, index=index, position=before + index, token_id=token, sampled_id=token,
+        source="forced", text="", released_bytes=0, logprob=float("nan"), survivors=0,
+        observed=None, phases=Phases(), logits_hash=0, fingerprint=0,
+    )  # fmt: skip
+
+
+def _head(llm: LLM, prompt: tuple[int, ...], settings: Mapping[str, Any]) -> Head:
+    identity, backend, tokenizer = llm.model.identity, llm.backend, llm.tokenizer
+    return Head(
+        cutaway=__version__, model=llm.name, weights=identity.weights,
+        tokenizer=identity.tokenizer, backend=backend.name, tier=backend.tier,
+        threads=backend.threads, vocab_size=tokenizer.vocab_size, prompt=None,
+        prompt_token_ids=prompt, chain=(), params=settings,
+        seed=check_int("settings: seed", settings.get("seed", 0), 0, 2**64 - 1),
+        candidates=0, watch=(), end_ids=tuple(tokenizer.end_ids),
+        kv_bytes=backend.kv.bytes_per_token,
+    )  # fmt: skip

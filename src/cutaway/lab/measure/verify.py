@@ -1,0 +1,260 @@
+"""The bits contract, checked: one sample's logits computed in many ways, compared as uint32.
+
+Knows what must not change a bit: how a prompt is cut, who else is in the batch,
+where the KV blocks lie and what they held, how many threads compute, and on which instruction
+set. Refuses to know terminals.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+
+from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Logits
+from cutaway.engine.limits import last_seen, shares_blocks
+from cutaway.engine.scheduled import lay_rows
+from cutaway.errors import InputError
+
+ROWS_PER_CALL = (1, 2, 3, 7, 8, 33, 257)
+CUTS = ((31, 1, 32, 33), (128, 127, 1), (255, 1, 1, 2), (5, 64, 3, 100))
+THREADS = (1, 2, 3, 5)
+LENGTH = 300
+"""Tokens of the text: attention merges two chunks of 256, and most blocks are full."""
+
+STRIDE = 3
+"""Logits are compared at every third position and at the last."""
+
+Load = Callable[[str, int], Backend]
+"""A backend for an instruction-set tier and a number of threads."""
+
+
+Part = tuple[int, Iterable[int], list[int]]
+"""Of a batch: a sequence's first position, its tokens and its blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One way of computing the text, beside the plain one.
+
+    rows: logit rows compared; differing: bits that differ in them, of rows · vocab · 32
+    control: a text with another first token, which must differ, or the check sees nothing
+    """
+
+    varied: str
+    value: str
+    rows: int
+    differing: int
+    control: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is as the contract says."""
+        return (self.differing > 0) == self.control
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, and whether it passed."""
+        return asdict(self) | {"passed": self.passed}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMate:
+    """Another sequence that goes through every batch: its tokens, its blocks, rows a call."""
+
+    tokens: Sequence[int]
+    blocks: Sequence[int]
+    rows: int
+    first: bool = False  # before the text in the batch, or after it
+
+
+@dataclass(slots=True)
+class Sample:
+    """The text under test, where in memory its history goes, and what its tokens see."""
+
+    tokens: Sequence[int]
+    blocks: Sequence[int]
+    positions: frozenset[int] = field(default_factory=frozenset)  # whose logits are compared
+    sight: str | int = "past"
+
+    def __post_init__(self) -> None:
+        last = len(self.tokens) - 1
+        self.positions = self.positions or frozenset((*range(0, last, STRIDE), last))
+
+    def run(
+        self, backend: Backend, cuts: Iterable[int] = (LENGTH,), mates: Sequence[BatchMate] = (),
+        start: int = 0,
+    ) -> Logits:  # fmt: skip
+        """Teacher-forced logits of the positions in order, from one on; `cuts` are repeated."""
+        out, done = [], [0] * len(mates)
+        sizes = chain.from_iterable(repeat(tuple(cuts)))
+        while start < len(self.tokens):
+            stop = self._stop(start + next(sizes))
+            parts, mine = self._parts(start, stop, mates, done)
+            rows = lay_rows(parts)
+            offset = int(np.count_nonzero(rows[2] < mine))
+            wanted = [offset + p - start for p in range(start, stop) if p in self.positions]
+            limits = rows[1].copy()
+            limits[offset : offset + stop - start] = [
+                last_seen(self.sight, position, len(self.tokens)) for position in range(start, stop)
+            ]
+            batch = Batch(*rows, np.array(wanted, np.int32), limits)
+            out.append(backend.run(batch).copy())
+            start = stop
+        return np.concatenate(out)
+
+    def _stop(self, wanted: int) -> int:
+        """Where a call may end: tokens that see each other are of one call."""
+        length = len(self.tokens)
+        return min(length, last_seen(self.sight, wanted - 1, length) + 1)
+
+    def _parts(
+        self, start: int, stop: int, mates: Sequence[BatchMate], done: list[int]
+    ) -> tuple[list[Part], int]:
+        """The sequences of one call as lay_rows takes them, and which of them is the text."""
+        before: list[Part] = []
+        after: list[Part] = []
+        for i, other in enumerate(mates):
+            if tokens := other.tokens[done[i] : done[i] + other.rows]:
+                where = before if other.first else after
+                where.append((done[i], tokens, list(other.blocks)))
+            done[i] += len(tokens)
+        return [*before, (start, self.tokens[start:stop], list(self.blocks)), *after], len(before)
+
+
+def differing_bits(a: Logits, b: Logits) -> int:
+    """How many bits differ between two arrays of float32 of one shape."""
+    if a.shape != b.shape:
+        raise ValueError(f"{a.shape} and {b.shape} logits cannot be compared")
+    changes = (x.view(np.uint8) ^ y.view(np.uint8) for x, y in zip(a, b, strict=True))
+    return sum(int(np.unpackbits(row).sum()) for row in changes)
+
+
+def text_of(sample: Sequence[int], room: int) -> list[int]:
+    """A sample repeated to LENGTH tokens, or as many as leave half of the room to others."""
+    length = min(LENGTH, room // 2 // KV_BLOCK * KV_BLOCK)
+    if length < 1 or not sample:
+        raise InputError(f"verify needs a context of at least {2 * KV_BLOCK} tokens")
+    return (list(sample) * (length // len(sample) + 1))[:length]
+
+
+def checks(
+    load: Load,
+    sample: Sequence[int],
+    tiers: Sequence[str],
+    threads: Sequence[int] = THREADS,
+    sight: str | int = "past",
+) -> Iterator[Check]:
+    """Every check in turn, each as soon as it is done.
+
+    load: gives a backend whose KV blocks fit its context, asked for one at a time
+    sample: token ids, repeated to make the text
+    tiers: the instruction sets to compare, the first of them in all checks
+    sight: what a token sees; a text that is seen as a whole is not cut
+    """
+    backend = load(tiers[0], threads[0])
+    tokens = text_of(sample, backend.kv_blocks * KV_BLOCK)
+    text = Sample(tokens, range(-(-len(tokens) // KV_BLOCK)), sight=sight)
+    plain = text.run(backend)
+    yield from _one_backend(text, backend, plain)
+    for count in threads[1:]:
+        del backend
+        backend = load(tiers[0], count)
+        yield _check("threads", count, text.run(backend, [LENGTH]), plain)
+        yield _check("threads", f"{count}, 7 rows per call", text.run(backend, [7]), plain)
+    for tier in tiers[1:]:
+        del backend
+        backend = load(tier, max(threads[:2]))
+        cuts = [max(1, len(tokens) - 3), 1, 1, 1]
+        yield _check("instruction set", tier, text.run(backend, cuts), plain)
+
+
+def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[Check]:
+    """How the text is cut, beside whom it is computed, and where it lies."""
+    tokens, blocks = text.tokens, len(text.blocks)
+    for rows in ROWS_PER_CALL if text.sight != "all" else ():
+        if rows < len(tokens):
+            yield _check("rows per call", rows, text.run(backend, [rows]), plain)
+    for cuts in CUTS if text.sight != "all" else ():
+        yield _check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts), plain)
+    for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
+        yield _check("neighbours", value, text.run(backend, [rows], mates), plain)
+    for value, moved in placements(text, backend):
+        yield _check("KV blocks", value, moved.run(backend, [33]), plain)
+    half = len(tokens) // 2 // KV_BLOCK * KV_BLOCK
+    if half and shares_blocks(text.sight):
+        after = sum(position < half for position in text.positions)
+        yield _check(
+            "KV blocks", "saved, put elsewhere", restored(text, backend, half), plain[after:]
+        )
+    yield _check("again", "the same call", text.run(backend), plain)
+    other = replace(text, tokens=[(tokens[0] + 1) % plain.shape[1], *tokens[1:]])
+    found = _check("control", "another first token", other.run(backend), plain)
+    yield replace(found, control=True)
+
+
+def _check(varied: str, value: object, logits: Logits, plain: Logits) -> Check:
+    return Check(varied, str(value), len(plain), differing_bits(logits, plain))
+
+
+def neighbours(
+    tokens: Sequence[int], blocks: int, kv_blocks: int
+) -> Iterator[tuple[str, list[BatchMate], int]]:
+    """BatchMate of several kinds, in the blocks that the text leaves free; and rows per call."""
+    free = range(blocks, kv_blocks)
+    half = len(free) // 2
+    backwards = tokens[::-1]
+    one = BatchMate(backwards[: half * KV_BLOCK], free[:half], 5, first=True)
+    two = BatchMate(tokens[1 : (len(free) - half) * KV_BLOCK], free[half:], 1)
+    if half:
+        yield "one before", [one], 64
+        yield "one before, decoding", [one], 1
+    yield "one after", [two], 33
+    if half:
+        yield "both", [one, two], 7
+
+
+def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
+    """The text in other blocks, each full of another text's keys and values."""
+    tokens, blocks = text.tokens, len(text.blocks)
+    everywhere = list(range(backend.kv_blocks))
+    orders = {
+        "the last, backwards": everywhere[::-1][:blocks],
+        "scrambled": np.random.default_rng(0).permutation(everywhere)[:blocks].tolist(),
+    }
+    for name, order in orders.items():
+        for start in range(0, len(everywhere), blocks):  # the others' history
+            used = everywhere[start : start + blocks]
+            Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
+        yield name, replace(text, blocks=order)
+
+
+def restored(text: Sample, backend: Backend, half: int) -> Logits:
+    """Of the text from ``half`` on: its first half's bytes are taken, and put into other blocks."""
+    tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
+    Sample(tokens[:half], everywhere[:blocks], sight=text.sight).run(backend)
+    memory = [backend.block_memory(i) for i in everywhere[: half // KV_BLOCK]]
+    saved = [[part.copy() for part in parts] for parts in memory]
+    order = everywhere[::-1][:blocks]
+    for used in (everywhere[:blocks], order):
+        Sample(tokens[::-1][: len(used) * KV_BLOCK], used).run(backend)
+    for block, parts in zip(order, saved, strict=False):
+        for to, part in zip(backend.block_memory(block, windows=True), parts, strict=True):
+            to[:] = part
+    return replace(text, blocks=order).run(backend, start=half)
+
+
+@contextmanager
+def instruction_set(tier: str) -> Iterator[None]:
+    """CUTAWAY_ISA set to a tier, for a backend that is built meanwhile."""
+    before = os.environ.get("CUTAWAY_ISA")
+    os.environ["CUTAWAY_ISA"] = tier
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CUTAWAY_ISA"]
+        else:
+            os.environ["CUTAWAY_ISA"] = before

@@ -1,0 +1,32 @@
+"""The sample step by hand: from six logits to a token, asked, judged and explained.
+
+Knows exercises and the arithmetic behind each. Whatever is right here is what
+``cutaway.sampling`` did: nothing is sampled a second way. Refuses to know terminals.
+"""
+
+from cutaway.lab.practice.answers import Numbers, Token, Verdict
+from cutaway.lab.practice.cells import SAMPLE_CELLS, Cells, cell_exercises, cells_of_trace
+from cutaway.lab.practice.exercises import TOPICS, Exercise, comparison, exercises
+from cutaway.lab.practice.start import SAMPLE, Origin, Start, from_trace, from_values
+from cutaway.lab.practice.tables import Block, Table
+
+__all__ = [
+    "SAMPLE",
+    "SAMPLE_CELLS",
+    "TOPICS",
+    "Block",
+    "Cells",
+    "Exercise",
+    "Numbers",
+    "Origin",
+    "Start",
+    "Table",
+    "Token",
+    "Verdict",
+    "cell_exercises",
+    "cells_of_trace",
+    "comparison",
+    "exercises",
+    "from_trace",
+    "from_values",
+]

@@ -1,0 +1,82 @@
+"""A mixture chooses: from the router's scores to the shares of the experts that compute a token."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cutaway.errors import InputError
+from cutaway.lab.practice.answers import SHARE, Numbers
+from cutaway.lab.practice.exercises import Exercise
+from cutaway.lab.practice.lessons.scene import Scene
+from cutaway.lab.practice.tables import Table, number
+from cutaway.trace.figures import percent
+
+_ROWS = 8  # experts of a table
+_ASKED = 3  # shares that one works out by hand
+
+
+def lesson(scene: Scene) -> list[Exercise]:
+    """How is a token shared out among experts?"""
+    ops = [op for op in scene.llm.graph.ops if op.kind == "experts"]
+    if not ops:
+        raise InputError(
+            f"topic experts: {scene.llm.name} has none, each token is computed by all of it: name "
+            "a mixture with -m"
+        )
+    op = ops[len(ops) // 2]
+    layer = [*scene.look.experts][len(ops) // 2]
+    ids, shares = scene.look.experts[layer]
+    scores = scene.look.tensor(op.inputs[1]).astype(np.float64)
+    pushes = scene.pushes.experts[layer]
+    weights = np.exp(scores - scores.max())
+    whole = weights[ids].sum() if op.attrs["norm_topk_prob"] else weights.sum()
+    among = "of these" if op.attrs["norm_topk_prob"] else f"of all {len(scores)} experts"
+    asked = ids[:_ASKED].tolist()
+    return [
+        Exercise(
+            "experts",
+            f"Layer {layer} has {len(scores)} experts, and a router that scores them for each "
+            f"token. The {len(ids)} of the highest scores compute it, each with a share: exp, over "
+            f"the sum {among}, which is {number(float(whole), 3)}. Write the shares of "
+            f"{', '.join(map(str, asked))}.",
+            _scored(scores, weights),
+            Numbers(
+                tuple(float(share) for share in shares[:_ASKED]),
+                tuple(f"expert {i}" for i in asked),
+                SHARE,
+            ),
+            "divide by the sum, as in softmax.",
+            (
+                _chosen(ids.tolist(), shares.tolist(), scores, pushes),
+                f"Of this layer's experts the matrices of {len(ids)} are read for the token, and "
+                f"{len(scores) - len(ids)} are left alone: so a mixture has more to know than it "
+                "has to compute. The next token may be computed by others.",
+                f"Push is how far each moved {scene.token} above {scene.name(scene.pushes.rival)}.",
+            ),
+        )
+    ]
+
+
+def _scored(scores: np.ndarray, weights: np.ndarray) -> Table:
+    """The best, the best first."""
+    rows = tuple(
+        (str(i), number(float(scores[i])), number(float(weights[i]), 3))
+        for i in np.argsort(-scores, kind="stable")[:_ROWS].tolist()
+    )
+    return Table(("expert", "score", "exp"), rows)
+
+
+def _chosen(
+    ids: list[int], shares: list[float], scores: np.ndarray, pushes: Mapping[int, float]
+) -> Table:
+    return Table(
+        ("expert", "score", "share", "push"),
+        tuple(
+            (
+                str(i), number(float(scores[i])), percent(share),
+                number(pushes[i], 3, sign=True),
+            )
+            for i, share in zip(ids, shares, strict=True)
+        ),
+        bars=tuple(shares),
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Induction: a name that no text has had comes again, and a head looks at what followed it."""
+
+from typing import TYPE_CHECKING
+
+from cutaway.errors import InputError
+from cutaway.lab.practice.answers import Token
+from cutaway.lab.practice.exercises import Exercise
+from cutaway.lab.practice.lessons.scene import Scene
+from cutaway.lab.practice.tables import Table, number, numbered
+from cutaway.trace.figures import percent, probability
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.lab.inside.summary import Head
+
+_NAME = "Zorblat Quixnor"
+TEXT = f"In the harbour lived {_NAME}, who mended nets. Every morning {_NAME}"
+_HEADS = 5
+
+
+def lesson(scene: Scene) -> list[Exercise]:
+    """Where does the head look that has most on what followed?"""
+    from cutaway.lab.inside import without
+    from cutaway.lab.inside.summary import heads
+
+    here, follower = repeated(scene.llm)
+    look, llm = here.look, here.llm
+    best = sorted(heads(look, here.pushes), key=lambda head: -head.induction)[:_HEADS]
+    names, last = tuple(map(here.name, here.ids)), here.name(here.ids[-1])
+    weights = look.weights[best[0].layer, best[0].head].tolist()
+    hidden = without(llm, here.trace, 0, how="blind")
+    [missed] = [part for part in hidden.parts if part.start == follower]
+    return [
+        Exercise(
+            "induction",
+            f"{_NAME}: a name that no text had before. Here it has begun a second time, and the "
+            f"last token is {last}. Of {look.sinks.size} heads, {_called(best[0])} knows best how "
+            "such a thing goes on. Which token does it look at most? Write its number.",
+            numbered(names, {}),
+            Token(names, best[0].most),
+            f"what followed {last} the first time?",
+            (
+                numbered(names, {f"weight of {_called(best[0])}": [*map(percent, weights)]}),
+                Table(
+                    ("head", "token", "weight", f"what followed {last}", "push"),
+                    tuple(
+                        (
+                            _called(head), names[head.most], percent(head.weight),
+                            percent(head.induction), number(head.push, sign=True),
+                        )
+                        for head in best
+                    ),
+                ),
+                "An induction head looks at what followed the earlier place of its own token, and "
+                "says it again (Olsson et al. 2022). It can, because a head of an earlier layer "
+                "has written into each token which one stands before it.",
+                f"{here.token} had {percent(probability(hidden.logprob))}. Where nothing sees its "
+                f"earlier place, it has {percent(probability(missed.logprob))}.",
+            ),
+        )
+    ]  # fmt: skip
+
+
+def repeated(llm: "LLM") -> tuple[Scene, int]:
+    """The step that ends the name the second time, and where its token stood the first time.
+
+    InputError where the model has no token twice in the name.
+    """
+    from cutaway.lab.inside import written
+
+    ids = llm.tokenize(TEXT)
+    for end in range(len(ids) - 1, len(ids) // 2, -1):
+        for at in range(end - 2, -1, -1):
+            if ids[at : at + 2] == ids[end - 1 : end + 1]:
+                return Scene(llm, written(llm, ids[:end], [ids[end]], 0), 0), at + 1
+    raise InputError(f"topic induction: {llm.name} cuts the same name into other tokens each time")
+
+
+def _called(head: "Head") -> str:
+    return f"L{head.layer}.H{head.head}"

@@ -1,0 +1,59 @@
+"""Where the answer appears: the head on the stream after each layer."""
+
+import numpy as np
+
+from cutaway.lab.practice.answers import Numbers, Unit
+from cutaway.lab.practice.exercises import Exercise
+from cutaway.lab.practice.lessons.scene import Scene
+from cutaway.lab.practice.tables import Table
+from cutaway.trace.figures import percent
+
+_SHOWN = 4  # rows before the answer, spread over the layers
+_NEAR = 12  # layers of a model for which the answer may be off by one; twice as many, by two
+
+
+def lesson(scene: Scene) -> list[Exercise]:
+    """After how many layers does the head say what it says in the end?"""
+    lens = scene.lens
+    said = lens.ids[:, 0]
+    layers, last = len(said) - 1, scene.name(int(said[-1]))
+    fails = np.flatnonzero(said != said[-1])
+    settled = int(fails[-1]) + 1 if len(fails) else 0
+    rows = [
+        (str(i), scene.name(int(token)), percent(float(np.exp(min(lens.logprobs[i, 0], 0.0)))))
+        for i, token in enumerate(said)
+    ]
+    behind = [
+        (f"{rank}", "" if lens.drawn is None else scene.name(int(lens.drawn[i])))
+        for i, rank in enumerate(lens.rank.tolist())
+    ]
+    heads = ("after", "token", "")
+    return [
+        Exercise(
+            "lens",
+            f"The model has {layers} layers, each of which adds to one stream of numbers; behind "
+            f"the last a head makes logits of them, and {last} was the likeliest. Let the head "
+            f"speak earlier: after how many layers does it say {last} for good?",
+            Table(heads, tuple(rows[i] for i in range(0, layers, -(-layers // _SHOWN)))),
+            Numbers((settled,), ("layers",), Unit(str(layers // 2), 0, layers // _NEAR)),
+            "the last layers decide on words; those before have other things to write.",
+            (
+                Table(
+                    (*heads, f"rank of {scene.token}", "luck draws"),
+                    tuple((*row, *more) for row, more in zip(rows, behind, strict=True)),
+                ),
+                _settled(scene, lens.draw_settled),
+                "Nobody reads the head at a layer: it was made for the last. Until it agrees with "
+                "the end, its words mean little, and the rank says more.",
+            ),
+        )
+    ]
+
+
+def _settled(scene: Scene, row: int | None) -> str:
+    if row is None:
+        return "The chain of this run cannot be repeated here, so nothing is drawn."
+    return (
+        f"The last column is what the same luck would draw: {scene.token} from after {row} layers "
+        "on."
+    )

@@ -1,0 +1,235 @@
+"""Three ways to write: in which direction, what becomes of a mistake, and what it costs.
+
+The model at hand writes the same number of tokens in each way that it has; every figure is one of
+these runs. Refuses to know a rule's arithmetic: the engine's passes say what it did.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cutaway.errors import InputError
+from cutaway.lab.practice.answers import COUNT, Numbers, Unit
+from cutaway.lab.practice.exercises import Exercise
+from cutaway.lab.practice.start import visible
+from cutaway.lab.practice.tables import Table, number
+from cutaway.trace.figures import in_bits
+
+if TYPE_CHECKING:
+    from cutaway.api.llm import LLM
+    from cutaway.requests.completion import Completion
+
+TOPIC = "ways"
+TEXT = "The king said: "
+_CELLS = 24
+_PASSES = 6  # of the way that reveals several at once
+_AT = 3  # where the mistake is put
+_WRONG = "Z"
+_SEED = 1
+_ROUGHLY = Unit("12", 0, 2)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What is said before anything is asked, and the questions."""
+
+    text: str
+    introduction: str
+    exercises: tuple[Exercise, ...]
+
+
+def ways(llm: "LLM", seed: int | None = None) -> Ways:
+    """Of a model that writes from left to right, or of one that reveals canvases.
+
+    InputError where the model has blocks of its own.
+    """
+    more: dict[str, Any] = {
+        "seed": _SEED if seed is None else seed, "max_tokens": _CELLS, "ignore_eos": True,
+    }  # fmt: skip
+    if isinstance(llm.config.sight, int):
+        raise InputError(
+            f"topic {TOPIC}: this model reveals blocks of its own: take one that sees all at once, "
+            "as toy-canvas does, or only what is before a token"
+        )
+    asked = _on_canvas(llm, more) if llm.config.sight != "past" else _from_the_left(llm, more)
+    sees = "only what is before it" if llm.config.sight == "past" else "what is behind it, too"
+    return Ways(
+        TEXT.strip(),
+        f"{llm.name} writes {_CELLS} tokens here. A token of this model sees {sees}: that decides "
+        "in which ways it can write. What follows is what it wrote in each, with the same luck.",
+        asked,
+    )
+
+
+# -- a model that reveals canvases -----------------------------------------------------------
+
+
+def _on_canvas(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
+    rules: dict[str, Any] = {
+        "from the left, one a pass": "left",
+        "the surest, one a pass": "confidence",
+        f"the surest, {_PASSES} passes": {"steps": _PASSES},
+        f"masked again, {_PASSES} passes": {"rule": "mask-predict", "steps": _PASSES},
+    }
+    runs = {name: llm.generate(TEXT, denoise=rule, **more) for name, rule in rules.items()}
+    return (_direction(runs), _mistake(llm, more), _latency(runs))
+
+
+def _came(done: "Completion") -> dict[int, int]:
+    """Cell -> the pass in which what stands there came."""
+    first = min(cell.position for made in done.passes for cell in made.cells)
+    found: dict[int, int] = {}
+    for made in done.passes:
+        for cell in made.cells:
+            if cell.now is not None and cell.now != cell.was:
+                found[cell.position - first] = made.index
+    return dict(sorted(found.items()))
+
+
+def _late(done: "Completion") -> int:
+    """Cells that came later than one behind them."""
+    came = [*_came(done).values()]
+    return sum(came[i] > min(came[i + 1 :]) for i in range(len(came) - 1))
+
+
+def _direction(runs: dict[str, "Completion"]) -> Exercise:
+    surest = [*runs.values()][1]
+    late, came = _late(surest), _came(surest)
+    order = sorted(came, key=lambda cell: (came[cell], cell))
+    rows = tuple((name, str(_late(done)), visible_text(done)) for name, done in runs.items())
+    return Exercise(
+        TOPIC,
+        f"Direction. {_CELLS} cells, and in each pass the surest of all is revealed. How many of "
+        "them come when something behind them stands already, so that both sides are seen? Two "
+        "more or less are as good.",
+        Table(("way", "written with the same luck"), tuple((row[0], row[2]) for row in rows)),
+        Numbers((late,), ("cells",), _ROUGHLY),
+        "from the left it is none; in a random order, nearly all.",
+        (
+            Table(("way", "came with something behind", "written"), rows),
+            f"The order was: {', '.join(map(str, order))}. An autoregressive model has one "
+            "direction; a masked one fills a gap from both sides; a diffusion model takes any "
+            "order, and its rule decides which.",
+        ),
+    )
+
+
+def _mistake(llm: "LLM", more: dict[str, Any]) -> Exercise:
+    rules: dict[str, dict[str, Any]] = {
+        "left": {"rule": "left"},
+        "confidence": {"rule": "confidence", "steps": _PASSES},
+        "mask-predict": {"rule": "mask-predict", "steps": _PASSES},
+    }
+    wrong = llm.tokenizer.encode(_WRONG)[-1]
+    rows, stays = list[tuple[str, ...]](), 0
+    for name, rule in rules.items():
+        passed = _AT if name == "left" else 0  # when the cell has its turn
+        forced = {**rule, "forced_cells": [(passed, _AT, wrong)]}
+        done = llm.generate(TEXT, denoise=forced, **more)
+        kept = done.token_ids[_AT] == wrong
+        stays += kept
+        rows.append((name, visible_text(done), "stands" if kept else "was replaced"))
+    shown = visible(llm.tokenizer.token_name(wrong))
+    return Exercise(
+        TOPIC,
+        f"A mistake. {shown} is put into cell {_AT}. Three "
+        f"rules go on: from the left; the surest first, {_PASSES} passes; and Mask-Predict, which "
+        "masks the least likely of all cells again after each pass. Under how many of the three "
+        "does it stand in the end?",
+        Table(("rule", "what it may take back"), (
+            ("left", "nothing"), ("confidence", "nothing"),
+            ("mask-predict", "the least likely, fewer in each pass"),
+        )),
+        Numbers((stays,), ("rules",), COUNT),
+        "who never masks a cell again keeps what is there.",
+        (
+            Table(("rule", "written", "it"), tuple(rows)),
+            "Writing from left to right, nothing is ever taken back. Nor does a canvas correct "
+            "itself by being a canvas: its rule must mask cells again, and pay for the passes.",
+        ),
+    )  # fmt: skip
+
+
+def _latency(runs: dict[str, "Completion"]) -> Exercise:
+    rows = {name: sum(made.rows for made in done.passes) for name, done in runs.items()}
+    one = [*runs.values()][1]
+    each = one.passes[0].rows
+    table = tuple(
+        (
+            name, str(len(done.passes)), str(rows[name]), number(_CELLS / len(done.passes)),
+            number(in_bits(sum(made.bound for made in done.passes))),
+        )
+        for name, done in runs.items()
+    )  # fmt: skip
+    return Exercise(
+        TOPIC,
+        f"Latency. A pass computes {each} rows: prompt and canvas, since every token sees every "
+        f"other. One cell a pass, {_CELLS} cells: how many rows does the whole canvas take?",
+        Table(("way", "passes"), tuple((row[0], row[1]) for row in table)),
+        Numbers((rows[[*rows][1]],), ("rows",), COUNT),
+        "as many passes as cells.",
+        (
+            Table(("way", "passes", "rows", "tokens per pass", "bound, bits"), table),
+            f"From left to right with a cache it is {each - 1} rows for the same text length: each "
+            "token is computed once. A canvas is ahead only where few passes do; the bound says "
+            "what revealing cells together loses on average, at most.",
+        ),
+    )
+
+
+def visible_text(done: "Completion") -> str:
+    """What was written, on one line."""
+    return " ".join(done.text.split()) or "(nothing)"
+
+
+# -- a model that sees the past --------------------------------------------------------------
+
+
+def _from_the_left(llm: "LLM", more: dict[str, Any]) -> tuple[Exercise, ...]:
+    loop = llm.generate(TEXT, **more)
+    return _correction(llm, loop, more), _cost(llm, loop, more)
+
+
+def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercise:
+    instead = next(t for t in reversed(loop.token_ids) if t != loop.token_ids[_AT])
+    other = llm.generate(TEXT, forced=[*loop.token_ids[:_AT], instead], **more)
+    pairs = zip(loop.token_ids, other.token_ids, strict=False)
+    changed = sum(a != b for a, b in list(pairs)[_AT + 1 :])
+    drawn = ("as drawn", visible_text(loop))
+    return Exercise(
+        TOPIC,
+        f"Direction, and a mistake. Another token is put in place {_AT}, counted from 0, and "
+        f"the model writes on with the same luck. How many of the {_AT} tokens before it "
+        "change?",
+        Table(("way", "written"), (drawn,)),
+        Numbers((0,), ("tokens",), COUNT),
+        "what is written is never looked at again.",
+        (
+            Table(("way", "written"), (drawn, ("with another token", visible_text(other)))),
+            f"None before it; of those behind it {changed} are others. Writing from left to "
+            "right corrects nothing. A masked model fills the gap from both sides, and a "
+            "diffusion model may mask the token again: ask toy-canvas (-m toy-canvas).",
+        ),
+    )
+
+
+def _cost(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercise:
+    canvas = llm.generate(TEXT, denoise={"rule": "left", "block": 1}, **more)
+    prompt, rows = len(llm.tokenize(TEXT)), sum(made.rows for made in canvas.passes)
+    same = "the same" if canvas.fingerprint == loop.fingerprint else "other"
+    return Exercise(
+        TOPIC,
+        f"Latency. The prompt has {prompt} tokens, and {_CELLS} are written after it. Keys and "
+        "values are kept. How many rows does the model compute?",
+        Table(("prompt", "written"), ((str(prompt), str(_CELLS)),)),
+        Numbers((rows,), ("rows",), COUNT),
+        "each token is computed once; the last is only drawn.",
+        (
+            Table(
+                ("way", "passes", "rows"),
+                (("from left to right", str(len(canvas.passes)), str(rows)),),
+            ),
+            "As a canvas with blocks of one cell from the left, this model writes the same: "
+            f"its fingerprint is {same}, {canvas.fingerprint}. A canvas of a diffusion model "
+            f"computes all {prompt + _CELLS} rows in each of its passes.",
+        ),
+    )

@@ -1,0 +1,210 @@
+"""Where an exercise starts: a handful of tokens with their logits, and the luck they have.
+
+Knows the sample of the lesson, and how to take such a handful from a step of a trace, or from
+plain values. Refuses to know what is asked about it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, isfinite
+
+import numpy as np
+
+from cutaway.base.checks import check_int
+from cutaway.engine.events import Step
+from cutaway.errors import InputError
+from cutaway.sampling.luck import gumbel
+from cutaway.sampling.params import MAX_SEED
+from cutaway.text.printable import printable
+from cutaway.trace import Trace
+from cutaway.trace.figures import stage_label
+from cutaway.trace.steps import observed
+
+TOKENS = 6  # as many as one works through by hand
+_LONGEST_TEXT, _LONGEST_NAME = 60, 12
+_MOST_TOKENS = 1 << 19  # of a vocabulary: the sampler gets a row with a place for each
+_MOST_POSITIONS = 1 << 32  # what luck is made of has 32 bits for it
+_LARGEST_LOGIT = 1e4  # times what any model says; differences must stay float32
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The step of a run that a start was taken from.
+
+    left_out   probability, under the model, of all the tokens that the start leaves out
+    chain      in words
+    drawn      the token that this chain drew from all tokens
+    """
+
+    step: int
+    left_out: float
+    chain: str
+    drawn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The step of a run that plain values come from.
+
+    step         from 0
+    log_sum_exp  of all logits of the step, in nats
+    chain        in words
+    own, drawn   the token that this chain drew from all tokens, and its name
+    """
+
+    step: int
+    log_sum_exp: float
+    chain: str
+    own: int
+    drawn: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """The same starting point for every exercise. Tokens are named by their row, from 0.
+
+    text       what was written so far
+    names      how each token is shown
+    logits     of each, float32 values
+    seed, position   what luck is made of, besides the token id
+    run        where it was taken from, if from a trace
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    names: tuple[str, ...]
+    logits: tuple[float, ...]
+    seed: int
+    position: int
+    run: Run | None = None
+
+    @property
+    def luck(self) -> dict[int, float]:
+        """The Gumbel noise of each row, as the sampler adds it."""
+        noise = gumbel(self.seed, self.position, np.array(self.token_ids, np.int64))
+        return dict(enumerate(noise.tolist()))
+
+
+SAMPLE = Start(
+    text="The cat sat on the",
+    token_ids=(0, 1, 2, 3, 4, 5),
+    names=("mat", "sofa", "roof", "moon", "‹eos›", "idea"),
+    logits=(2.0, 1.5, 1.0, 0.0, -0.5, -1.0),
+    seed=35,  # greedy, pure sampling, top-k and top-p each draw another token
+    position=5,
+)
+
+
+def from_trace(trace: Trace, index: int | None = None) -> Start:
+    """A step of a recorded run: its six likeliest tokens, the one that was drawn among them.
+
+    index: 0 for the first new token; None takes the step that was most uncertain. InputError
+    where there is no such step, or where it has too few tokens on record.
+    """
+    step = step_of(trace, index)
+    seen = observed(step)
+    if len(seen.candidates) < 2:
+        raise InputError(f"step {step.index} keeps 1 token: record the trace with more candidates")
+    return from_values(
+        text=(trace.head.prompt or "") + "".join(s.text for s in trace.steps[: step.index]),
+        token_ids=[c.id for c in seen.candidates],
+        names=[trace.name_of(c.id) for c in seen.candidates],
+        logits=[c.logit for c in seen.candidates],
+        seed=trace.head.seed,
+        position=step.position,
+        origin=Origin(
+            step.index,
+            seen.log_sum_exp,
+            _chain(trace),
+            step.sampled_id,
+            trace.name_of(step.sampled_id),
+        ),
+    )
+
+
+def from_values(
+    *,
+    text: str,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    logits: Sequence[float],
+    seed: int,
+    position: int,
+    origin: Origin | None = None,
+) -> Start:
+    """A start from two tokens or more: the six likeliest, the one that was drawn among them.
+
+    InputError where a value is out of range, or the columns do not belong together.
+    """
+    ids = _checked(token_ids, names, logits)
+    ranked = sorted(range(len(ids)), key=lambda row: (-logits[row], ids[row]))
+    rows = _handful(ranked, [ids[row] == origin.own for row in ranked] if origin else [])
+    start = Start(
+        text=shortened(text),
+        token_ids=tuple(ids[row] for row in rows),
+        names=tuple(visible(names[row]) for row in rows),
+        logits=tuple(float(np.float32(logits[row])) for row in rows),
+        seed=check_int("seed", seed, 0, MAX_SEED),
+        position=check_int("position", position, 0, _MOST_POSITIONS - 1),
+    )
+    return start if origin is None else replace(start, run=_run(start, origin))
+
+
+def _checked(
+    token_ids: Sequence[int], names: Sequence[str], logits: Sequence[float]
+) -> tuple[int, ...]:
+    ids = tuple(check_int("token_ids", i, 0, _MOST_TOKENS - 1) for i in token_ids)
+    if len(ids) < 2:
+        raise InputError(f"token_ids must have two tokens or more, not {len(ids)}")
+    if len({*ids}) < len(ids):
+        raise InputError("token_ids names a token twice; name each once")
+    for column, name in ((names, "names"), (logits, "logits")):
+        if len(column) != len(ids):
+            raise InputError(f"{name} must have one for each of the {len(ids)} token_ids")
+    if not all(abs(logit) <= _LARGEST_LOGIT for logit in logits):  # nor is any NaN
+        raise InputError(f"logits must lie between -{_LARGEST_LOGIT:g} and {_LARGEST_LOGIT:g}")
+    return ids
+
+
+def _handful(ranked: Sequence[int], is_drawn: Sequence[bool]) -> list[int]:
+    """The first of them; what was drawn takes the last place if it is not there."""
+    drawn = [row for row, found in zip(ranked[TOKENS:], is_drawn[TOKENS:], strict=False) if found]
+    return [*ranked[: TOKENS - len(drawn)], *drawn]
+
+
+def _run(start: Start, origin: Origin) -> Run:
+    if not isfinite(origin.log_sum_exp):
+        raise InputError(f"log_sum_exp must be a finite number, not {origin.log_sum_exp}")
+    mass = sum(exp(min(logit - origin.log_sum_exp, 0.0)) for logit in start.logits)
+    step = check_int("step", origin.step, 0)
+    return Run(step, max(0.0, 1 - mass), origin.chain, visible(origin.drawn))
+
+
+def step_of(trace: Trace, index: int | None) -> Step:
+    """A step of a trace; None takes the most uncertain. InputError where there is none."""
+    if not trace.steps:
+        raise InputError("this trace has no steps: nothing was generated")
+    if index is None:
+        return max(trace.steps, key=lambda step: observed(step).entropy)
+    if not 0 <= index < len(trace.steps):
+        last = len(trace.steps) - 1
+        raise InputError(f"step must be one of this trace's, 0 to {last}, not {index}")
+    return trace.steps[index]
+
+
+def _chain(trace: Trace) -> str:
+    stages = [stage_label(stage) for stage in trace.head.chain]
+    greedy = ["greedy"] if trace.head.params.get("temperature") == 0 else []
+    return " → ".join(stages + greedy) or "pure sampling"
+
+
+def shortened(text: str) -> str:
+    """The end of a text, on one line."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _LONGEST_TEXT else "…" + line[-_LONGEST_TEXT:]
+
+
+def visible(name: str) -> str:
+    """A token as one can see it, even where it is a space or nothing at all."""
+    shown = printable(name.replace(" ", "␣")) or "(empty)"
+    return shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"

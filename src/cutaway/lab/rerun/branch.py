@@ -1,0 +1,151 @@
+"""Branch: another token, or a change inside the model, at one step of a recorded run.
+
+And how the text goes on from there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.engine.canvas import ForcedCell, Rule
+from cutaway.errors import InputError
+from cutaway.lab.rerun.request import check_vocabulary, prompt_of, settings_of
+from cutaway.requests.completion import Completion
+from cutaway.requests.stream import Stream
+from cutaway.trace import Parent, Trace
+from cutaway.trace.write import check_path
+
+if TYPE_CHECKING:
+    from cutaway.engine.changes import Change
+
+Luck = Literal["same", "fresh"]
+
+
+def token_of(llm: LLM, text: str) -> int:
+    """The one token that adds exactly this text; InputError, with its tokens, where none does."""
+    data, tokenizer = text.encode(), llm.tokenizer
+    ids = tokenizer.encode(text, add_bos=False)
+    if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == data:
+        return ids[0]
+    # SentencePiece puts a space before a text, and has tokens of single bytes before the others.
+    exact = [i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == data]
+    if exact and data:
+        return exact[-1]
+    names = ", ".join(f"{i} {tokenizer.token_name(i)!r}" for i in ids) or "none"
+    raise InputError(f"token: {text!r} is not one token but {len(ids)} ({names}): give one of them")
+
+
+def branch(
+    llm: LLM, recorded: Trace, at: int, token: str | int | None = None, **how: Any
+) -> Completion:
+    """``open_branch``, read to its end."""
+    return open_branch(llm, recorded, at, token, **how).finish()
+
+
+def open_branch(
+    llm: LLM,
+    recorded: Trace,
+    at: int,
+    token: str | int | None = None,
+    *,
+    passed: int | None = None,
+    changes: "Iterable[Change | str]" = (),
+    luck: Luck = "same",
+    seed: int | None = None,
+    max_tokens: int | None = None,
+    trace: str | PathLike[str] | None = None,
+    **more: Any,
+) -> Stream:
+    """Write the text again with another token at step ``at``, and go on from there.
+
+    token       its text, which must be exactly one token, or its id; None where changes are
+                enough, and the step is drawn
+    changes     what is other inside the model from this step on, beside what was; one that names
+                a step of its own begins there
+    passed      on a canvas: the pass in which the token comes to stand in cell ``at``, which is
+                also its step; None: the one in which the recorded token did
+    luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
+                "fresh": ``seed``, or one that is chosen and reported
+    max_tokens  of the whole answer, the part before the fork included; None: as recorded
+    trace       the file for a trace of the fork, whose parent is the recorded one
+    more        options of LLM.stream that change no token, such as speculate and candidates
+
+    The tokens before the fork are given, not drawn; the model reads them again, since the
+    fingerprint is of every step's logits. Forks of one prompt share its keys and values.
+    Raises InputError for a step or a token that does not exist, or another vocabulary; the text's
+    reader gets one where the grammar forbids the token.
+    """
+    head, prompt = recorded.head, prompt_of(llm, recorded.head)
+    check_vocabulary(llm, recorded)
+    if not recorded.steps:
+        raise InputError("the trace has no steps: there is nowhere to branch")
+    at = check_int("at", at, 0, len(recorded.steps) - 1)
+    token, added = _token_id(llm, token), _from_step(changes, at)
+    if token is None and not added:
+        raise InputError("a branch needs a token, or changes: name one")
+    options = settings_of(head) | _seed(luck, seed) | more
+    if head.decoder:
+        others = {"changes": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
+        options["denoise"] = _forced_cell(recorded, at, token, passed, others)
+    else:
+        options["changes"] = (*head.changes, *added)
+        options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
+        if passed is not None:
+            raise InputError("passed: this text was written from left to right, in no passes")
+    if max_tokens is not None:
+        options["max_tokens"] = check_int("max_tokens: past the fork it", max_tokens, at + 1)
+    if trace is None:
+        return llm.stream(prompt, **options)
+    check_path(trace)
+    observed: dict[str, Any] = {"candidates": head.candidates, "track": head.watch}
+    stream = llm.stream(prompt, **observed | options)
+    stream.record(trace, prompt=head.prompt, parent=Parent(recorded.sha256, at, token))
+    return stream
+
+
+def _token_id(llm: LLM, token: str | int | None) -> int | None:
+    if token is None:
+        return None
+    given = token_of(llm, token) if isinstance(token, str) else token
+    return check_int("token", given, 0, llm.tokenizer.vocab_size - 1)
+
+
+def _forced_cell(
+    recorded: Trace, at: int, token: int | None, passed: int | None, others: Mapping[str, Any]
+) -> Rule:
+    """The rule of a canvas with one more cell forced; nothing before that pass changes."""
+    decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
+    assert decoder is not None
+    for name, given in others.items():
+        if given:
+            raise InputError(f"{name}: it would change passes before the fork: give a token alone")
+    assert token is not None  # since there are no changes
+    passed = recorded.steps[at].passed if passed is None else passed
+    could = [p.index for p in recorded.passes if first + at in range(*p.block)]
+    if passed not in could:
+        raise InputError(
+            f"passed: the block of cell {at} was revealed in passes {could[0]} to {could[-1]}, "
+            f"not in {passed}"
+        )
+    kept = [one for one in decoder.rule.forced_cells if (one.passed, one.cell) != (passed, at)]
+    return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
+
+
+def _from_step(changes: "Iterable[Change | str]", at: int) -> "tuple[Change, ...]":
+    if not changes:
+        return ()
+    from cutaway.engine.changes import check_changes
+
+    made = check_changes(changes)
+    return tuple(one if one.from_step is not None else replace(one, from_step=at) for one in made)
+
+
+def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
+    if luck not in ("same", "fresh"):
+        raise InputError(f'luck must be "same" or "fresh", not {luck!r}')
+    if luck == "same" and seed is not None:
+        raise InputError("seed is for fresh luck; the same luck has the recorded one")
+    return {} if luck == "same" else {"seed": seed}

@@ -1,0 +1,224 @@
+"""Compare: what each way of writing makes of one prompt, with the same luck, in one table.
+
+A model that sees the past writes from left to right, one that sees more reveals a canvas, by any
+rule. A judge, which sees the past, reads all texts with its own tokens. Refuses to know terminals.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.engine import Denoise, Pass, Step
+from cutaway.engine.canvas import Rule, rule_of_text
+from cutaway.errors import InputError
+from cutaway.lab.rerun.price import price
+from cutaway.lab.rerun.request import UNSTOPPED, Progress, silent
+from cutaway.lab.rerun.statistics import surprise
+from cutaway.requests.completion import Completion
+from cutaway.trace.canvas import kendall
+
+LOOP = "left to right"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A text, and what it took.
+
+    way         ``LOOP``, or the rule by which a canvas was revealed
+    passes      of the model, each of which wrote one token or more
+    rows        computed in them
+    ms          of this one run
+    bits        surprise of the text after the prompt, under the judge's tokens; None without one
+    text_bytes  of the text in UTF-8
+    distinct    of the text's words, and of its pairs of words: the share that are different; None
+                where there are none
+    order       Kendall's tau-b between the passes in which tokens came to stand, and their
+                positions: 1 is from left to right; None where all came in one
+    price       bits that the tokens lose by having been revealed together; see ``price``
+    """
+
+    model: str
+    way: str
+    text: str
+    token_ids: tuple[int, ...]
+    passes: int
+    rows: int
+    ms: float
+    distinct: tuple[float | None, float | None]
+    order: float | None
+    price: float
+    bits: float | None = None
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """How many tokens each pass wrote, on average."""
+        return len(self.token_ids) / self.passes
+
+    @property
+    def text_bytes(self) -> int:
+        """Of the text."""
+        return len(self.text.encode())
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """What compares texts of different tokens and lengths."""
+        return None if self.bits is None or not self.text else self.bits / self.text_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        more = ("tokens_per_pass", "text_bytes", "bits_per_byte")
+        return asdict(self) | {name: getattr(self, name) for name in more}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Of one prompt and one seed. judge: the name of the model that read the texts, or None."""
+
+    prompt: str
+    seed: int
+    judge: str | None
+    ways: tuple[Way, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"ways": [way.to_dict() for way in self.ways]}
+
+
+def compare(
+    llms: Sequence[LLM],
+    prompt: str,
+    *,
+    rules: Sequence[str] | None = None,
+    judge: LLM | None = None,
+    max_tokens: int = 64,
+    progress: Progress = silent,
+    **options: Any,
+) -> Compared:
+    """Write a text after the prompt in every way that the models have.
+
+    rules       of models that see more than the past, as ``rule_of_text`` reads them; None: those
+                of ``usual_rules``
+    judge       None: the first of the models that sees only the past, if there is one
+    max_tokens  of each text; no stop condition ends it
+    progress    called with ("writing" or "judging", tokens done, of how many)
+    options     of LLM.generate, such as temperature and seed, which all have
+
+    A run of one token comes first in each model, so that ms has no first times in it. Raises
+    InputError for a value out of range, and where a model has no such way.
+    """
+    if not llms:
+        raise InputError("compare needs a model: name one or more")
+    if given := [name for name in ("denoise", "changes", "n", "trace") if name in options]:
+        raise InputError(f"{given[0]}: every way has one text, as its rule has it: leave it out")
+    judge = _judge_of(llms, judge, prompt)
+    options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}
+    planned = [(llm, way) for llm in llms for way in _ways(llm, rules, max_tokens)]
+    for llm in llms:
+        first = None if llm.config.sight == "past" else Rule()
+        _run(llm, prompt, options | {"denoise": first, "max_tokens": 1})
+    ways: list[Way] = []
+    for llm, (name, rule) in planned:
+        arrived = _Arrived(progress, len(ways) * max_tokens, len(planned) * max_tokens)
+        asked = options | {"denoise": rule}
+        way, options["seed"] = _written(llm, prompt, name, asked, arrived)
+        ways.append(way)
+    for number, way in enumerate(ways if judge else ()):
+        assert judge is not None
+        ways[number] = replace(way, bits=_bits(judge, prompt, way.text))
+        progress("judging", (number + 1) * max_tokens, len(ways) * max_tokens)
+    return Compared(prompt, options["seed"], judge.name if judge else None, tuple(ways))
+
+
+def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None:
+    judge = judge or next((llm for llm in llms if llm.config.sight == "past"), None)
+    if judge and judge.config.sight != "past":
+        raise InputError(f"judge: {judge.name} sees more than the past: name one that does not")
+    if judge and not judge.tokenize(prompt):
+        raise InputError("prompt is empty and the judge has no begin token: write something")
+    return judge
+
+
+def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
+    """Of a model that sees more than the past: published ones, and one cell a pass.
+
+    An encoder, which frames a text with tokens of its own, was made for another task than writing.
+    """
+    if llm.tokenizer.sep_id is not None:
+        return ("confidence", f"mask-predict,steps={min(cells, 10)}")
+    return ("confidence", f"confidence,steps={-(-cells // 2)}", "threshold", "entropy-bound")
+
+
+def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, Rule | None]]:
+    if llm.config.sight == "past":
+        return [(LOOP, None)]
+    named = usual_rules(llm, cells) if rules is None else rules
+    if not named:
+        raise InputError("rules must name at least one: leave it out for the usual ones")
+    return [(name, rule_of_text(name)) for name in named]
+
+
+class _Arrived:
+    """Reports how many tokens stand, of all ways together."""
+
+    def __init__(self, progress: Progress, before: int, total: int) -> None:
+        self._progress, self._before, self._total, self._stand = progress, before, total, 0
+
+    def see(self, event: Step | Pass, *, canvas: bool) -> None:
+        """A canvas's tokens stand when a pass has revealed them."""
+        if isinstance(event, Pass):
+            self._stand += len(event.revealed) - len(event.masked_again)
+        elif not canvas:
+            self._stand += 1
+        self._progress("writing", self._before + self._stand, self._total)
+
+
+def _run(
+    llm: LLM, prompt: str, options: Mapping[str, Any], arrived: _Arrived | None = None
+) -> tuple[Completion, tuple[int, ...]]:
+    """A text, and the tokens behind its canvas."""
+    with llm.stream(prompt, **options) as stream:
+        for event in stream.events():
+            if arrived:
+                arrived.see(event, canvas=options["denoise"] is not None)
+        decoder = stream.request.decoder
+        return stream.completion(), decoder.behind if isinstance(decoder, Denoise) else ()
+
+
+def _written(
+    llm: LLM, prompt: str, name: str, options: Mapping[str, Any], arrived: _Arrived
+) -> tuple[Way, int]:
+    """One way, not judged yet, and the seed."""
+    begun = perf_counter()
+    done, behind = _run(llm, prompt, options, arrived)
+    ms, passes = 1e3 * (perf_counter() - begun), done.passes
+    if options["denoise"]:
+        figures = len(passes), sum(one.rows for one in passes)
+        lost = price(llm, done.prompt_token_ids, passes, behind=behind).price
+        came = [step.passed or 0 for step in done.steps]
+    else:
+        steps, usage = len(done.steps), done.usage
+        figures = steps, usage.prompt_tokens - usage.cached_tokens + steps - 1
+        lost, came = 0.0, [*range(steps)]
+    return Way(
+        llm.name, name, done.text, done.token_ids, *figures, ms,
+        (_distinct(done.text, 1), _distinct(done.text, 2)), kendall(came), lost,
+    ), done.seed  # fmt: skip
+
+
+def _bits(judge: LLM, prompt: str, text: str) -> float:
+    """Surprise of the text behind the prompt."""
+    before, after = judge.tokenize(prompt), judge.tokenizer.encode(text, goes_on=True)
+    if not after:
+        return 0.0
+    rows = judge.logits([*before, *after], start=len(before) - 1)[:-1]
+    return float(surprise(rows, after).sum())
+
+
+def _distinct(text: str, n: int) -> float | None:
+    """Distinct-n of Li et al. 2016 (arXiv 1510.03055), of words between white space."""
+    words = text.split()
+    runs = [*zip(*(words[i:] for i in range(n)), strict=False)]
+    return len({*runs}) / len(runs) if runs else None

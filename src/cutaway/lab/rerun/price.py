@@ -1,0 +1,147 @@
+"""Price: what it costs to reveal the cells of a pass together, beside one at a time.
+
+Cells that are drawn in one pass are drawn as if none knew of the others. Here each pass's tokens
+are put into the same canvas one after the other, in the order of the rule, and each is asked for
+again, with those before it in their places. What the tokens lose in probability is the price.
+
+Were the tokens drawn one at a time, they would cost so much more together, on average, as their
+total correlation, which is at most the sum of the cells' entropies less the largest: the bound of
+the pass. It bounds that mean, not the price of one draw.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from cutaway.api.llm import LLM
+from cutaway.engine import Pass, PassCell
+from cutaway.errors import InputError
+from cutaway.lab.rerun.request import Progress, check_vocabulary, silent
+from cutaway.methods.filling.whole import logprob_of
+from cutaway.trace import Trace
+from cutaway.trace.canvas import check_canvas
+from cutaway.trace.figures import bits, in_bits
+
+
+@dataclass(frozen=True, slots=True)
+class PassPrice:
+    """The tokens that one pass revealed, in bits.
+
+    together  their surprise as they were drawn
+    apart     one after the other
+    bound     what drawing them together can cost on average
+    """
+
+    index: int
+    cells: int
+    together: float
+    apart: float
+    bound: float
+
+    @property
+    def price(self) -> float:
+        """How much less likely they are one after the other."""
+        return self.apart - self.together
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of a whole canvas: pass by pass."""
+
+    passes: tuple[PassPrice, ...]
+
+    @property
+    def price(self) -> float:
+        """In bits, of all passes."""
+        return sum(one.price for one in self.passes)
+
+    @property
+    def bound(self) -> float:
+        """The same of their bounds."""
+        return sum(one.bound for one in self.passes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        each = [asdict(one) | {"price": one.price} for one in self.passes]
+        return {"price": self.price, "bound": self.bound, "passes": each}
+
+
+def price(
+    llm: LLM,
+    prompt_token_ids: Sequence[int],
+    passes: Sequence[Pass],
+    *,
+    behind: Sequence[int] = (),
+    progress: Progress = silent,
+) -> Price:
+    """Of the passes of a canvas behind this prompt: ``Completion.passes``, or those of a trace.
+
+    behind: tokens behind the canvas; progress: called with ("reading", passes done, of how many)
+
+    Raises InputError where there are no passes, or the model names no mask.
+    """
+    if not passes:
+        raise InputError("there are no passes to price: reveal a canvas, with denoise")
+    mask = llm.tokenizer.mask_id
+    if mask is None:
+        raise InputError("this model names no mask token, so it has no canvas to reveal")
+    found = []
+    for made, text in _states(passes, list(prompt_token_ids), mask, list(behind), llm.config.sight):
+        found.append(_price(llm, made, text))
+        progress("reading", len(found), len(passes))
+    return Price(tuple(found))
+
+
+def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Price:
+    """Of the passes on record, as the model has them now.
+
+    Raises InputError where the trace is of no canvas, or of another vocabulary, or the run had
+    changes inside the model.
+    """
+    head = trace.head
+    check_canvas(trace)
+    assert head.decoder is not None
+    check_vocabulary(llm, trace)
+    if head.changes:
+        raise InputError("the run had changes inside the model: a price is of the model as it is")
+    if head.decoder.sight != llm.config.sight:
+        raise InputError(
+            f"a token of the model on record sees {head.decoder.sight!r}, and of {llm.name} "
+            f"{llm.config.sight!r}: use the same model"
+        )
+    behind = head.decoder.behind
+    return price(llm, head.prompt_token_ids, trace.passes, behind=behind, progress=progress)
+
+
+def _states(
+    passes: Sequence[Pass], prompt: list[int], mask: int, behind: list[int], sight: str | int
+) -> Iterator[tuple[Pass, list[int]]]:
+    """Each pass, and the text that it was computed from."""
+    # The first pass computes a canvas whole that is seen so, with blocks that no pass came to.
+    end = passes[0].rows - len(behind) if sight == "all" else max(one.block[1] for one in passes)
+    text = [*prompt, *[mask] * (end - len(prompt))]
+    for one in passes:
+        yield one, [*text, *behind] if sight == "all" else text[: one.block[1]]
+        for position, token_id in one.stands.items():
+            text[position] = mask if token_id is None else token_id
+
+
+def _price(llm: LLM, made: Pass, text: list[int]) -> PassPrice:
+    cells = _in_order(made)
+    together = sum(bits(cell.logprob) for cell in cells)
+    asked, filled = [], list(text)
+    for before, cell in pairwise(cells):
+        filled[before.position] = before.token_id
+        asked.append((tuple(filled), (cell.position,)))
+    rows = llm.logits_at(asked)
+    apart = sum(
+        bits(logprob_of(row[0], cell.token_id)) for row, cell in zip(rows, cells[1:], strict=True)
+    )
+    first = bits(cells[0].logprob) if cells else 0.0
+    return PassPrice(made.index, len(cells), together, first + apart, in_bits(made.bound))
+
+
+def _in_order(made: Pass) -> list[PassCell]:
+    """The cells that were revealed, the first to go first."""
+    return sorted(made.revealed, key=lambda cell: (-cell.figure, cell.position))

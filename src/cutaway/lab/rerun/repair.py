@@ -1,0 +1,253 @@
+"""Repair: whether a rule takes a wrong token back, and what else the token changes.
+
+A token is forced into a cell of a canvas in the pass in which the cell was revealed, in the place
+of the run's own, and the canvas goes on with the same luck. The loop takes nothing back, and is a
+rule like others: from the left, one cell a block. Refuses to know terminals.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from cutaway.api.llm import LLM
+from cutaway.base.checks import check_int
+from cutaway.engine.canvas import ForcedCell, Rule, rule_of_text
+from cutaway.engine.request import randbits
+from cutaway.errors import CutawayError, InputError
+from cutaway.lab.rerun.request import UNSTOPPED, Progress, silent
+from cutaway.lab.rerun.statistics import Estimate, estimate, rate
+from cutaway.requests.completion import Completion
+from cutaway.sampling import derive_seed
+from cutaway.trace.canvas import standing
+
+LOOP = "left,block=1"
+_ERRORS = 8
+_MEANS = ("gone", "own_gone", "restored", "differ", "later")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One wrong token, and what became of it.
+
+    seed        of its run
+    cell        in which it was forced, from 0, in pass ``passed``
+    token_id    the likeliest other token of that pass; ``instead_of`` the one that was revealed
+    gone        whether another token stands there at the end
+    own_gone    whether that became of the run's own token, without the mistake
+    restored    whether it is the one that stands there at the end of the run without it
+    differ      how many other cells end otherwise than without it
+    later       the same of the cells that were masked after that pass; ``of_later`` how many
+                there were
+    """
+
+    seed: int
+    cell: int
+    passed: int
+    token_id: int
+    instead_of: int
+    gone: bool
+    own_gone: bool
+    restored: bool
+    differ: int
+    later: int
+    of_later: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The mistakes under one rule, and rates over them."""
+
+    rule: str
+    mistakes: tuple[Mistake, ...]
+
+    @property
+    def gone(self) -> Estimate:
+        """How often the wrong token does not stand at the end: the repair rate."""
+        return self._rate("gone")
+
+    @property
+    def own_gone(self) -> Estimate:
+        """How often the run's own tokens in these cells are taken back: what ``gone`` is beside."""
+        return self._rate("own_gone")
+
+    @property
+    def restored(self) -> Estimate:
+        """How often the run's own token does."""
+        return self._rate("restored")
+
+    @property
+    def differ(self) -> Estimate:
+        """How many other cells end otherwise, on average."""
+        return estimate(np.array([float(one.differ) for one in self.mistakes]))
+
+    @property
+    def later(self) -> Estimate | None:
+        """The share of cells masked after the mistake that end otherwise; None: none were."""
+        shares = [one.later / one.of_later for one in self.mistakes if one.of_later]
+        return estimate(np.array(shares)) if shares else None
+
+    def _rate(self, name: str) -> Estimate:
+        return rate(sum(getattr(one, name) for one in self.mistakes), len(self.mistakes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        means = {name: getattr(self, name) for name in _MEANS}
+        return {
+            "rule": self.rule,
+            **{name: mean and asdict(mean) for name, mean in means.items()},
+            "mistakes": [asdict(one) for one in self.mistakes],
+        }
+
+
+def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
+    """Rules that take nothing back, and rules that do; of a model that sees the past, the loop."""
+    if llm.config.sight == "past":
+        return (LOOP,)
+    steps = min(cells, 10)
+    return (
+        "confidence", f"confidence,steps={steps}", f"mask-predict,steps={steps}",
+        f"remdm,steps={cells}", "edit",
+    )  # fmt: skip
+
+
+def repair(
+    llm: LLM,
+    prompt: str | Sequence[int],
+    *,
+    rules: Sequence[str] | None = None,
+    errors: int | None = None,
+    seeds: int = 4,
+    max_tokens: int = 32,
+    progress: Progress = silent,
+    **options: Any,
+) -> tuple[Repaired, ...]:
+    """Make mistakes in canvases behind a prompt, one in each, and see which are taken back.
+
+    rules       as ``rule_of_text`` reads them; None: ``usual_repairs``
+    errors      mistakes in each run, in cells that are evenly spread; None: 8, or one for each cell
+    seeds       runs without a mistake, of which all rules have the same
+    max_tokens  cells of the canvas; no stop condition ends it
+    progress    called with ("writing", canvases done, of how many)
+    options     of LLM.denoise, such as temperature and seed
+
+    Raises InputError for a value out of range, or a rule that the model cannot have.
+    """
+    if given := [name for name in ("denoise", "n", "trace") if name in options]:
+        raise InputError(f"{given[0]}: rules and seeds say which canvases there are: leave it out")
+    cells = check_int("max_tokens", max_tokens, 2)
+    errors = min(_ERRORS, cells) if errors is None else check_int("errors", errors, 1, cells)
+    seeds = check_int("seeds", seeds, 1, 64)
+    named = usual_repairs(llm, cells) if rules is None else rules
+    if not named:
+        raise InputError("rules must name at least one: leave it out for the usual ones")
+    planned = [(name, rule_of_text(name)) for name in named]
+    ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+    options |= {"max_tokens": cells, **UNSTOPPED}
+    llm.parse_options(options)
+    seed = randbits(32) if options.get("seed") is None else options["seed"]
+    total = len(planned) * seeds * (1 + errors)
+    runs = [
+        (rule, options | {"seed": derive_seed(seed, n)})
+        for _, rule in planned
+        for n in range(seeds)
+    ]
+    each = iter(_mistakes(llm, ids, runs, errors, _Told(progress, total)))
+    progress("writing", total, total)
+    return tuple(_repaired(name, islice(each, seeds)) for name, _ in planned)
+
+
+def _repaired(rule: str, runs: Iterable[list[Mistake]]) -> Repaired:
+    mistakes = tuple(chain.from_iterable(runs))
+    if not mistakes:
+        raise InputError(f"rule {rule!r}: no cell has a likely token that is wrong: add seeds")
+    return Repaired(rule, mistakes)
+
+
+_Run = tuple[Rule, Mapping[str, Any]]
+"""A canvas that is asked for: its rule, and its other options."""
+
+
+class _Told:
+    """Reports how many canvases are done, of all batches."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def one(self) -> None:
+        """One more."""
+        self._done += 1
+        self._progress("writing", self._done, self._total)
+
+
+def _mistakes(
+    llm: LLM, ids: list[int], runs: Sequence[_Run], errors: int, told: _Told
+) -> list[list[Mistake]]:
+    """In each run, so many or as many as there can be."""
+    plain = _all(llm, ids, runs, told)
+    wrong = [_spread(_possible(done), errors) for done in plain]
+    forks = [
+        (replace(rule, forced_cells=(one,)), how)
+        for (rule, how), ones in zip(runs, wrong, strict=True)
+        for one in ones
+    ]
+    ended = iter(_all(llm, ids, forks, told))
+    return [
+        [_mistake(done, one, next(ended)) for one in ones]
+        for done, ones in zip(plain, wrong, strict=True)
+    ]
+
+
+def _all(llm: LLM, ids: list[int], runs: Sequence[_Run], told: _Told) -> list[Completion]:
+    """In one batch, in their order."""
+    made: dict[int, Completion] = {}
+    asked = ((ids, {**how, "denoise": rule}) for rule, how in runs)
+    with closing(llm.generate_each(asked)) as results:
+        for index, done in results:
+            if isinstance(done, CutawayError):
+                raise done
+            assert isinstance(done, Completion)  # since n is 1
+            made[index] = done
+            told.one()
+    return [made[index] for index in range(len(runs))]
+
+
+def _possible(done: Completion) -> list[ForcedCell]:
+    """Of each cell, in order: the likeliest token that is wrong, in the pass that revealed it.
+
+    Neither the token that was revealed nor the one that stood there at the end; cells for which
+    the pass knows no third are left out.
+    """
+    first, found, seen = len(done.prompt_token_ids), dict[int, ForcedCell](), set[int]()
+    for made in done.passes:
+        for one in made.revealed:
+            cell = one.position - first
+            right = (one.token_id, done.token_ids[cell])
+            wrong = [token_id for token_id, _ in one.likely if token_id not in right]
+            if wrong and cell not in seen:
+                found[cell] = ForcedCell(made.index, cell, wrong[0])
+            seen.add(cell)
+    return [found[cell] for cell in sorted(found)]
+
+
+def _spread(cells: list[ForcedCell], errors: int) -> list[ForcedCell]:
+    """So many of them, or all, evenly."""
+    errors = min(errors, len(cells))
+    return [cells[len(cells) * i // errors] for i in range(errors)]
+
+
+def _mistake(plain: Completion, wrong: ForcedCell, fork: Completion) -> Mistake:
+    first, passed, cell = len(plain.prompt_token_ids), wrong.passed, wrong.cell
+    known = {c.position - first: c.token_id for c in plain.passes[passed].revealed}
+    pairs = zip(plain.token_ids, fork.token_ids, strict=True)
+    others = {i for i, (a, b) in enumerate(pairs) if a != b} - {cell}
+    stands = standing(plain.passes[: passed + 1])[-1]
+    masked = {i for i in range(len(plain.token_ids)) if first + i not in stands}
+    own, now = plain.token_ids[cell], fork.token_ids[cell]
+    return Mistake(
+        plain.seed, cell, passed, wrong.token_id, known[cell], now != wrong.token_id,
+        own != known[cell], now == own, len(others), len(others & masked), len(masked),
+    )  # fmt: skip

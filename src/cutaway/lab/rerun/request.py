@@ -1,0 +1,192 @@
+"""From a trace's head back to a request, and which fields of the head differ in this run."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from cutaway._version import __version__
+from cutaway.api.llm import LLM
+from cutaway.engine import ConstraintParams, StopParams
+from cutaway.errors import InputError
+from cutaway.requests.completion import Completion
+from cutaway.requests.stream import Stream
+from cutaway.sampling import SamplingParams
+from cutaway.trace import Head, Trace
+from cutaway.trace.figures import chain_label
+from cutaway.trace.record import GrammarRecord
+
+if TYPE_CHECKING:
+    from cutaway.engine.changes import Bound, Change
+
+_SETTINGS = tuple(
+    f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
+)
+UNSTOPPED = {"ignore_eos": True, "stop": (), "stop_token_ids": ()}
+"""Settings under which a text goes on to max_tokens, whatever is in it; a grammar may end it."""
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, how much of it is done, and of how much."""
+
+_DECISIVE = ("weights", "tokenizer", "backend", "chain", "grammar")
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A field of the head that differs in this run."""
+
+    field: str
+    recorded: Any
+    now: Any
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether the bits or the tokens cannot be expected to agree."""
+        return self.field in _DECISIVE
+
+    def __str__(self) -> str:
+        shown = chain_label if self.field == "chain" else _short
+        return f"{self.field}: {shown(self.recorded)} on record, {shown(self.now)} now"
+
+
+def settings_of(head: Head) -> dict[str, Any]:
+    """The keywords that draw the recorded text again, its given tokens included."""
+    settings = {name: head.params[name] for name in _SETTINGS if name in head.params}
+    if settings.pop("processors", ()):
+        raise InputError("processors are functions, which a trace cannot hold: this run had some")
+    if settings.get("check") not in (None, "arithmetic"):
+        raise InputError("check: a trace cannot hold an object of one's own, and this run had one")
+    forced = tuple(head.params.get("forced", ()))
+    if head.decoder:
+        settings["denoise"] = head.decoder.rule
+        settings |= {
+            name: head.params[name] for name in ("suffix", "special") if name in head.params
+        }
+    return settings | {"seed": head.seed, "forced": forced, "changes": head.changes}
+
+
+def prompt_of(llm: LLM, head: Head) -> list[int]:
+    """The prompt of the request: what is behind a canvas and no suffix was at its end."""
+    prompt, behind = [*head.prompt_token_ids], head.decoder.behind if head.decoder else ()
+    if suffix := head.params.get("suffix"):
+        special = head.params.get("special", False)
+        behind = behind[len(llm.tokenizer.encode(suffix, special=special, goes_on=True)) :]
+    return [*prompt, *behind]
+
+
+def bound(llm: LLM, head: Head, more: "Iterable[Change]" = ()) -> "Bound | None":
+    """The changes of a run, and more, for rows of its text that are computed again."""
+    return bound_to(llm, (*head.changes, *more), len(head.prompt_token_ids))
+
+
+def bound_to(llm: LLM, changes: "Sequence[Change]", prompt_tokens: int) -> "Bound | None":
+    """Changes for rows of any text with such a prompt; None where there are none."""
+    if not changes:
+        return None
+    from cutaway.engine.changes import bind
+
+    return bind(changes, llm.graph, prompt_tokens)
+
+
+def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:
+    """What differs in this run of the recorded request; decisive fields first."""
+    identity, backend = llm.model.identity, llm.backend
+    grammar = GrammarRecord.of(stream.request.constraint.source)
+    now = {
+        "weights": identity.weights,
+        "tokenizer": identity.tokenizer,
+        "backend": backend.name,
+        "chain": stream.chain,
+        "grammar": grammar and grammar.sha256,
+        "cutaway": __version__,
+        "model": llm.name,
+        "tier": backend.tier,
+        "threads": backend.threads,
+        "grammar engine": grammar and grammar.engine,
+    }
+    was = {
+        "grammar": recorded.grammar and recorded.grammar.sha256,
+        "grammar engine": recorded.grammar and recorded.grammar.engine,
+    }
+    every = (
+        Disagreement(name, was[name] if name in was else getattr(recorded, name), value)
+        for name, value in now.items()
+    )
+    return tuple(d for d in every if _plain(d.recorded) != _plain(d.now))
+
+
+def refuse_others(found: Iterable[Disagreement], model: str, otherwise: str = "") -> None:
+    """InputError where one of them is decisive; ``otherwise`` says what else could be done."""
+    if decisive := [str(each) for each in found if each.is_decisive]:
+        raise InputError(
+            f"this is not what the trace was written with ({'; '.join(decisive)}): "
+            f"use the recorded one, of the model {model!r:.80}{otherwise}"
+        )
+
+
+def check_vocabulary(llm: LLM, trace: Trace) -> None:
+    """InputError unless every token on record is the same token of this model."""
+    size = llm.tokenizer.vocab_size
+    if size != trace.head.vocab_size:
+        raise InputError(
+            f"the trace has a vocabulary of {trace.head.vocab_size} tokens and {llm.name} one of "
+            f"{size}: use a model with the same tokens"
+        )
+    for token in trace.tokens.values():
+        if (here := llm.tokenizer.token_bytes(token.id)) != token.bytes:
+            raise InputError(
+                f"token {token.id} is {token.bytes!r} in the trace and {here!r} in {llm.name}: "
+                "use a model with the same tokens"
+            )
+
+
+def check_from_left(what: str, trace: Trace) -> None:
+    """InputError where the text was not written from left to right."""
+    if trace.head.decoder:
+        raise InputError(
+            f"{what}: this trace is of a canvas, and only of a text that was written from left to "
+            "right is that told"
+        )
+
+
+def check_room(llm: LLM, trace: Trace) -> None:
+    """InputError unless all tokens on record fit the model's context, as it was opened."""
+    room = llm.model.context
+    count = len(trace.head.prompt_token_ids) + len(trace.steps)
+    if count > room:
+        raise InputError(
+            f"the trace has {count} tokens with its prompt, and the context has room for {room}: "
+            "give the model more context"
+        )
+
+
+def run_together(
+    llm: LLM,
+    requests: Iterable[tuple[list[int], Mapping[str, Any]]],
+    report: Callable[[int], object],
+) -> list[Completion]:
+    """All of (prompt ids, options) in one batch; ``report`` how many tokens are written."""
+    done = 0
+    with ExitStack() as stack:
+        streams = [stack.enter_context(llm.stream(ids, **options)) for ids, options in requests]
+        writing = streams
+        while writing:
+            writing = [stream for stream in writing if next(stream, None)]
+            done += len(writing)
+            report(done)
+        return [stream.completion() for stream in streams]
+
+
+def _plain(value: Any) -> str:
+    """As JSON, where a tuple is a list and every key a string."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return f"{text[:12]}…" if len(text) == 64 else text

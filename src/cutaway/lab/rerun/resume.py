@@ -1,0 +1,123 @@
+"""The rest of a text whose run was cut: the same request again, with what is on record as replay.
+
+Refuses to know how the trace was cut.
+"""
+
+from functools import partial
+from typing import Any
+
+from cutaway.api.llm import LLM
+from cutaway.engine import Pass, Step
+from cutaway.errors import InputError, ReplayError
+from cutaway.lab.rerun.request import (
+    check_vocabulary,
+    disagreements,
+    prompt_of,
+    refuse_others,
+    settings_of,
+)
+from cutaway.requests.stream import Stream
+from cutaway.trace import End, Head, Trace, TraceWriter
+from cutaway.trace.lines import TokenOf
+
+
+def check_cut(trace: Trace) -> None:
+    """InputError unless this is the trace of a run that was cut, in a file that can go on."""
+    name = trace.path or "the trace"
+    if trace.end:
+        raise InputError(
+            f"{name} has an end already ({trace.end.reason}): there is nothing to resume; "
+            "'cutaway trace branch' writes another text from any of its steps"
+        )
+    if trace.path is None or trace.path.suffix == ".gz":
+        raise InputError(
+            f"{name}: a gzipped trace cannot go on behind a cut: unpack it first, with gzip -dc "
+            "into another file"
+        )
+
+
+def resume(llm: LLM, trace: Trace, **how: Any) -> Stream:
+    """The whole text, of which the part that is on record comes fast; the file gets the rest.
+
+    The file is then that of a run that was never cut, but for times. Each step and pass on record
+    must come out again with the same logits: where one does not, the text ends with a ReplayError,
+    and the file stays as it was, but for a last line that was torn.
+
+    how: ``speculate`` and ``kv_cache``, where they are to be other than on record. InputError where
+    the run has ended, or the model, the backend or the grammar are not those on record.
+    """
+    check_cut(trace)
+    check_vocabulary(llm, trace)
+    head = trace.head
+    options = settings_of(head) | _observed(head) | {"replay": trace.output_token_ids} | how
+    stream = llm.stream(prompt_of(llm, head), **options)
+    try:
+        refuse_others(disagreements(head, llm, stream), head.model)
+        stream.record(partial(RestOfTrace, trace))
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _observed(head: Head) -> dict[str, Any]:
+    """The keywords with which every step is told as on record."""
+    speculate = str(head.params.get("speculate", "off"))
+    return {
+        "candidates": head.candidates,
+        "track": tuple(head.params.get("watch", ())),
+        "speculate": "off" if speculate.startswith("draft") else speculate,
+    }
+
+
+class RestOfTrace:
+    """A sink that compares what is on record, and writes down what follows it.
+
+    A run that is cut once more, or is not the one on record, leaves the file without an end.
+    """
+
+    def __init__(self, trace: Trace, _: Head, token_of: TokenOf) -> None:
+        assert trace.path is not None
+        self._trace, self._seen = trace, 0
+        self._file = TraceWriter(trace.path, trace.head, token_of, rest_of=trace)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can follow."""
+        return self._file.closed
+
+    def step(self, step: Step) -> None:
+        """The next."""
+        recorded, self._seen = self._trace.steps, self._seen + 1
+        if step.index >= len(recorded):
+            self._file.step(step)
+        elif step.fingerprint != recorded[step.index].fingerprint:
+            self._refuse(f"step {step.index}")
+        elif step.token_id != recorded[step.index].token_id:
+            self._file.close()  # the text ends with an error that says so
+
+    def passed(self, made: Pass) -> None:
+        """The next of a canvas."""
+        recorded = self._trace.passes
+        if made.index >= len(recorded):
+            self._file.passed(made)
+        elif made.fingerprint != recorded[made.index].fingerprint:
+            self._refuse(f"pass {made.index}")
+
+    def end(self, end: End) -> None:
+        """Why it ended, unless it was cut again, or stopped before what is on record."""
+        if end.reason == "aborted" or self._seen < len(self._trace.steps):
+            self._file.close()
+        else:
+            self._file.end(end)
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self._file.close()
+
+    def _refuse(self, what: str) -> None:
+        self._file.close()
+        raise ReplayError(
+            f"{self._trace.path}: {what} has other logits now than on record: other weights or "
+            "another arithmetic wrote it; nothing was added"
+        )

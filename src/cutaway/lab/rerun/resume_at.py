@@ -1,0 +1,139 @@
+"""The rest of a text whose run was cut, written by servers: where one is lost, the next goes on.
+
+Knows the requests and events of ``cutaway serve``, and that between two of them the file says how
+far the text came. Refuses to know terminals.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from http.client import HTTPException
+from typing import Any, NoReturn
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from cutaway.engine import Step
+from cutaway.errors import CutawayError, InputError, ReplayError
+from cutaway.lab.rerun.request import check_from_left, settings_of
+from cutaway.lab.rerun.resume import RestOfTrace, check_cut
+from cutaway.trace import End, Head, Token, Trace
+from cutaway.trace.steps import step_from_json
+
+_SAME = ("weights", "tokenizer", "backend", "chain", "prompt_token_ids", "candidates", "watch")
+"""What a server's trace must have of the one on record, beside the settings."""
+
+_SILENT_S = 600
+"""So long a server may read a prompt before it is lost."""
+
+
+def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step]:
+    """Every step of the text, once; the file gets those that are not on record.
+
+    urls: of servers, each asked when those before it are lost; key: what they want to know
+    """
+    check_cut(trace)
+    check_from_left("--url", trace)
+    assert trace.path is not None
+    told, lost = 0, ""
+    for url in urls:
+        try:
+            for step in _written_at(url, trace, key):
+                if step.index == told:
+                    told += 1
+                    yield step
+            return
+        except (OSError, HTTPException, ValueError) as error:
+            if isinstance(error, CutawayError):
+                raise
+            lost = f"{url}: {error}"
+        trace = Trace.read(trace.path)
+    raise CutawayError(f"no server finished the text ({lost}); {trace.path} has what came")
+
+
+def _written_at(url: str, trace: Trace, key: str) -> Iterator[Step]:
+    """The steps of one server; OSError where it is lost."""
+    tokens, head = {**trace.tokens}, trace.head
+    with ExitStack() as stack:
+        rest: RestOfTrace | None = None
+        for record in _records(url, _asked(trace), key):
+            match record["kind"]:
+                case "head":
+                    _check_same(url, head, Head.from_json(record))
+                    continue
+                case "tok":
+                    tokens[record["id"]] = Token.from_json(record)
+                    continue
+            if rest is None:  # the tokens of the head are known
+                rest = RestOfTrace(trace, head, tokens.__getitem__)
+                stack.callback(rest.close)
+            if record["kind"] == "step":
+                step = step_from_json(record, head)
+                rest.step(step)
+                yield step
+            elif record["reason"] != "aborted":
+                if not rest.closed:
+                    rest.end(End.from_json(record))
+                if record["error"]:
+                    raise CutawayError(f"{url}: {record['error']}")
+                return
+        raise ConnectionError("its answer was cut")
+
+
+def _asked(trace: Trace) -> dict[str, Any]:
+    """The request for the whole text."""
+    head = trace.head
+    asked = settings_of(head)
+    if any((asked.pop("thought", ""), asked.pop("calls", ""))) or not isinstance(
+        asked.get("heal", False), bool
+    ):
+        raise InputError(
+            "--url: thoughts, calls beside a schema and healed prompts cannot be asked of a server"
+        )
+    asked["changes"] = [change.to_json() for change in head.changes] or None
+    asked["logit_bias"] = {str(i): bias for i, bias in asked.get("logit_bias", {}).items()}
+    if asked.get("json_schema") is not None:
+        asked["json_schema"] = json.loads(asked["json_schema"])
+    asked |= {"forced": [*asked["forced"]], "replay": [*trace.output_token_ids]}
+    asked |= {"prompt": [*head.prompt_token_ids], "candidates": head.candidates}
+    asked |= {"track": [*head.params.get("watch", ())], "trace": True, "stream": True}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _records(url: str, asked: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
+    """The lines of the trace that a server writes, as they come."""
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    request = Request(f"{url.rstrip('/')}/v1/completions", json.dumps(asked).encode(), headers)
+    try:
+        with urlopen(request, timeout=_SILENT_S) as answer:
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    event = json.loads(line[6:])
+                    if "error" in event:
+                        _refuse(url, event["error"])
+                    for choice in event["choices"]:
+                        yield from choice.get("cutaway", {}).get("trace", ())
+    except HTTPError as error:
+        if error.code in (429, 503):  # another may have room
+            raise
+        _refuse(url, json.loads(error.read())["error"])
+
+
+def _refuse(url: str, error: dict[str, Any]) -> NoReturn:
+    if error["code"] == "replay_differs":
+        raise ReplayError(f"{url}: {error['message']}")
+    if error["type"] == "server_error":  # it ends, or has failed: another may do better
+        raise ConnectionError(error["message"])
+    raise InputError(f"{url}: {error['message']}")
+
+
+def _check_same(url: str, recorded: Head, now: Head) -> None:
+    others = [name for name in _SAME if getattr(recorded, name) != getattr(now, name)]
+    was, has = settings_of(recorded), settings_of(now)
+    others += [name for name in was if json.dumps(was[name]) != json.dumps(has.get(name))]
+    if others:
+        raise InputError(
+            f"{url} has other {' and '.join(dict.fromkeys(others))} than are on record: name a "
+            "server of the same model"
+        )

@@ -1,0 +1,88 @@
+"""Statistics of the experiments: divergence of two rows, means by band, confidence intervals.
+
+All in bits. Refuses to know models and texts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.compute.backends import Logits
+from cutaway.trace.figures import in_bits
+
+Curve = NDArray[np.float64]
+
+_DRAWS = 2000  # of the bootstrap
+_NORMAL = 1.959964  # standard deviations to either side that hold 95 %
+_SEED = 0  # fixed, so that one experiment has one answer
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean and its 95 % confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+
+def log2_softmax(logits: Logits) -> Curve:
+    """Of each row of logits (n, vocab): log2 of the probabilities, float64."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    return in_bits(wide)
+
+
+def divergence(of: Logits, under: Logits) -> Curve:
+    """KL(of ‖ under) in bits of each pair of rows (n, vocab). (n,)"""
+    pairs = zip(of, under, strict=True)
+    return np.array([_divergence(log2_softmax(a[None]), log2_softmax(b[None])) for a, b in pairs])
+
+
+def surprise(logits: Logits, token_ids: Sequence[int]) -> Curve:
+    """-log2 p of the token that follows each row (n, vocab). (n,)"""
+    rows = [float(-log2_softmax(row[None])[0, i]) for row, i in zip(logits, token_ids, strict=True)]
+    return np.array(rows)
+
+
+def bands(length: int) -> list[slice]:
+    """Positions 0, 1, 2–3, 4–7, …: early ones alone, late ones averaged."""
+    edges = [0]
+    while edges[-1] < length:
+        edges.append(min(max(2 * edges[-1], 1), length))
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def span(band: slice) -> str:
+    """A band for people, who count from 1: "1", "5-8"."""
+    first, last = band.start + 1, band.stop
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def estimate(values: Curve) -> Estimate:
+    """The mean of independent values (n,) and its interval, by the percentile bootstrap (Efron
+    1979): means of 2,000 samples of n drawn with replacement, from a fixed seed."""
+    rng = np.random.default_rng(_SEED)
+    means = values[rng.integers(0, len(values), (_DRAWS, len(values)))].mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Estimate(float(values.mean()), float(low), float(high))
+
+
+def rate(came: int, of: int) -> Estimate:
+    """How often something came of independent trials: Wilson's interval (1927), which is right at
+    rates of 0 and 1, too."""
+    share, z = came / of, _NORMAL**2 / of
+    middle, half = (share + z / 2) / (1 + z), sqrt(share * (1 - share) * z + z * z / 4) / (1 + z)
+    return Estimate(share, max(middle - half, 0.0), min(middle + half, 1.0))
+
+
+def _divergence(p: Curve, q: Curve) -> float:
+    return float(max(0.0, (np.exp2(p) * (p - q)).sum()))

@@ -1,0 +1,207 @@
+"""Vectors of texts: one of each, of the rows that a model's head would read.
+
+Knows what the model's file says of it, what is taken where it says nothing, and how a vector is
+shortened and made one of length 1. Refuses to know how rows are computed and become one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import fsum, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.compute.model import POOLINGS
+from cutaway.engine import Embed, Embedded, Ended, Event, FinishReason, Request, Started
+from cutaway.errors import CutawayError, InputError, TooLongError
+from cutaway.requests.base import limits_of
+from cutaway.requests.prompts import check_prompt, one_or_many
+from cutaway.requests.reading import each_ended
+from cutaway.requests.runner import Runner
+from cutaway.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import ModelUser
+
+Array = NDArray[np.float32]
+_AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors of texts, and how they came about.
+
+    vectors     float32 (texts, dimensions)
+    tokens      of each text, as far as they were read
+    pooling     how the rows of a text became one: "mean", "cls" (the first) or "last"
+    normalized  whether each vector has length 1
+    says        who said so, of ``pooling`` and ``normalized``: "files", "default" or "asked"
+    truncated   which texts were cut, as it was asked for
+    """
+
+    vectors: Array
+    tokens: tuple[int, ...]
+    pooling: str
+    normalized: bool
+    says: tuple[str, str]
+    truncated: tuple[int, ...] = ()
+
+    def similarities(self) -> NDArray[np.float64]:
+        """The cosine of each with each: (texts, texts)."""
+        exact = self.vectors.astype(np.float64)
+        lengths = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
+        each = exact / np.where(lengths > 0, lengths, 1)
+        found: NDArray[np.float64] = each @ each.T
+        return found
+
+    def how(self) -> dict[str, Any]:
+        """All but the vectors, ready for JSON."""
+        return {
+            "dimensions": self.vectors.shape[1], "pooling": self.pooling,
+            "pooling_from": self.says[0], "normalized": self.normalized,
+            "normalized_from": self.says[1], "truncated": [*self.truncated],
+        }  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return self.how() | {"tokens": [*self.tokens], "vectors": self.vectors.tolist()}
+
+
+class Embedder:
+    """One question: texts, and how they become vectors. Raises InputError naming the argument."""
+
+    def __init__(
+        self,
+        llm: "ModelUser",
+        texts: Any,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        truncate: bool = False,
+        adapter: str = "",
+    ) -> None:
+        self._llm, self._adapter, said = llm, llm.adapter_hash(adapter), llm.model.pooling
+        for name, flag in (("normalize", normalize), ("truncate", truncate)):
+            if flag is not None and not isinstance(flag, bool):
+                raise InputError(f"{name} must be true or false, not {shown(flag)}")
+        self.pooling, says_pooling = self._pooling(pooling)
+        asked = normalize is not None
+        self.normalize = normalize if asked else said.normalize is not False
+        silent = "default" if said.normalize is None else "files"
+        self._says = says_pooling, "asked" if asked else silent
+        width = llm.config.hidden
+        self.dimensions = check_int(
+            "dimensions", width if dimensions is None else dimensions, 1, width
+        )
+        prompts, _ = one_or_many(texts)
+        if not prompts or prompts == [[]]:
+            raise InputError("texts is empty: give one text or more")
+        most = limits_of(llm.model).context_length
+        self._most = min(said.max_tokens or most, most)
+        self.truncated: list[int] = []
+        self.texts = [self._ids(i, text, cut=truncate) for i, text in enumerate(prompts)]
+
+    @property
+    def requests(self) -> Iterable[Request]:
+        """What the engine is asked."""
+        parts = {**_parts(self.pooling), "adapter": self._adapter}
+        return (Request(**{**parts, "prompt_token_ids": ids}) for ids in self.texts)
+
+    def found(self, vectors: Sequence[NDArray[np.float64]]) -> Embeddings:
+        """The answer, of what came from the engine for each text."""
+        each = [self._shaped(vector[: self.dimensions]) for vector in vectors]
+        return Embeddings(
+            np.array(each, np.float32), tuple(map(len, self.texts)), self.pooling,
+            bool(self.normalize), self._says, tuple(self.truncated),
+        )  # fmt: skip
+
+    def _shaped(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not self.normalize:
+            return vector
+        length = sqrt(fsum((vector * vector).tolist()))  # exact: in no order that a machine chooses
+        return vector / (length or 1.0)
+
+    def _pooling(self, asked: str | None) -> tuple[str, str]:
+        said, sees_more = self._llm.model.pooling, self._llm.config.sight != "past"
+        if asked is not None:
+            check_choice("pooling", asked, POOLINGS)
+            if asked == "cls" and not sees_more:
+                raise InputError(
+                    "pooling: the first token of this model sees nothing else; take mean or last"
+                )
+            return asked, "asked"
+        if said.refused:
+            raise InputError(
+                f"the model's files ask for {said.refused}, which is not supported: name pooling "
+                "to have vectors without it"
+            )
+        return (said.kind, "files") if said.kind else ("mean" if sees_more else "last", "default")
+
+    def _ids(self, index: int, text: Any, *, cut: bool) -> tuple[int, ...]:
+        """A text's tokens, as many as are read."""
+        text = check_prompt(text, f"texts[{index}]")
+        if isinstance(text, str):
+            ids = self._llm.tokenize(text)
+        else:
+            ids = [*text]
+            limits_of(self._llm.model).check_ids(f"texts[{index}]", ids)
+        if not ids:
+            raise InputError(f"texts[{index}] has no tokens: give one that is not empty")
+        most = self._most
+        if len(ids) > most and not cut:
+            raise TooLongError(
+                f"texts[{index}] has {len(ids)} tokens, and the model reads {most}: shorten it; "
+                "where texts are embedded, truncate cuts it"
+            )
+        if len(ids) > most:
+            self.truncated.append(index)
+            framed = isinstance(text, str) and self._llm.tokenizer.sep_id is not None
+            behind = ids[-1:] if framed else []
+            ids = ids[: most - len(behind)] + behind
+        return tuple(ids)
+
+
+@lru_cache
+def _parts(pooling: str) -> dict[str, Any]:
+    """Of a request, checked once for all texts."""
+    sampling = SamplingParams(temperature=0, seed=0)
+    template = Request(prompt_token_ids=(), decoder=Embed(pooling), sampling=sampling)
+    return {field.name: getattr(template, field.name) for field in fields(template)}
+
+
+class VectorReader:
+    """Hears the vector of one text."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self._vector: NDArray[np.float64] | None = None
+
+    def receive(self, event: Event) -> None:
+        """Take an event from whichever thread steps."""
+        if isinstance(event, Embedded):
+            self._vector = event.vector
+        elif isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, Ended):
+            self.ended = event
+
+    def vector(self) -> NDArray[np.float64]:
+        """Once it has ended; raises what it failed with."""
+        assert self.ended is not None
+        if self.ended.error:
+            raise self.ended.error
+        if self.ended.reason != FinishReason.SCORED or self._vector is None:
+            raise CutawayError("the model was closed before all vectors were computed")
+        return self._vector
+
+
+def embed(runner: Runner, asked: Embedder) -> Embeddings:
+    """Compute them beside whatever else runs."""
+    jobs = ((request, VectorReader()) for request in asked.requests)
+    found = {i: one.vector() for i, one in each_ended(runner, jobs, most=_AT_ONCE)}
+    return asked.found([found[i] for i in range(len(asked.texts))])

@@ -1,0 +1,67 @@
+"""What may stand in the places of a text that are masked.
+
+Knows how a text with masks is read, and which way of filling a model has: one that sees what
+is behind them says it (``masked``), of one that sees the past only it follows by Bayes' rule
+(``bayes``).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cutaway.base.checks import check_int, shown
+from cutaway.errors import InputError
+from cutaway.methods.filling.bayes import fill_by_bayes
+from cutaway.methods.filling.filled import Candidate, Filled, Joint
+from cutaway.methods.filling.masked import fill_masked
+from cutaway.requests.base import limits_of
+from cutaway.requests.runner import Runner
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import ModelUser
+    from cutaway.text import Tokenizer
+
+__all__ = ["MARK", "Candidate", "Filled", "Joint", "fill"]
+
+MARK = "[MASK]"
+
+
+def fill(
+    llm: "ModelUser",
+    runner: Runner,
+    text: str,
+    *,
+    top: int,
+    targets: Iterable[str] | None,
+    candidates: int,
+) -> Filled:
+    """See ``LLM.fill``."""
+    limits_of(llm.model).check_head()
+    parts = split_at_masks(text, llm.tokenizer)
+    top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
+    wanted = None if targets is None else _check_targets(targets)
+    way = fill_by_bayes if llm.config.sight == "past" else fill_masked
+    return way(llm, runner, parts, top=top, targets=wanted, width=max(top, width))
+
+
+def split_at_masks(text: str, tokenizer: "Tokenizer") -> list[str]:
+    """What stands before, between and behind the masks; InputError where there is none."""
+    if not isinstance(text, str):
+        raise InputError(f"text must be a string, not {shown(text)}")
+    marks, mask = [MARK], tokenizer.mask_id
+    if mask is not None and not tokenizer.token_bytes(mask):  # else it is a word, as DiffuGPT's
+        marks.append(tokenizer.token_name(mask))
+    parts = re.split("|".join(map(re.escape, marks)), text)
+    if len(parts) == 1:
+        raise InputError(
+            f"the text has no mask: write {' or '.join(dict.fromkeys(marks))} where something is "
+            "to be filled in"
+        )
+    return parts
+
+
+def _check_targets(targets: Iterable[str]) -> list[str]:
+    found = None if isinstance(targets, str) else [*targets]
+    if not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise InputError(f"targets must be a list of texts, not {shown(targets)}")
+    return [*dict.fromkeys(found)]

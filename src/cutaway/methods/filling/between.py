@@ -1,0 +1,168 @@
+"""A text between a prompt and a suffix, with a model that has no tokens for it: Bayes' rule again.
+
+    p(text | prompt, suffix)  is proportional to  p(text | prompt) · p(suffix | prompt, text)
+
+The model writes some continuations, with the request's own chain; the beginnings of these, of every
+length alike, are candidates from the first factor, and one is drawn by the second: sampling by
+importance, then again (Rubin 1987). Refuses to know how texts are computed.
+"""
+
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+from math import exp, fsum, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutaway.errors import InputError
+from cutaway.methods.filling.causal import Causal, Ids, Known
+from cutaway.methods.row import held
+from cutaway.requests.completion import Between
+from cutaway.requests.request import Options
+from cutaway.requests.runner import Runner
+from cutaway.requests.stream import Stream
+from cutaway.sampling import derive_seed, text_luck
+from cutaway.sampling.fixed_math import log_sum_exp
+
+if TYPE_CHECKING:
+    from cutaway.compute.loading.model import LoadedModel
+
+DRAWN = 16
+"""Continuations: as many as the rows of a step that cost little more than one."""
+WEIGHED = 64
+"""Candidates of which the whole suffix is computed: those where its first token is likeliest."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A beginning of continuations.
+
+    stream  which has it, and the first ``length`` steps of which it is
+    count   how many have it
+    first   log-probability of the suffix's first token after it
+    """
+
+    stream: int
+    length: int
+    first: float
+    count: int = 1
+
+
+def write_between(
+    start: Callable[[Options], list[Stream]], runner: Runner, model: "LoadedModel", options: Options
+) -> list[Stream]:
+    """The samples of a request with a suffix, each ended where the suffix goes on.
+
+    start: queue the continuations of its prompt
+    """
+    _check(options)
+    behind = tuple(model.tokenizer.encode(options.suffix, special=options.special, goes_on=True))
+    drawing = _Drawing(start, runner, model, behind, options)
+    first = drawing.sample(options.sampling.seed)
+    return [first, *(drawing.sample(derive_seed(first.seed, i)) for i in range(1, options.n))]
+
+
+def _check(options: Options) -> None:
+    """InputError for what does not go with a text that is cut out of another."""
+    constraint = options.constraint
+    asked = {
+        "trace": options.trace is not None,
+        "align": options.align,
+        "forced": bool(options.run.forced),
+        "replay": bool(options.run.replay),
+        "changes": bool(options.changes),
+        "check": constraint.check is not None,
+        constraint.source.kind if constraint.source else "": constraint.source is not None,
+    }
+    for name, given in asked.items():
+        if given:
+            raise InputError(
+                f"{name}: this model has no fill-in-the-middle tokens, so that a text before a "
+                f"suffix is cut out of longer ones: leave out {name} or suffix"
+            )
+    if not options.stopping.max_tokens:
+        raise InputError("max_tokens: a text before a suffix has 1 token or more: raise it")
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """Draws texts that stand before ``behind``."""
+
+    start: Callable[[Options], list[Stream]]
+    runner: Runner
+    model: "LoadedModel"
+    behind: Ids
+    options: Options
+
+    def sample(self, seed: int | None) -> Stream:
+        """One of them, from continuations of its own."""
+        with ExitStack() as stack:
+            streams = [stack.enter_context(one) for one in self.start(self._continuing(seed))]
+            for stream in streams:
+                stream.finish()
+        found = self._candidates(streams)
+        seed, each = streams[0].seed, [*found.values()]
+        logprobs = self._logprobs(streams[0].prompt_token_ids, [*found])
+        weights = np.array([log(c.count) + p for c, p in zip(each, logprobs, strict=True)])
+        luck = text_luck(seed, len(each)) if self._draws else 0.0
+        taken = int(np.argmax(weights + luck))
+        share = exp(weights[taken] - log_sum_exp(weights))
+        how = Between("bayes", len(streams), len(each), share, logprobs[taken])
+        text = streams[each[taken].stream]
+        text.cut(each[taken].length, self.options, seed, how)
+        return text
+
+    @property
+    def _draws(self) -> bool:
+        return self.options.sampling.temperature > 0
+
+    def _continuing(self, seed: int | None) -> Options:
+        """Continuations: a token longer, so that each token's row says what may follow it."""
+        options = self.options
+        return replace(
+            options, n=DRAWN if self._draws else 1, suffix="", draft=None,
+            sampling=replace(options.sampling, seed=seed),
+            stopping=replace(options.stopping, max_tokens=options.stopping.max_tokens + 1),
+            track=(*options.track, self.behind[0]),
+        )  # fmt: skip
+
+    def _candidates(self, streams: Sequence[Stream]) -> dict[Ids, _Candidate]:
+        """Those that are weighed, by their tokens, in the order in which they were met."""
+        found: dict[Ids, _Candidate] = {}
+        for index, stream in enumerate(streams):
+            ids = tuple(step.token_id for step in stream.steps)
+            for length, first in self._beginnings(stream):
+                if ids[:length] in found:
+                    found[ids[:length]].count += 1
+                else:
+                    found[ids[:length]] = _Candidate(index, length, first)
+        if not found:
+            limits = self.runner.engine.limits
+            most = len(streams[0].prompt_token_ids) + len(self.behind)
+            raise limits.too_long(most, "prompt and suffix have")
+        order = {ids: (-one.first, place) for place, (ids, one) in enumerate(found.items())}
+        weighed = set(nsmallest(WEIGHED, order, key=order.__getitem__))
+        return {ids: one for ids, one in found.items() if ids in weighed}
+
+    def _beginnings(self, stream: Stream) -> Iterator[tuple[int, float]]:
+        """Lengths that are whole characters and leave room for the suffix; see ``_Candidate``."""
+        room = self.model.context - len(stream.prompt_token_ids) - len(self.behind)
+        least, decoder = (
+            self.options.constraint.min_tokens,
+            getincrementaldecoder("utf-8")("replace"),
+        )
+        for length, step in enumerate(stream.steps):
+            assert step.observed is not None
+            if least <= length <= room and not decoder.getstate()[0]:
+                [logit] = {c.logit for c in step.observed.candidates if c.id == self.behind[0]}
+                yield length, logit - step.observed.log_sum_exp
+            decoder.decode(self.model.tokenizer.token_bytes(step.token_id))
+
+    def _logprobs(self, prompt: Ids, texts: Sequence[Ids]) -> list[float]:
+        """Of the suffix after each text."""
+        known = [Known(prompt + text + self.behind, len(prompt) + len(text)) for text in texts]
+        with held(self.runner, prompt, priority=1):
+            return [fsum(each) for each in Causal(self.runner).known(known)]

@@ -1,0 +1,77 @@
+"""How well a text suits a model that sees it as a whole: its pseudo-log-likelihood.
+
+The sum over all tokens of log p(token | the text, the token masked); a pass for each. Knows which
+others are masked with a token: none ("original", Salazar et al. 2020, arXiv 1910.14659), or those
+behind it in the same word ("word_l2r", Kauf & Ivanova 2023, arXiv 2305.10588), without which a rare
+word of several pieces looks likely, since each piece gives the others away.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from math import fsum
+from typing import TYPE_CHECKING, Any
+
+from cutaway.base.checks import check_choice
+from cutaway.errors import InputError
+from cutaway.methods.filling.whole import Asked, Ids, Whole, logprob_of
+from cutaway.requests.base import limits_of
+from cutaway.requests.runner import Runner
+
+if TYPE_CHECKING:
+    from cutaway.requests.base import ModelUser
+
+METRICS = ("original", "word_l2r")
+
+
+@dataclass(frozen=True)
+class PseudoLikelihood:
+    """Of one text. metric: of METRICS; logprobs: natural ones, of each of the text's own tokens."""
+
+    metric: str
+    token_ids: Ids
+    logprobs: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """The pseudo-log-likelihood, in nats."""
+        return fsum(self.logprobs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"total": self.total}
+
+
+def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) -> PseudoLikelihood:
+    """See ``LLM.pseudo_likelihood``."""
+    check_choice("metric", metric, METRICS)
+    limits_of(llm.model).check_head()
+    tokenizer = llm.tokenizer
+    if llm.config.sight == "past":
+        raise InputError(
+            "this model sees only what is before a token: likelihood says how likely a text is"
+        )
+    words = tokenizer.words(text)
+    if not any(words):
+        raise InputError("the text has no tokens: write something")
+    if tokenizer.mask_id is None:
+        raise InputError("this model names no mask token, so that it cannot be asked of each token")
+    whole = tuple(tokenizer.encode_parts(token_id for word in words for token_id in word))
+    start = int(tokenizer.add_bos)  # what is around the text is not scored
+    asked = masked(whole, start, words, tokenizer.mask_id, metric)
+    own = tuple(whole[place] for _, (place,) in asked)
+    logits = Whole(llm, runner).logits(asked)
+    each = (logprob_of(row, token_id) for row, token_id in zip(logits, own, strict=True))
+    return PseudoLikelihood(metric, own, tuple(each))
+
+
+def masked(
+    whole: Ids, start: int, words: Sequence[Sequence[int]], mask: int, metric: str
+) -> list[Asked]:
+    """For each token of the words, which begin at ``start``: the text without it, and its place."""
+    asked: list[Asked] = []
+    for word, first in zip(words, accumulate(map(len, words), initial=start), strict=False):
+        for place in range(first, first + len(word)):
+            end = first + len(word) if metric == "word_l2r" else place + 1
+            asked.append(((*whole[:place], *[mask] * (end - place), *whole[end:]), (place,)))
+    return asked

@@ -1,0 +1,266 @@
+"""A draft that is revised: its worst tokens are tried again, one place at a time.
+
+Knows the order of things: draft, rank, try, accept. Which tokens are tried, and in which order, is
+decided once, on the draft: a choice that followed the text as it changes would lead the rules away
+from what they say they leave as it is.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import ceil, inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from cutaway.base.checks import check_choice, check_int, shown
+from cutaway.engine.request import randbits
+from cutaway.errors import InputError
+from cutaway.methods.filling.causal import Ids, Known, Stopped, adding_text
+from cutaway.methods.revising.loop import Loop, draft
+from cutaway.methods.revising.places import Mask, Places
+from cutaway.methods.revising.revised import Cost, Piece, Revised, Trial, added, in_bits
+from cutaway.methods.revising.rules import Better, Gibbs, Metropolis, Rule
+from cutaway.methods.revising.state import Model, Proposal, Text
+from cutaway.methods.revising.words import Words
+from cutaway.requests.base import ModelUser, limits_of
+from cutaway.requests.prompts import Prompt, check_prompt
+from cutaway.requests.runner import Runner
+from cutaway.sampling import coin, trial_seed
+from cutaway.sampling.fixed_math import exp
+from cutaway.sampling.params import MAX_SEED
+
+if TYPE_CHECKING:
+    from cutaway.api.text_writer import TextWriter
+
+__all__ = ["RULES", "SURPRISES", "Cost", "How", "Piece", "Progress", "Revised", "Trial", "revise"]
+
+RULES = ("gibbs", "metropolis", "better")
+SURPRISES = ("loop", "leave_one_out")
+"""Of a token: given what is before it; or also what is behind it, a pass for each."""
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, how much of it is done, and of how much."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+class How(NamedTuple):
+    """How a draft is revised, checked; see ``LLM.revise``."""
+
+    rule: str
+    share: float
+    sweeps: int
+    candidates: int
+    power: float
+    span: int | None
+    surprise: str
+    filler: str | None
+    seed: int
+
+    @classmethod
+    def of(cls, **given: Any) -> "How":
+        """InputError for a value out of range."""
+        check_choice("rule", given["rule"], RULES)
+        check_choice("surprise", given["surprise"], SURPRISES)
+        for name, low, high in (("share", 0, 1), ("power", 0.01, 100)):
+            given[name] = _number(name, given[name], low, high)
+        for name, high in (("sweeps", 1000), ("candidates", 1000)):
+            given[name] = check_int(name, given[name], 1, high)
+        if given["span"] is not None:
+            given["span"] = check_int("span", given["span"], 1)
+            if given["rule"] != "metropolis":
+                raise InputError("span is for the rule metropolis; the others try one token")
+        filler = given["filler"]
+        if filler is not None:
+            given["filler"] = filler.name if isinstance(filler, ModelUser) else _no_model(filler)
+        if filler is not None and given["rule"] != "better":
+            raise InputError("filler is for the rule better; the others draw from the model itself")
+        if given["seed"] is None:
+            given["seed"] = randbits(32)
+        given["seed"] = check_int("seed", given["seed"], 0, MAX_SEED)
+        return cls(**given)
+
+
+def revise(
+    llm: "TextWriter",
+    runner: Runner,
+    prompt: Prompt,
+    given: Prompt | None,
+    how: How,
+    *,
+    filler: "TextWriter | None",
+    options: Mapping[str, Any],
+    progress: Progress | None,
+    stopped: Callable[[], bool],
+) -> Revised:
+    """See ``LLM.revise``."""
+    limits_of(llm.model).check_past()
+    head = _read(llm, "prompt", prompt, add_bos=None)
+    if given is None:
+        drafted = draft(llm, head, {"seed": how.seed, **options}, stopped)
+    elif options:
+        raise InputError(f"the draft is given, so nothing is drafted: leave {min(options)} out")
+    else:
+        drafted = _read(llm, "draft", given, add_bos=False, goes_on=bool(len(prompt)))
+    ids = (*head, *drafted)
+    _check_length(llm, len(drafted), len(ids))
+    began, passes = perf_counter(), runner.steps
+    allowed = adding_text(llm.tokenizer)
+    model = Loop(llm, runner, allowed)
+    first = max(len(head), 1)  # nothing is before the first token of all: it stays
+    [logprobs] = model.known([Known(ids, first)])
+    start, model.stopped = Text(ids, first, tuple(logprobs)), stopped
+    plan = (
+        _plan(model, allowed, how, start)
+        if filler is None
+        else _plan_of_words(model, llm, filler, how, start)
+    )
+    done = _Revision(plan, how, progress or _silent)
+    text = done.run(start)
+    written = partial(added, llm.tokenizer) if len(prompt) else llm.detokenize
+    return Revised(
+        model=llm.name,
+        prompt_token_ids=head,
+        draft_token_ids=drafted,
+        token_ids=text.ids[len(head) :],
+        draft=written(drafted),
+        text=written(text.ids[len(head) :]),
+        settings=how._asdict(),
+        surprises=tuple(done.surprises.get(i) for i in range(len(head), len(ids))),
+        trials=tuple(_trial(llm, n, made) for n, made in enumerate(done.trials)),
+        planned=done.planned,
+        bits_before=in_bits(start.logprob),
+        bits_after=in_bits(text.logprob),
+        cost=Cost(runner.steps - passes, model.rows, perf_counter() - began),
+    )
+
+
+class _Tried(NamedTuple):
+    """What was proposed for a text."""
+
+    text: Text
+    proposal: Proposal
+    chance: float
+    luck: float
+
+
+class _Plan(NamedTuple):
+    """A rule, the places in which it may try, and the surprise of what stands there, in nats."""
+
+    rule: Rule
+    cells: list[int]
+    surprise: Callable[[Text, int], float]
+
+
+class _Revision:
+    """One draft on its way, by one rule. What was done stays where it is stopped."""
+
+    def __init__(self, plan: _Plan, how: How, progress: Progress) -> None:
+        self._plan, self._how, self._progress = plan, how, progress
+        self.surprises: dict[int, float] = {}
+        self.trials: list[_Tried] = []
+        self.planned = 0
+
+    def run(self, text: Text) -> Text:
+        """All sweeps over the worst places, the worst first."""
+        cells = self._plan.cells
+        if not cells:
+            raise InputError(
+                "nothing of the draft can be replaced: tokens without text stay, and so does the "
+                "first of a text that nothing is before"
+            )
+        worst = max(1, ceil(self._how.share * len(cells) - 1e-9))  # 0.07 · 100 is above 7
+        self.planned = worst * self._how.sweeps
+        try:
+            for n, i in enumerate(cells):
+                if self._how.surprise != "loop":  # which takes no time
+                    self._progress("ranking", n, len(cells))
+                self.surprises[i] = in_bits(-self._plan.surprise(text, i))
+            order = sorted(cells, key=lambda i: (-self.surprises[i], i))[:worst]
+            for position in order * self._how.sweeps:
+                text = self._try(text, position)
+            self._progress("revising", self.planned, self.planned)
+        except Stopped:
+            pass
+        return text
+
+    def _try(self, text: Text, position: int) -> Text:
+        index = len(self.trials)
+        self._progress("revising", index, self.planned)
+        seed = trial_seed(self._how.seed, index)
+        made = self._plan.rule.propose(text, position, seed)
+        least = np.array([min(made.log_ratio, 0.0)])
+        chance = 0.0 if made.log_ratio == -inf else float(exp(least)[0])
+        luck = coin(seed, position)
+        self.trials.append(_Tried(text, made, chance, luck))
+        return text.with_(made) if luck < chance else text
+
+
+def _plan(model: Model, allowed: Mask, how: How, draft: Text) -> _Plan:
+    places = Places(model, allowed, how.candidates)
+    rules: Mapping[str, Rule] = {
+        "gibbs": Gibbs(places, how.power),
+        "metropolis": Metropolis(model, allowed, how.power, how.span),
+        "better": Better(places),
+    }
+    cells = [i for i in range(draft.given, len(draft.ids)) if allowed[draft.ids[i]]]
+    each = {"loop": lambda text, i: -text.from_(i)[0], "leave_one_out": places.surprise}
+    return _Plan(rules[how.rule], cells, each[how.surprise])
+
+
+def _plan_of_words(
+    model: Model, llm: "TextWriter", filler: "TextWriter", how: How, draft: Text
+) -> _Plan:
+    words = Words(model, llm, filler, how.candidates, draft)
+    each = {"loop": words.surprise, "leave_one_out": words.masked_surprise}
+    return _Plan(words, words.cells(), each[how.surprise])
+
+
+def _trial(llm: "TextWriter", index: int, made: _Tried) -> Trial:
+    text, proposal = made.text, made.proposal
+    at, ids = proposal.position, proposal.ids
+    was = text.ids[at : proposal.end]
+    texts = added(llm.tokenizer, was), added(llm.tokenizer, ids)
+    return Trial(
+        index, at, was, ids, *texts, text.logprob,
+        text.with_(proposal).logprob, proposal.forward, proposal.reverse, made.chance, made.luck,
+    )  # fmt: skip
+
+
+def _read(
+    llm: "TextWriter", name: str, given: Prompt, *, add_bos: bool | None, goes_on: bool = False
+) -> Ids:
+    """Token ids of a prompt, or of a draft that goes on after one."""
+    checked = check_prompt(given, name)
+    if not isinstance(checked, str):
+        limits_of(llm.model).check_ids(name, checked)
+        return tuple(map(int, checked))
+    llm.check_length(checked)
+    return tuple(llm.tokenizer.encode(checked, add_bos=add_bos, goes_on=goes_on))
+
+
+def _check_length(llm: "TextWriter", drafted: int, length: int) -> None:
+    if not drafted:
+        raise InputError("the draft has no tokens: give one that has, or let the loop write one")
+    if length > llm.model.context:
+        raise InputError(
+            f"prompt and draft have {length} tokens, and the context is {llm.model.context}: "
+            "shorten them"
+        )
+
+
+def _no_model(value: Any) -> NoReturn:
+    raise InputError(f"filler must be an LLM, not {shown(value)}")
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    """Of a setting; ``low`` itself is outside where it is 0."""
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        number = float(value)
+        if low <= number <= high and number > 0:
+            return number
+    span = f"above 0 and at most {high}" if low == 0 else f"between {low} and {high}"
+    raise InputError(f"{name} must be a number {span}, not {shown(value)}")

@@ -1,0 +1,76 @@
+"""What may stand in one place of a text, given all that is before and behind it.
+
+By Bayes' rule the model's own distribution p over whole texts says of a token v there
+
+    p(v | before, behind)  is proportional to  p(v | before) · p(behind | before, v)
+
+It is computed for the candidates: the likeliest by what is before, and so whatever stands there
+now. Refuses to know what is done with it.
+"""
+
+from dataclasses import dataclass, replace
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.methods.filling.causal import Known, all_logprobs, likeliest
+from cutaway.methods.revising.state import Model, Text
+from cutaway.sampling.fixed_math import log_sum_exp
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place.
+
+    prior    log p of each token given what is before, (vocab,)
+    behind   of each token that was tried: log p of the tokens behind, one by one
+    """
+
+    prior: NDArray[np.float64]
+    behind: dict[int, tuple[float, ...]]
+
+    def logprobs(self, token_id: int) -> tuple[float, ...]:
+        """Of a token that was tried, and of those behind it."""
+        return (float(self.prior[token_id]), *self.behind[token_id])
+
+    def logprob(self, token_id: int) -> float:
+        """Of all of them together."""
+        return fsum(self.logprobs(token_id))
+
+
+class Places:
+    """Asks a model what may stand in places.
+
+    allowed     which tokens may, (vocab,)
+    candidates  how many are tried in each
+    """
+
+    def __init__(self, model: Model, allowed: Mask, candidates: int) -> None:
+        self._model, self.allowed, self._candidates = model, allowed, candidates
+
+    def at(self, text: Text, position: int) -> Place:
+        """The candidates at a position."""
+        [(_, row)] = self._model.following([text.ids[:position]])
+        considered = likeliest(row[0], self.allowed, self._candidates)
+        return self.tried(text, position, Place(all_logprobs(row), {}), considered)
+
+    def tried(self, text: Text, position: int, place: Place, token_ids: list[int]) -> Place:
+        """With these tokens, too."""
+        own = text.ids[position]  # of it all is known
+        asked = [v for v in token_ids if v != own and v not in place.behind]
+        head, rest = text.ids[:position], text.ids[position + 1 :]
+        known = self._model.known([Known((*head, v, *rest), position + 1) for v in asked])
+        found = dict(zip(asked, map(tuple, known), strict=True))
+        if own in token_ids:
+            found[own] = text.from_(position + 1)
+        return replace(place, behind=place.behind | found)
+
+    def surprise(self, text: Text, position: int) -> float:
+        """-log p of the token that stands there, among the candidates and itself; natural."""
+        own = text.ids[position]
+        place = self.tried(text, position, self.at(text, position), [own])
+        each = np.array([place.logprob(v) for v in sorted(place.behind)])
+        return log_sum_exp(each) - place.logprob(own)

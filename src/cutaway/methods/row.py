@@ -1,0 +1,61 @@
+"""What a text's last row gave, read beside whatever else is written.
+
+Knows that what comes before the row is computed as any prompt is, so that others go on. Refuses to
+know what is read.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cutaway.engine import Hold, Request, Row, RunParams
+from cutaway.engine import Sequence as EngineSequence
+from cutaway.engine.row import is_ready, read_row
+from cutaway.errors import CutawayError
+from cutaway.requests.runner import EndListener, Runner
+
+if TYPE_CHECKING:
+    from cutaway.engine.changes import Bound
+
+
+def row(
+    runner: Runner,
+    token_ids: Sequence[int],
+    names: Sequence[str],
+    firsts: Mapping[int, int],
+    changes: "Bound | None" = None,
+) -> Row:
+    """See ``LLM.row``."""
+    with held(runner, token_ids, changes=changes) as (sequence, wait):
+
+        def read() -> Row | None:  # others may have taken its memory since
+            ready = is_ready(sequence)
+            return read_row(runner.engine, sequence, names, firsts) if ready else None
+
+        while (found := runner.call(read)) is None:
+            wait()
+        return found
+
+
+@contextmanager
+def held(
+    runner: Runner,
+    token_ids: Sequence[int],
+    priority: int = 0,
+    changes: "Bound | None" = None,
+) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
+    """Keys and values of a text, but for its last token, until others need the memory.
+
+    They are there when the block begins; what it is given waits until they are there again.
+    """
+    listener, run = EndListener(), RunParams(priority=priority)
+    request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run, changes=changes)
+    with runner.running(request, listener) as sequence:
+
+        def wait() -> None:
+            runner.wait(lambda: listener.ended or is_ready(sequence))
+            if listener.ended:
+                raise listener.ended.error or CutawayError("the model was closed meanwhile")
+
+        wait()
+        yield sequence, wait

@@ -1,0 +1,92 @@
+"""What n texts drawn under a constraint say of the model, and one of them chosen by its weight.
+
+The weight of a text is w = Π Z over the steps that were drawn, Z being the mass that the constraint
+left at a step. Knows -ln w of each text. Refuses to know how texts are made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import exp, fsum
+from typing import Any
+
+import numpy as np
+
+from cutaway.requests.completion import Aligned, Completion
+from cutaway.sampling import text_luck
+from cutaway.sampling.fixed_math import log_sum_exp
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintEstimate:
+    """Estimates from n texts, natural logarithms.
+
+    log_probability  of P(grammar), the chance that the model, drawing with the same chain but
+                     without the constraint, keeps to it as far as these texts go: ln E[w]
+    kl               of the constrained draw from the model's own distribution over the texts that
+                     the constraint allows: E[-ln w] + ln E[w]
+    effective_n      (Σ w)² / Σ w²: of how many texts of equal weight they are worth
+    """
+
+    n: int
+    log_probability: float
+    kl: float
+    effective_n: float
+
+    @property
+    def probability(self) -> float:
+        """P(grammar)."""
+        return exp(self.log_probability)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"probability": self.probability}
+
+
+def estimate(neg_log_z: Sequence[float]) -> ConstraintEstimate:
+    """From -ln w of each text."""
+    n, logs = len(neg_log_z), -np.array(neg_log_z, np.float64)
+    total = log_sum_exp(logs)
+    mean = total - log_sum_exp(np.zeros(n))
+    kl = max(fsum(neg_log_z) / n + mean, 0.0)  # but for rounding it never is below
+    return ConstraintEstimate(n, mean, kl, exp(2 * total - log_sum_exp(2 * logs)))
+
+
+def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | None:
+    """From the samples of one request, or the one that was chosen; None where they say nothing.
+
+    They do where there are two or more, drawn at a temperature above 0 under a grammar, or with
+    ``ledger`` under another constraint.
+    """
+    aligned = samples[0].aligned
+    each = aligned.neg_log_z if aligned else [sample.neg_log_z for sample in samples]
+    known = [value for value in each if value is not None]
+    if len(known) < max(len(each), 2) or not samples[0].params["temperature"]:
+        return None
+    return estimate(known)
+
+
+def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Completion]:
+    """What a request is answered with: the one it asked for, or all."""
+    if aligned:
+        return align(samples)
+    return samples if len(samples) > 1 else samples[0]
+
+
+def answers(each: Sequence[list[Completion]], *, aligned: bool, many: bool) -> Any:
+    """The same for each prompt of a request; many: whether it was a list of them."""
+    found = [answer(samples, aligned=aligned) for samples in each]
+    return found if many else found[0]
+
+
+def resample(neg_log_z: Sequence[float], seed: int) -> int:
+    """Which text is taken, each with probability w / Σ w, by the seed's own luck for texts."""
+    return int(np.argmax(text_luck(seed, len(neg_log_z)) - np.array(neg_log_z, np.float64)))
+
+
+def align(samples: Sequence[Completion]) -> Completion:
+    """One of the samples of a request, taken by their weights with the first one's seed."""
+    logs = [sample.neg_log_z or 0.0 for sample in samples]  # nothing was drawn: nothing is removed
+    chosen = resample(logs, samples[0].seed)
+    total = log_sum_exp(-np.array(logs))
+    weights = tuple(exp(-each - total) for each in logs)
+    return replace(samples[chosen], aligned=Aligned(chosen, tuple(logs), weights))

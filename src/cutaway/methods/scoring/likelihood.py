@@ -1,0 +1,144 @@
+"""How likely a model finds tokens that are given: what the engine is asked, and what is found.
+
+Knows that answers which differ in their last token alone are one text. Refuses to know how texts
+are cut into tokens, and how log-probabilities are computed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import chain
+from math import exp, fsum
+from typing import Any
+
+from cutaway.engine import Ended, Event, FinishReason, LookUp, Request, Scored, Started
+from cutaway.errors import CutawayError
+from cutaway.methods.scoring.cutting import Cut, Ids
+from cutaway.sampling import ReadRow, SamplingParams
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How likely a model finds tokens after others, by its own logits: nothing is drawn.
+
+    prompt_token_ids  what stands before them
+    token_ids         whose likelihood it is
+    logprobs          natural, of each, given all before it
+    ranks             of each among all tokens, 1 being the likeliest; of equals the lowest id is
+    """
+
+    prompt_token_ids: Ids
+    token_ids: Ids
+    logprobs: tuple[float, ...]
+    ranks: tuple[int, ...]
+
+    @property
+    def total(self) -> float:
+        """The log-likelihood of all, in nats: their exact sum, rounded once."""
+        return fsum(self.logprobs)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether each token is the likeliest in its place."""
+        return all(rank == 1 for rank in self.ranks)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of minus the mean."""
+        return exp(-self.total / len(self.token_ids))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"total": self.total, "is_greedy": self.is_greedy}
+
+
+class LookUpReader:
+    """Hears how likely the tokens of one text were found."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self._rows: list[ReadRow] = []
+
+    def receive(self, event: Event) -> None:
+        """Take an event from whichever thread steps."""
+        if isinstance(event, Scored):
+            self._rows += event.rows
+        elif isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, Ended):
+            self.ended = event
+
+    @property
+    def found(self) -> int:
+        """Tokens whose likelihood has come."""
+        return len(self._rows)
+
+    def rows(self) -> list[ReadRow]:
+        """Once it has ended; raises what it failed with."""
+        assert self.ended is not None
+        if self.ended.error:
+            raise self.ended.error
+        if self.ended.reason != FinishReason.SCORED:
+            raise CutawayError("the model was closed before all answers were scored")
+        return self._rows
+
+
+class Scorer:
+    """Many answers, each after a prompt: the requests they make, and what is found of them.
+
+    Answers that differ in their last token alone are one request.
+    """
+
+    def __init__(self, cuts: Iterable[Cut], adapter: str = "") -> None:
+        """adapter: of a ``Request``."""
+        self.cuts, self._adapter = [*cuts], adapter
+        self._ends: dict[Cut, list[int]] = {}  # by prompt and answer without its last token
+        for prompt, answer in self.cuts:
+            ends = self._ends.setdefault(Cut(prompt, answer[:-1]), [])
+            if answer[-1] not in ends:
+                ends.append(answer[-1])
+
+    @property
+    def requests(self) -> Iterable[Request]:
+        """What the engine is asked."""
+        for (prompt, begun), ends in self._ends.items():
+            decoder = LookUp(len(prompt), tuple(ends))
+            yield _template().but(
+                prompt_token_ids=prompt + begun, decoder=decoder, adapter=self._adapter
+            )
+
+    def found(self, readers: Sequence[LookUpReader]) -> list[Likelihood]:
+        """Of each answer, by a reader of each request."""
+        each: dict[Cut, list[ReadRow]] = {}
+        for (cut, ends), reader in zip(self._ends.items(), readers, strict=True):
+            rows, begun = reader.rows(), len(cut.answer)
+            for end, row in zip(ends, rows[begun:], strict=True):
+                each[Cut(cut.prompt, (*cut.answer, end))] = [*rows[:begun], row]
+        return [_likelihood(cut, each[cut]) for cut in self.cuts]
+
+
+@lru_cache
+def _template() -> Request:
+    """Its parts are checked once for all."""
+    return Request(prompt_token_ids=(), sampling=SamplingParams(temperature=0, seed=0))
+
+
+def _likelihood(cut: Cut, rows: Sequence[ReadRow]) -> Likelihood:
+    logprobs, ranks = [], []
+    for row in rows:
+        assert row.logprob is not None
+        assert row.rank is not None
+        logprobs.append(row.logprob)
+        ranks.append(row.rank)
+    return Likelihood(cut.prompt, cut.answer, tuple(logprobs), tuple(ranks))
+
+
+def joined(parts: Sequence[Likelihood]) -> Likelihood:
+    """That of a whole text, of its windows."""
+    return Likelihood(
+        parts[0].prompt_token_ids,
+        tuple(chain.from_iterable(part.token_ids for part in parts)),
+        tuple(chain.from_iterable(part.logprobs for part in parts)),
+        tuple(chain.from_iterable(part.ranks for part in parts)),
+    )

@@ -1,0 +1,192 @@
+"""One answer, taken apart into thoughts, text and calls of tools, while it is written.
+
+Knows where control tokens stand among the text, and whether a text of a schema or calls are
+written where either may be. Refuses to know who steps the engine, and HTTP.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.engine import Step
+from cutaway.text.grammar import Matcher
+from cutaway.text.stream import TextStream
+from cutaway.text.thinking import Thinking, Thoughts
+from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Splitter, Tool
+from cutaway.text.tools import Delta as Part
+
+
+@dataclass(frozen=True)
+class Thought:
+    """Text that is thought before the answer."""
+
+    text: str
+
+
+Delta = Thought | Part
+
+
+class SchemaOrCalls:
+    """An answer that is a text of a schema or calls, and never both.
+
+    It is what it can still be. One that is a text of the schema and calls as well is calls; one
+    that was cut before it was told is calls if it has named a tool.
+
+    matcher:  of the bytes of either, the text first
+    splitter: of calls
+    """
+
+    def __init__(self, matcher: Matcher, splitter: Splitter) -> None:
+        self._matcher, self._splitter, self._text = matcher, splitter, TextStream()
+        self._calls: bool | None = None
+        self._held = b""
+
+    def push(self, data: bytes) -> list[Part]:
+        """What is certain after these bytes, perhaps nothing."""
+        if self._calls is None:
+            self._tell(data)
+        self._held += data
+        if self._calls is None:
+            return []
+        held, self._held = self._held, b""
+        return self._splitter.push(held) if self._calls else self._said(self._text.push(held))
+
+    def finish(self) -> list[Part]:
+        """The end of the answer."""
+        if self._calls is None:
+            text, calls = self._matcher.ends
+            parts = [*self._splitter.push(self._held), *self._splitter.finish()]
+            named = any(isinstance(part, CallStart) for part in parts)
+            if calls or (named and not text):
+                return parts
+            return self._said(self._held.decode(errors="replace"))
+        return self._splitter.finish() if self._calls else self._said(self._text.flush())
+
+    def _tell(self, data: bytes) -> None:
+        """Read on until it can be one of them alone."""
+        for byte in data:
+            if not self._matcher.valid([byte]):  # of a character that was cut
+                return
+            self._matcher.accept(byte)
+            text, calls = self._matcher.ends
+            if text is None or calls is None:
+                self._calls = text is None
+                return
+
+    @staticmethod
+    def _said(text: str) -> list[Part]:
+        return [Content(text)] if text else []
+
+
+@dataclass
+class _Call:
+    """A call while it is written."""
+
+    start: CallStart
+    arguments: str = ""
+    whole: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        name = self.start.tool.name
+        if self.start.tool.format is None:
+            said = {"type": "function", "function": {"name": name, "arguments": self.arguments}}
+        else:
+            said = {"type": "custom", "custom": {"name": name, "input": self.arguments}}
+        return {"id": self.start.id, **said}
+
+
+class AnswerReader:
+    """One answer, split into what is said and what is called, while it is written.
+
+    splitter     of calls, perhaps beside text; None where the answer is only said
+    control      the control tokens that the splitter wants to see, by id
+    token_bytes  of any token, as text
+    thinking     how a thought is written that may precede the answer; None where none may
+    """
+
+    def __init__(
+        self,
+        splitter: Splitter | SchemaOrCalls | None,
+        control: Mapping[int, bytes],
+        token_bytes: Callable[[int], bytes],
+        thinking: Thinking | None = None,
+    ) -> None:
+        self._splitter, self._token_bytes = splitter, token_bytes
+        self._thoughts = thinking and Thoughts(thinking)
+        self._control = {**control, **(thinking.token_bytes if thinking else {})}
+        self._thought, self._content, self._calls = "", "", list[_Call]()
+        self._made = self._shown = 0  # bytes of text
+        self._due = deque[tuple[int, bytes]]()  # control tokens that text must precede
+
+    def push(self, step: Step) -> list[Delta]:
+        """What is certain after a step."""
+        if step.token_id in self._control:
+            self._due.append((self._made, self._control[step.token_id]))
+        self._made += len(self._token_bytes(step.token_id))
+        return self._push(step.text)
+
+    def finish(self, held: str = "") -> list[Delta]:
+        """What becomes certain by the end, which may release text that no step has shown."""
+        deltas = self._push(held)
+        if self._thoughts:
+            deltas += self._split(*self._thoughts.finish())
+        return deltas if self._splitter is None else [*deltas, *self._note(self._splitter.finish())]
+
+    def _push(self, text: str) -> list[Delta]:
+        """A control token is no text, and stands where it was drawn: text may come late."""
+        if self._splitter is None and self._thoughts is None:
+            return self._note([Content(text)] if text else [])
+        data, rest = bytearray(), text.encode()
+        while self._due and self._due[0][0] <= self._shown + len(rest):
+            position, name = self._due.popleft()
+            size = max(position - self._shown, 0)
+            data += rest[:size] + name
+            rest, self._shown = rest[size:], self._shown + size
+        self._shown += len(rest)
+        thought, said = b"", bytes(data + rest)
+        if self._thoughts:
+            thought, said = self._thoughts.push(said)
+        return self._split(thought, said)
+
+    def _split(self, thought: bytes, said: bytes) -> list[Delta]:
+        """Whole characters: the tags that they are cut at are ASCII."""
+        deltas: list[Delta] = [Thought(thought.decode())] if thought else []
+        if self._splitter:
+            deltas += self._splitter.push(said)
+        elif said:
+            deltas.append(Content(said.decode()))
+        return self._note(deltas)
+
+    def _note(self, deltas: Sequence[Delta]) -> list[Delta]:
+        for delta in deltas:
+            if isinstance(delta, Content):
+                self._content += delta.text
+            elif isinstance(delta, Thought):
+                self._thought += delta.text
+            elif isinstance(delta, CallStart):
+                self._calls.append(_Call(delta))
+            elif isinstance(delta, Arguments):
+                self._calls[delta.index].arguments += delta.text
+            elif isinstance(delta, CallEnd):
+                self._calls[delta.index].whole = True
+        return [*deltas]
+
+    def tool(self, index: int) -> Tool:
+        """Who is called by a call that has begun."""
+        return self._calls[index].start.tool
+
+    @property
+    def has_called(self) -> bool:
+        """Whether there are calls, the last of them whole."""
+        return bool(self._calls) and self._calls[-1].whole
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message of a conversation, in OpenAI's form."""
+        calls = [call.to_dict() for call in self._calls]
+        content = self._content or (None if calls else "")
+        said: dict[str, Any] = {"role": "assistant", "content": content}
+        if self._thought:
+            said["reasoning_content"] = self._thought
+        return said | ({"tool_calls": calls} if calls else {})

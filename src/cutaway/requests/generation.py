@@ -1,0 +1,291 @@
+"""One sequence on its reader's side: its request, the events that came, and what they make.
+
+Knows events. Refuses to know the engine and who steps it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine import (
+    Ended,
+    Event,
+    FinishReason,
+    Pass,
+    Request,
+    Scored,
+    Speculation,
+    Started,
+    Step,
+    Usage,
+)
+from cutaway.engine.events import chain_as_data, neg_log_z
+from cutaway.engine.fingerprint import START
+from cutaway.errors import CutawayError, InputError
+from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
+from cutaway.requests.request import Options
+from cutaway.sampling import ReadRow, build_chain
+
+if TYPE_CHECKING:
+    from cutaway.trace import Head, Parent, Token, TraceSink
+
+    Begin = Callable[[Head, Callable[[int], Token]], TraceSink]
+
+
+def _between(options: Options) -> Between | None:
+    """How a text is found that is written as its steps come."""
+    return Between("canvas" if options.denoise else "tokens") if options.suffix else None
+
+
+class Generation:
+    """What is known of one sequence.
+
+    id       of the sequence where it is read: in its engine, or its place among others
+    request  as the engine runs it, its seed chosen
+    notes    see ``Completion``
+    steps, passes  those that were read
+    started, ended  the events, once they came
+    watch    when it was asked for, and when tokens came
+    speculation  draft tokens proposed and accepted, as far as is known before the end
+    between  how it was found, where it stands before a suffix
+    """
+
+    def __init__(
+        self,
+        id: int,
+        request: Request,
+        options: Options,
+        model: LoadedModel,
+        *,
+        notes: tuple[str, ...] = (),
+        asked: float | None = None,
+    ) -> None:
+        """asked: when, on the clock of ``perf_counter``; None is now."""
+        assert request.sampling.seed is not None
+        self.id, self.request, self.notes = id, request, notes
+        # With what was healed, and what ends a text that fills a gap.
+        self.options = replace(options, constraint=request.constraint, stopping=request.stopping)
+        self.seed = request.sampling.seed
+        self.watch = Stopwatch(asked)
+        self.steps: list[Step] = []
+        self.passes: list[Pass] = []
+        self.prompt_scores: list[ReadRow] = []
+        self.speculation = Speculation()
+        self.between = _between(options)
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self._model = model.with_adapter(options.adapter)
+        self._closed = False
+        self._trace: TraceSink | None = None
+
+    def __reduce__(self) -> Any:
+        """What is known of it; for what its model says it is to be given one again."""
+        known = {name: value for name, value in vars(self).items() if name in _KNOWN}
+        return _of_known, (known,)
+
+    def belongs_to(self, model: LoadedModel) -> None:
+        """Of this model, after it came from another process, where the same one wrote it."""
+        self._model = model.with_adapter(self.options.adapter)
+
+    # -- what comes ------------------------------------------------------------------------------
+
+    def arrived(self, event: Event, made: float | None = None) -> None:
+        """Note an event, which was made now or then.
+
+        CutawayError where it cannot be recorded; then nothing more is.
+        """
+        match event:
+            case Step():
+                self.watch.token(made)
+            case Scored():
+                self.prompt_scores += event.rows
+            case Started():
+                self.started = event
+            case Ended():
+                self.ended, self.speculation = event, event.speculation
+        if self._trace is not None:
+            self._record_event(self._trace, event)
+
+    def closed(self) -> None:
+        """Nothing more is read."""
+        self._closed = True
+        if self.ended is None:  # its end will not be heard
+            fingerprint = self.steps[-1].fingerprint if self.steps else START
+            ended = Ended(
+                self.id, FinishReason.ABORTED, None, self.usage(), fingerprint, self.held_text,
+                None, self.speculation,
+            )  # fmt: skip
+            self.arrived(ended)
+
+    def cut(self, length: int, options: Options, seed: int, between: Between) -> None:
+        """Of a text that has ended only so many tokens are answered: there the suffix goes on.
+
+        options, seed: of the request, of which this was one of several continuations
+        """
+        assert self.ended is not None
+        self.steps = self.steps[:length]
+        self.options, self.seed, self.between = options, seed, between
+        if held := held_text(self.steps, self._model.tokenizer.token_bytes):  # for a stop string
+            last, size = self.steps[-1], len(held.encode())
+            self.steps[-1] = last._replace(
+                text=last.text + held, released_bytes=last.released_bytes + size
+            )
+        self.ended = self.ended._replace(
+            reason=FinishReason.STOP_STRING,
+            matched=options.suffix,
+            usage=self.usage(),
+            fingerprint=self.steps[-1].fingerprint if self.steps else START,
+            held_text="",
+        )
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def prompt_token_ids(self) -> tuple[int, ...]:
+        """Of the request."""
+        return self.request.prompt_token_ids
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended; "aborted" where its reader closed it, "unfinished" before the end."""
+        if self.error:
+            return "error"
+        if self.ended and self._has_read_all:
+            return str(self.ended.reason)
+        return "aborted" if self._closed else "unfinished"
+
+    @property
+    def error(self) -> Exception | None:
+        """What it failed with."""
+        return self.ended.error if self.ended else None
+
+    @property
+    def held_text(self) -> str:
+        """Text that an early end released, and that no step has shown."""
+        if self.ended and self._has_read_all:
+            return self.ended.held_text
+        return held_text(self.steps, self._model.tokenizer.token_bytes) if self._closed else ""
+
+    @property
+    def text(self) -> str:
+        """All of it, as far as it was read."""
+        return "".join(step.text for step in self.steps) + self.held_text
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the logits of all steps that were read, in hex."""
+        return f"{self.steps[-1].fingerprint if self.steps else START:016x}"
+
+    @property
+    def chain(self) -> tuple[Mapping[str, Any], ...]:
+        """The sampling stages in force, in order."""
+        constrained = self.request.is_constrained
+        return chain_as_data(build_chain(self.request.sampling, constrained=constrained))
+
+    def usage(self) -> Usage:
+        """Tokens in, and out as far as they were read."""
+        cached = self.started.cached_tokens if self.started else 0
+        return Usage(len(self.prompt_token_ids), cached, len(self.steps))
+
+    def timing(self, load_s: float = 0.0) -> Timing:
+        """Times and rates so far; none of a text that was cut out of what was written."""
+        if self.between and self.between.drawn:
+            return Timing(load_s, None, None, None)
+        usage, held = self.usage(), self.started.held if self.started else 0
+        timing = self.watch.timing(load_s, usage.prompt_tokens, usage.completion_tokens, held)
+        if self.options.denoise is None or timing.ttft_s is None:
+            return timing
+        # The tokens of a block come all at once: they took as long as all passes did.
+        rate = usage.completion_tokens / (self.watch.last - self.watch.start)
+        return timing._replace(prefill_tokens_per_s=None, decode_tokens_per_s=rate)
+
+    def completion(self) -> Completion:
+        """What there is so far; of a stream that was not read to its end, the part that was."""
+        usage, ended = self.usage(), self.ended if self._has_read_all else None
+        timing = self.timing(self._model.load_s)
+        top = self.options.logprobs
+        return Completion(
+            model=self._model.name,
+            prompt_token_ids=self.prompt_token_ids,
+            token_ids=tuple(step.token_id for step in self.steps),
+            text=self.text,
+            finish_reason=self.finish_reason,
+            matched=ended.matched if ended else None,
+            usage=usage,
+            params=self.options.in_force(self.seed),
+            params_source=self.options.sources,
+            chain=self.chain,
+            seed=self.seed,
+            timing=timing,
+            fingerprint=self.fingerprint,
+            prompt_logprobs=tuple(self.prompt_scores),
+            speculation=self.speculation,
+            notes=self.notes,
+            error=str(self.error) if self.error else None,
+            logprobs=tuple(s.observed.logprobs(top) for s in self.steps if top and s.observed),
+            steps=tuple(self.steps),
+            neg_log_z=neg_log_z(self.steps),
+            between=self.between,
+            passes=tuple(self.passes),
+        )
+
+    @property
+    def _has_read_all(self) -> bool:
+        return self.ended is not None and self.ended.usage.completion_tokens == len(self.steps)
+
+    # -- its trace -------------------------------------------------------------------------------
+
+    def record(
+        self,
+        into: "str | PathLike[str] | Begin",
+        *,
+        prompt: str | None = None,
+        parent: "Parent | None" = None,
+    ) -> None:
+        """Write a trace of this sequence, of which no step was made yet, while it is made.
+
+        into: a file's path, or what begins a trace elsewhere; prompt: the text, if it was one;
+        parent: what this is a fork of. InputError where the file cannot be begun, or the steps
+        are not observed: see ``Observe``.
+        """
+        from cutaway.requests.recording import head_of, token_of
+        from cutaway.trace import TraceWriter
+
+        if not self.request.observe.stages or self.steps or self.ended:
+            raise InputError("trace: ask for candidates, and record before the first step")
+        begin = into if callable(into) else partial(TraceWriter, into)
+        head = head_of(self.request, self.options, self.chain, self._model)
+        token = partial(token_of, self._model)
+        self._trace = begin(replace(head, prompt=prompt, parent=parent), token)
+
+    def _record_event(self, trace: "TraceSink", event: Event) -> None:
+        try:
+            if trace.closed:
+                return
+            match event:
+                case Step():
+                    trace.step(event)
+                case Pass():
+                    trace.passed(event)
+                case Ended():
+                    from cutaway.trace.lines import end_of
+
+                    trace.end(end_of(event))
+        except CutawayError:
+            self._trace = None
+            raise
+
+
+_KNOWN = (
+    "id", "request", "notes", "options", "seed", "watch", "steps", "passes", "prompt_scores",
+    "speculation", "between", "started", "ended", "_closed",
+)  # fmt: skip
+
+
+def _of_known(known: Mapping[str, Any]) -> Generation:
+    made = Generation.__new__(Generation)
+    made.__dict__.update(known, _trace=None)
+    return made

@@ -1,0 +1,64 @@
+"""What a trace says of a text before it is made: what was asked, and of which model.
+
+Refuses to know events, and where a trace goes.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cutaway._version import __version__
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine import Denoise, Request
+from cutaway.requests.request import Options
+from cutaway.trace import Head, Token
+from cutaway.trace.decoder import DecoderRecord
+from cutaway.trace.record import GrammarRecord
+
+
+def head_of(
+    request: Request, options: Options, chain: Iterable[Mapping[str, Any]], model: LoadedModel
+) -> Head:
+    """Of a request as the engine runs it, its seed chosen; the prompt's text is not known."""
+    seed, computer, observe = request.sampling.seed, model.computer, request.observe
+    assert seed is not None
+    params = options.settings(seed)
+    params["watch"] = params.pop("track")  # as version 1 of the format has it
+    if options.denoise and options.suffix:  # else it is in the prompt's tokens
+        params |= {"suffix": options.suffix, "special": options.special}
+    return Head(
+        cutaway=__version__,
+        model=model.name,
+        weights=model.identity.weights,
+        tokenizer=model.identity.tokenizer,
+        backend=computer.name,
+        tier=computer.tier,
+        threads=computer.threads,
+        vocab_size=model.tokenizer.vocab_size,
+        prompt=None,
+        prompt_token_ids=request.prompt_token_ids,
+        chain=tuple(dict(stage) for stage in chain),
+        params=params,
+        seed=seed,
+        candidates=observe.top,
+        watch=observe.track,
+        end_ids=tuple(model.tokenizer.end_ids),
+        kv_bytes=model.kv.bytes_per_token,
+        grammar=GrammarRecord.of(request.constraint.source),
+        changes=options.changes,
+        decoder=_decoder(request, model),
+    )
+
+
+def token_of(model: LoadedModel, token_id: int) -> Token:
+    """What a token id stands for."""
+    tokenizer = model.tokenizer
+    data = tokenizer.token_bytes(token_id)
+    return Token(token_id, data, None if data else tokenizer.token_name(token_id))
+
+
+def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
+    """Of a canvas."""
+    if not isinstance(made := request.decoder, Denoise):
+        return None
+    sight, shift = model.config.sight, model.config.shift
+    return DecoderRecord(made.rule, sight, shift, made.mask_id, made.behind)

@@ -1,0 +1,308 @@
+"""From the keywords of a request to the engine's ``Request``: names, origins, defaults.
+
+Knows which keyword belongs to which part, and where each setting came from. The parts check
+their values themselves. Refuses to know models.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutaway.base.checks import check_int, shown
+from cutaway.engine import (
+    Autoregressive,
+    ConstraintParams,
+    Request,
+    RunParams,
+    Score,
+    StopParams,
+)
+from cutaway.errors import InputError
+from cutaway.sampling import Observe, SamplingParams
+from cutaway.sampling.observe import MAX_TOP
+
+if TYPE_CHECKING:
+    from cutaway.engine import Decoder
+    from cutaway.engine.canvas import Rule
+    from cutaway.engine.changes import Change
+
+_PARTS: Mapping[str, type] = {
+    "sampling": SamplingParams,
+    "stopping": StopParams,
+    "constraint": ConstraintParams,
+    "run": RunParams,
+}
+_OF_PART = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.items()}
+_OBSERVED: Mapping[str, Any] = {
+    "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
+}  # fmt: skip
+_OWN: Mapping[str, Any] = {
+    "n": 1, "align": False, "special": False, "suffix": "", "trace": None, "changes": (),
+    "denoise": None, "adapter": "",
+}  # fmt: skip
+OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
+"""Every keyword of a request."""
+_DRAFT = "draft:"
+_CANDIDATES = 20
+"""What a trace keeps of every step, where the request does not say."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """One request's settings, checked; its prompt comes later.
+
+    logprobs         with each token, the N likeliest before and after the chain
+    prompt_logprobs  the N likeliest at each position of the prompt
+    candidates       a trace keeps the N likeliest of each step
+    track            token ids that each step of a trace reports, however unlikely
+    ledger           what each stage of the chain removed
+    n                samples of the same prompt; the i-th has a seed derived from (seed, i)
+    align            of n texts under a constraint, one is answered, chosen by its weight
+    special          parse special tokens such as <|im_start|> in the prompt's text
+    suffix           what stands behind the text that is to be written; "": nothing
+    trace            the file to record the run in; of several texts the first, see
+                     ``trace.write.numbered``
+    changes          what is other inside the model while it writes
+    denoise          the rule by which a canvas is revealed; None: written from left to right
+    adapter          the name of a loaded adapter that computes it; "": none
+    draft            the draft model, where speculate was "draft:MODEL"
+    sources          where each setting came from: "given", "default", "common" for one that goes
+                     for all requests, or "chosen" for a seed
+    """
+
+    sampling: SamplingParams
+    stopping: StopParams
+    constraint: ConstraintParams
+    run: RunParams
+    ledger: bool
+    logprobs: int
+    prompt_logprobs: int
+    candidates: int
+    track: tuple[int, ...]
+    n: int
+    align: bool
+    special: bool
+    suffix: str
+    trace: Path | None
+    changes: "tuple[Change, ...]"
+    denoise: "Rule | None"
+    adapter: str
+    draft: str | None
+    sources: Mapping[str, str]
+
+    def request(
+        self,
+        prompt_token_ids: Sequence[int],
+        also_track: Sequence[int] = (),
+        decoder: "Decoder | None" = None,
+    ) -> Request:
+        """What the engine is asked for this prompt.
+
+        also_track: ids that are tracked where a trace observes the run, such as the end tokens
+        decoder: how it is written; None: from left to right
+        """
+        traced = self.candidates > 0
+        observe = Observe(
+            top=max(self.candidates, self.logprobs),
+            track=tuple(dict.fromkeys([*self.track, *(also_track if traced else ())])),
+            stages=self.ledger or traced or bool(self.track) or self._weighs,
+            after_chain=self.logprobs > 0,
+            prompt_top=self.prompt_logprobs,
+        )
+        decoder = decoder or (Autoregressive() if self.stopping.max_tokens else Score())
+        return Request(
+            prompt_token_ids=tuple(prompt_token_ids),
+            sampling=self.sampling,
+            stopping=self.stopping,
+            constraint=self.constraint,
+            run=self.run,
+            observe=observe,
+            decoder=decoder,
+        )
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether its texts' weights are wanted."""
+        return self.align or (self.n > 1 and self.constraint.source is not None)
+
+    def traces(self, prompts: int) -> Iterator[Path]:
+        """Where those of all samples go, if they are wanted; InputError where one cannot be."""
+        if self.trace is None:
+            return iter(())
+        from cutaway.trace.write import check_path, numbered
+
+        names = (numbered(self.trace, i) for i in range(1, 1 + prompts * self.n))
+        return iter([check_path(name) for name in names])
+
+    def in_force(self, seed: int | None) -> dict[str, Any]:
+        """Every setting by name, ready for JSON."""
+        trace = None if self.trace is None else str(self.trace)
+        changes = [one.to_json() if one.vector else str(one) for one in self.changes]
+        own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix", "adapter")}
+        own["replay"] = self.run.replay
+        denoise = self.denoise and self.denoise.to_json()
+        return self.settings(seed) | own | {"trace": trace, "changes": changes, "denoise": denoise}
+
+    def settings(self, seed: int | None) -> dict[str, Any]:
+        """Those of one text, by name: the keywords of another request for the same.
+
+        A replay is not among them: with it or without, the text is the same.
+        """
+        values = {
+            name: getattr(getattr(self, part), name)
+            for part, names in _OF_PART.items()
+            for name in names
+            if name != "replay"
+        }
+        values |= {name: getattr(self, name) for name in _OBSERVED}
+        if self.draft is not None:
+            values["speculate"] = _DRAFT + self.draft
+        values["seed"] = seed
+        if (check := values["check"]) is not None:
+            from cutaway.text.grammar import check_named
+
+            values["check"] = check_named(check).name
+        values["processors"] = [getattr(p, "__name__", repr(p)) for p in values["processors"]]
+        return values
+
+
+def parse_options(
+    given: Mapping[str, Any], common: Mapping[str, Any] | None = None, *, traced: bool = False
+) -> Options:
+    """Sort the keywords of a request. InputError for an unknown name or a bad value.
+
+    common: keywords of all requests, which those given go before; traced: observe every step as
+    for a trace
+    """
+    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common or (), "common")
+    sources |= dict.fromkeys(given, "given")
+    given = {**(common or {}), **given}
+    _check_names(given)
+    if given.get("seed") is None:
+        sources["seed"] = "chosen"
+    run, draft = _draft_apart(given)
+    own = _own(given)
+    observed = _observed(given, traced=traced or own["trace"] is not None)
+    parts: dict[str, Any] = {
+        part: kind(**{name: run[name] for name in _OF_PART[part] if name in run})
+        for part, kind in _PARTS.items()
+    }
+    if parts["stopping"].max_tokens == 0 and not observed["prompt_logprobs"]:
+        raise InputError(
+            "max_tokens: 0 writes nothing: ask for 1 token or more (a prompt alone is scored by "
+            "prompt_logprobs, and over HTTP by echo of /v1/completions)"
+        )
+    if parts["run"].replay and own["n"] > 1:
+        raise InputError("replay is of one text: leave out n, or ask for each sample by its seed")
+    if own["align"]:
+        _check_align(own["n"], parts["constraint"], parts["sampling"])
+    if own["denoise"] is not None:
+        _check_canvas(parts, observed)
+    if own["suffix"]:
+        _check_suffix(parts["constraint"])
+    return Options(**parts, **observed, **own, draft=draft, sources=sources)
+
+
+def rule_apart(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of a request, from those of a rule and of a request beside each other."""
+    from cutaway.engine.canvas import SETTINGS
+
+    rule = {name: value for name, value in settings.items() if name in SETTINGS}
+    return {k: v for k, v in settings.items() if k not in SETTINGS} | {"denoise": rule or True}
+
+
+def _check_align(n: int, constraint: ConstraintParams, sampling: SamplingParams) -> None:
+    if n < 2:
+        raise InputError("align chooses one of n texts: give n, 2 or more")
+    if not constraint.is_set:
+        raise InputError("align weighs texts under a constraint: give one, such as json_schema")
+    if sampling.temperature == 0:
+        raise InputError("align: at temperature 0 the n texts are the same: raise the temperature")
+
+
+def _check_suffix(constraint: ConstraintParams) -> None:
+    if constraint.heal is not False:
+        raise InputError("heal: the text goes on from the prompt and suffix: leave one of them out")
+
+
+def _check_canvas(parts: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
+    """InputError for what only a text can have that is written from left to right."""
+    refused = (
+        *((parts["constraint"], f.name) for f in fields(ConstraintParams)),
+        (parts["run"], "forced"), (parts["run"], "speculate"),
+    )  # fmt: skip
+    named = [
+        name
+        for part, name in refused
+        if name not in ("allowed_token_ids", "json_compact", "thought")
+        and getattr(part, name) != getattr(type(part)(), name)
+    ]
+    for name in (*named, *["prompt_logprobs"] * (observed["prompt_logprobs"] > 0)):
+        raise InputError(
+            f"{name} needs a text that is written from left to right: leave out {name} or denoise"
+        )
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in OPTIONS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, OPTIONS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(OPTIONS)}"
+            raise InputError(f"unknown option {name!r}{hint}")
+
+
+def _own(given: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: given.get(name, default) for name, default in _OWN.items()}
+    own["n"] = check_int("n", own["n"], 1, 1024)
+    for name in ("align", "special"):
+        if not isinstance(own[name], bool):
+            raise InputError(f"{name} must be true or false, not {shown(own[name])}")
+    for name in ("suffix", "adapter"):
+        if own[name] is None:  # as a client may say it
+            own[name] = ""
+        if not isinstance(own[name], str):
+            raise InputError(f"{name} must be a string, not {shown(own[name])}")
+    if own["trace"] is not None:
+        from cutaway.trace.write import check_path
+
+        own["trace"] = check_path(own["trace"])
+    if own["changes"] != ():
+        from cutaway.engine.changes import check_changes
+
+        own["changes"] = check_changes(own["changes"])
+    if own["denoise"] is False:
+        own["denoise"] = None
+    if own["denoise"] is not None:
+        from cutaway.engine.canvas import read_rule
+
+        own["denoise"] = read_rule(own["denoise"])
+    return own
+
+
+def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
+    default = {**_OBSERVED, "candidates": _CANDIDATES} if traced else _OBSERVED
+    values = {name: given.get(name, value) for name, value in default.items()}
+    if not isinstance(values["ledger"], bool):
+        raise InputError(f"ledger must be true or false, not {shown(values['ledger'])}")
+    for name in ("logprobs", "prompt_logprobs", "candidates"):
+        values[name] = check_int(name, values[name], 0, MAX_TOP)
+    if traced:
+        check_int("candidates: with a trace it", values["candidates"], 1)
+    values["track"] = Observe(track=values["track"]).track
+    return values
+
+
+def _draft_apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """Take MODEL out of speculate="draft:MODEL"."""
+    speculate = given.get("speculate")
+    if not isinstance(speculate, str):
+        return given, None
+    kind, _, model = speculate.partition(":")
+    if kind != "draft":
+        return given, None
+    if not model:
+        raise InputError("speculate: name the draft model, draft:MODEL")
+    return {**given, "speculate": "draft"}, model

@@ -1,0 +1,137 @@
+"""What a thread reads of one sequence: its steps as they are made, or the logits of its prompt."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from time import perf_counter
+from weakref import finalize
+
+import numpy as np
+
+from cutaway.compute.backends import Logits
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine import Ended, Event, FinishReason, Pass, Scored, Step
+from cutaway.engine import Sequence as EngineSequence
+from cutaway.errors import CutawayError
+from cutaway.requests.completion import Completion
+from cutaway.requests.generation import Generation
+from cutaway.requests.request import Options
+from cutaway.requests.runner import Runner
+
+
+class Stream(Generation, Iterator[Step]):
+    """Yields each Step of one sequence; ``completion()`` when they have ended.
+
+    Closing it (or leaving its ``with`` block, or dropping it) early ends the sequence as
+    "aborted"; ``held_text`` is the text that such an end releases. What goes wrong with this
+    sequence alone, such as an error in the caller's own processor, is raised to its reader.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        sequence: EngineSequence,
+        options: Options,
+        model: LoadedModel,
+        *,
+        notes: tuple[str, ...],
+        asked: float,
+    ) -> None:
+        """For a sequence that was added, between two steps."""
+        super().__init__(sequence.id, sequence.request, options, model, notes=notes, asked=asked)
+        self.stop_asked = False
+        self._runner = runner
+        self._unread: deque[Step | Pass] = deque()
+        runner.listen(sequence, self)
+        finalize(self, runner.abandoned.append, sequence.id).atexit = False
+
+    def receive(self, event: Event) -> None:
+        """Take an event from whichever thread steps."""
+        self.arrived(event, perf_counter())
+        if isinstance(event, Step | Pass):
+            self._unread.append(event)
+
+    def __next__(self) -> Step:
+        while isinstance(event := self._next(), Pass):
+            pass
+        return event
+
+    def events(self) -> Iterator[Step | Pass]:
+        """Each step, and of a canvas each pass, as they are made."""
+        with suppress(StopIteration):
+            while True:
+                yield self._next()
+
+    def _next(self) -> Step | Pass:
+        if not (self._unread or self.stop_asked or self._closed):
+            self._runner.wait(self._has_news)
+        if not self._unread or self._closed:
+            self.close()
+            if self.error:
+                raise self.error
+            raise StopIteration
+        event = self._unread.popleft()
+        if isinstance(event, Step):
+            self.steps.append(event)
+        else:
+            self.passes.append(event)
+        return event
+
+    @property
+    def num_arrived(self) -> int:
+        """Tokens that were written so far, read or not."""
+        return len(self.steps) + sum(isinstance(event, Step) for event in [*self._unread])
+
+    def _has_news(self) -> bool:
+        return bool(self._unread) or self.ended is not None or self.stop_asked
+
+    def stop(self) -> None:
+        """Ask for the end: what has come can be read, and the next step is not begun.
+
+        Safe in a signal handler.
+        """
+        self.stop_asked = True
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the sequence if it has not ended, and free what it held."""
+        if not self._closed:
+            self._runner.abort(self.id)
+            self.closed()
+
+    def finish(self) -> Completion:
+        """Run to the end and return the completion; raise what the sequence failed with."""
+        for _ in self:
+            pass
+        return self.completion()
+
+
+class LogitsReader:
+    """Gathers the logits of one sequence that is scored, those from position ``start`` on."""
+
+    def __init__(self, rows: int, vocab: int, start: int) -> None:
+        self._start = start
+        self.ended: Ended | None = None
+        self._logits = np.empty((rows, vocab), np.float32)
+
+    def receive(self, event: Event) -> None:
+        """Take an event from whichever thread steps."""
+        if isinstance(event, Scored) and event.logits is not None:
+            at = event.position - 1 - self._start
+            self._logits[at : at + len(event.logits)] = event.logits
+        elif isinstance(event, Ended):
+            self.ended = event
+
+    def logits(self) -> Logits:
+        """Float32 (rows, vocab), once it has ended; raises what it failed with."""
+        assert self.ended is not None
+        if self.ended.error:
+            raise self.ended.error
+        if self.ended.reason != FinishReason.SCORED:
+            raise CutawayError("the model was closed before all logits were computed")
+        return self._logits

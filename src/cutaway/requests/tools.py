@@ -1,0 +1,192 @@
+"""Tools in a chat: what the prompt offers, what the text is held to, and the calls that it makes.
+
+Knows how tools, grammar and splitter belong together for one request. Refuses to know who steps the
+engine, and HTTP.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any
+
+from cutaway.base.checks import shown
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.errors import InputError
+from cutaway.requests.answer import AnswerReader, SchemaOrCalls
+from cutaway.requests.completion import Completion, ToolCall
+from cutaway.text.grammar import KINDS, Grammar, Matcher, byte_matcher, source
+from cutaway.text.tools import (
+    Dialect,
+    Splitter,
+    Tool,
+    ToolChoice,
+    call_id,
+    grammar,
+    parse_choice,
+    parse_tools,
+    tool_of,
+)
+
+Function = Callable[..., Any]
+Tools = Iterable[Function | Tool | Mapping[str, Any]]
+
+
+class ToolUse:
+    """The tools of one request, checked.
+
+    tools      what the prompt offers; none where the choice is "none"
+    choice     which of them may or must be called
+    functions  by name, those of them that are Python's
+    """
+
+    def __init__(
+        self, model: LoadedModel, tools: Tools = (), choice: Any = None, parallel: bool = True
+    ) -> None:
+        """choice: as OpenAI's ``tool_choice``; InputError for what cannot be."""
+        self.functions: dict[str, Function] = {}
+        offered = parse_tools([self._as_data(tool) for tool in _listed(tools)])
+        self.choice: ToolChoice = parse_choice(choice, offered)
+        if not isinstance(parallel, bool):
+            raise InputError(f"parallel_tool_calls must be true or false, not {shown(parallel)}")
+        self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
+        self._parallel, self._model = parallel, model
+        self._dialect: Dialect | None = None
+        self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
+        if self.tools:
+            if model.template is None:
+                raise InputError("tools: this model has no chat template, which has to offer them")
+            self._dialect = model.template.dialect(model.tokenizer)
+
+    def _as_data(self, tool: Function | Tool | Mapping[str, Any]) -> Any:
+        if isinstance(tool, Tool) or not callable(tool):
+            return tool.as_data() if isinstance(tool, Tool) else tool
+        made = tool_of(tool)
+        self.functions[made.name] = tool
+        return made.as_data()
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of a request with the grammar of the calls, which is compiled.
+
+        Beside a JSON schema, calls are what may stand in place of its text, or must. InputError
+        where there is another grammar, or the schema of a tool or of the text cannot be had.
+        """
+        held = [name for name in KINDS if given.get(name) not in (None, (), [])]
+        thinking = self._model.thinking
+        thought: dict[str, Any] = {}
+        if thinking and (held or self._dialect):
+            thought["thought"] = thinking.grammar
+        if self._dialect is None:
+            return {**given, **thought}
+        if others := [name for name in held if name != "json_schema"]:
+            raise InputError(f"tools and {others[0]} exclude each other: give one")
+        if given.get("denoise") is not None:
+            raise InputError(
+                "tools need a text that is written from left to right: leave out tools or denoise"
+            )
+        either = bool(held) and self.choice.mode == "auto"
+        calls = Grammar("grammar", self._grammar(self._dialect, only=either), **thought)
+        try:
+            self._model.grammars.compile(calls)
+        except InputError as error:
+            self._check_each()
+            raise InputError(f"tools: {error}") from None
+        self._either = self._beside(given, calls) if either else None
+        if either:
+            return {**given, **thought, "calls": calls.text}
+        rest = dict(given)
+        if held:  # a schema that no text of this answer is of
+            source.json_schema(rest.pop("json_schema"))
+            rest.pop("json_compact", None)
+        return {**rest, **thought, "grammar": calls.text}
+
+    def _beside(self, given: Mapping[str, Any], calls: Grammar) -> Matcher:
+        """Of a text of the schema or calls, byte by byte, once both are compiled."""
+        schema = source.json_schema(given["json_schema"])
+        compact = given.get("json_compact") is True
+        either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
+        self._model.grammars.compile(either)
+        assert self._dialect is not None
+        named = replace(self._dialect, control={})  # control tokens are read as their names
+        return byte_matcher(replace(either, thought="", calls=self._grammar(named, only=True)))
+
+    def _grammar(self, dialect: Dialect, *, only: bool) -> str:
+        """Of the answers that are chosen; only: of calls, though text may be chosen, too."""
+        choice = replace(self.choice, mode="required") if only else self.choice
+        return grammar(dialect, self.tools, choice, self._parallel)
+
+    def _check_each(self) -> None:
+        """InputError for the first whose arguments cannot be described."""
+        for i, tool in enumerate(self.tools):
+            try:
+                self._model.grammars.compile(Grammar("json_schema", json.dumps(tool.schema())))
+            except InputError as error:
+                said = str(error).removeprefix("json_schema: ")
+                raise InputError(f"tools[{i}]: parameters of {tool.name}: {said}") from None
+
+    def reader(self, request: str, thought: str = "") -> AnswerReader:
+        """Of one answer to what ``options`` made.
+
+        request: what the ids of its calls are made of; thought: the keyword
+        """
+        token_bytes = self._model.tokenizer.token_bytes
+        thinking = self._model.thinking if thought else None
+        if self._dialect is None:
+            return AnswerReader(None, {}, token_bytes, thinking)
+        allowed, either = self.choice.allowed(self.tools), self._either
+        required = either is not None or self.choice.mode == "required"
+        splitter = Splitter(self._dialect, allowed, partial(call_id, request), required)
+        parts = SchemaOrCalls(either.fork(), splitter) if either else splitter
+        return AnswerReader(parts, self._dialect.token_bytes, token_bytes, thinking)
+
+    def free(self) -> None:
+        """From now on nothing has to be called: what was required has been."""
+        if self.choice.mode == "required":
+            self.choice = replace(self.choice, mode="auto")
+
+    def read(self, done: Any, request: str) -> Any:
+        """A completion, or each of a list, with the message that it is."""
+        if isinstance(done, list):
+            return [self.read(one, f"{request}/{i}") for i, one in enumerate(done)]
+        completion: Completion = done
+        reader = self.reader(request, completion.params["thought"])
+        for step in completion.steps:
+            reader.push(step)
+        reader.finish(completion.text[sum(len(step.text) for step in completion.steps) :])
+        return replace(completion, new_messages=(reader.message,))
+
+    def run(self, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
+        """Call Python's functions: a message with the result of each. What they raise is raised.
+
+        InputError where a call was cut, and then none is made; where a result is no JSON.
+        """
+        given = [(call, call.values()) for call in calls]
+        return [self.result(call, self.functions[call.name](**values)) for call, values in given]
+
+    @staticmethod
+    def result(call: ToolCall, value: Any) -> dict[str, Any]:
+        """The message that gives a call's result to the model; InputError where it is no JSON."""
+        try:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"what {call.name} returned is no JSON ({error}): return text, numbers, lists or "
+                "dicts"
+            ) from None
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _listed(tools: Any) -> list[Any]:
+    try:
+        if isinstance(tools, (str, bytes, bytearray, memoryview, Mapping)):
+            raise TypeError
+        return [*tools]
+    except TypeError:
+        raise InputError(f"tools must be a list of tools, not {shown(tools)}") from None
+
+
+def check_function(function: Function) -> None:
+    """InputError for one that cannot be called from here."""
+    if iscoroutinefunction(function):
+        raise InputError(f"{function.__name__} is async: give a function that is not")

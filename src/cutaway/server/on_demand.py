@@ -1,0 +1,214 @@
+"""OnDemandLLM: a model of this process whose weights come when they are used, and go again.
+
+Knows what must have ended before they go. Refuses to know which other models there are, and HTTP.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from weakref import finalize
+
+from cutaway.api.async_model import AsyncModel
+from cutaway.api.guest import Guests
+from cutaway.api.llm import LLM
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine import Arrival, AsyncEngine, EngineState, Policy, Reader, Request
+from cutaway.errors import CutawayError, InputError, ModelLoadError
+from cutaway.requests.base import common_options, make_engine
+from cutaway.server.model_cache import ModelCache, closed
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cutaway.requests.keywords import RequestOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NOTHING = EngineState(
+    running=0, waiting=0, preemptions=0, kv_blocks=0, kv_held=0, window_blocks=None
+)
+
+
+class _Running(NamedTuple):
+    """What there is while the weights are here."""
+
+    engine: AsyncEngine
+    guests: Guests
+
+
+class OnDemandLLM(AsyncModel):
+    """A model that takes memory while it is used. ``async with`` closes it, and stops its cache.
+
+    model    opened without its weights, which may have been loaded since
+    cache    decides when they are loaded, and when they go
+    policy   of each engine
+    options  keywords of all requests, which their own go before
+
+    Prompts, options and names need no weights. Raises InputError for a bad option, and where the
+    model can never fit.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        cache: ModelCache,
+        policy: Policy | None = None,
+        **options: "Unpack[RequestOptions]",
+    ) -> None:
+        if common_options(options).draft is not None:
+            raise InputError(
+                "speculate: a draft model stays in memory, and the model that it drafts for does "
+                "not: take ngram or jacobi"
+            )
+        model.claim("an OnDemandLLM")
+        super().__init__(model, options, progress=False)
+        self._policy, self._closed, self._unwanted = policy, False, Flag()
+        self._running: _Running | None = None
+        self._preemptions = 0  # of engines that have ended
+        if model.is_loaded:
+            self._begin()
+        self._cache, self.slot = cache, cache.add(self, loaded=model.is_loaded)
+
+    # -- what the cache asks -------------------------------------------------------------------
+
+    @property
+    def memory(self) -> int:
+        """Bytes of weights, keys and values."""
+        return self.model.memory
+
+    async def load(self) -> None:
+        """Bring the weights here. ModelLoadError where they cannot be had."""
+        self._unwanted.clear()
+        await asyncio.to_thread(self._load)
+        self._begin()
+
+    def give_up(self) -> None:
+        """End a load soon."""
+        self._unwanted.set()
+
+    async def unload(self) -> None:
+        """Let go of them, once the engine's thread has ended."""
+        running, self._running = self._running, None
+        assert running is not None
+        running.guests.close()
+        await running.engine.drain()
+        self._preemptions += EngineState.of(running.engine.engine).preemptions
+        del running
+        await asyncio.to_thread(self.model.close)
+
+    def _load(self) -> None:
+        try:
+            self.model.load(self._go_on)
+        except (CutawayError, OSError) as error:
+            if self._unwanted.is_set():
+                raise closed() from error
+            reason = str(error).replace(str(self.model.path), self.name)  # whose path is private
+            raise ModelLoadError(f"{self.name} could not be loaded: {reason}") from error
+        self.model.grammars.prepare()  # no text is to wait for it
+
+    def _go_on(self, _: int) -> None:
+        if self._unwanted.is_set():
+            raise closed()
+
+    def _begin(self) -> None:
+        engine = AsyncEngine(make_engine(self.model, self._policy))
+        self._running = _Running(engine, Guests(self.model, engine))
+
+    # -- what the engine does ------------------------------------------------------------------
+
+    async def queue(self, asked: Sequence[tuple[Request, int]]) -> "HeldReader":
+        """See ``AsyncModel``; ModelLoadError where the weights cannot be had."""
+        load_s = await self.slot.use()
+        try:
+            reader = await self._here.engine.submit(asked)
+        except BaseException:
+            self.slot.done()
+            raise
+        return HeldReader(reader, self.slot.done, load_s)
+
+    async def aside(
+        self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """See ``AsyncModel``; as for ``queue``."""
+        await self.slot.use()
+        ended = partial(_soon, asyncio.get_running_loop(), self.slot.done)
+        return await self._here.guests.call(lambda llm: function(llm, *args, **kwargs), ended)
+
+    @property
+    def _here(self) -> _Running:
+        assert self._running is not None, "it is used while it is not there"
+        return self._running
+
+    def state(self) -> EngineState:
+        """See ``AsyncModel``; of an engine that is not there, what it has counted."""
+        now = EngineState.of(self._running.engine.engine) if self._running else _NOTHING
+        return replace(now, preemptions=now.preemptions + self._preemptions)
+
+    @property
+    def alive(self) -> bool:
+        """See ``AsyncModel``."""
+        return not self._closed and (self._running is None or self._running.engine.alive)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self.slot.keep_as_usual()  # its time begins
+        return self
+
+    def close(self) -> None:
+        """See ``AsyncModel``."""
+        self._closed = True
+        self._cache.stop()
+        if self._running:
+            self._running.engine.close()
+
+    async def aclose(self) -> None:
+        """See ``AsyncModel``."""
+        self.close()
+        await self._cache.settled()
+        if self._running:
+            self._running.guests.close()
+            await self._running.engine.aclose()
+        if self.end_compiling():
+            self.model.close()
+            self.model.release()
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """See ``AsyncModel``."""
+        self._cache.stop()
+        ended = self._running is None or await self._running.engine.drain(timeout)
+        await self.aclose()
+        return ended
+
+
+class HeldReader:
+    """A ``Reader`` that uses a model to the end; dropping it closes it."""
+
+    route = None
+
+    def __init__(self, reader: Reader, release: Callable[[], object], load_s: float) -> None:
+        self._reader, self.load_s = reader, load_s
+        self._release = finalize(self, _soon, asyncio.get_running_loop(), release)
+        self._release.atexit = False
+
+    async def read(self) -> list[Arrival]:
+        """See ``Reader``."""
+        if not (new := await self._reader.read()):
+            self._release()
+        return new
+
+    def close(self) -> None:
+        """See ``Reader``."""
+        self._reader.close()
+        self._release()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, release: Callable[[], object]) -> None:
+    """For whichever thread it is, amid whatever it does."""
+    with suppress(RuntimeError):  # the event loop is closed
+        loop.call_soon_threadsafe(release)

@@ -1,0 +1,39 @@
+"""Which texts a request allows: JSON Schema, regular expressions, grammars, choices.
+
+Knows these languages, and which tokens may follow a text that is begun. Refuses to know logits,
+sequences and HTTP. The engine of it is llguidance, which is imported when the first grammar is.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cutaway.text.grammar.acceptance import Accepted, accepts, byte_matcher
+    from cutaway.text.grammar.checks import Check, OwnCheck, check_named
+    from cutaway.text.grammar.compiler import Compiled, Compiler, Words, engine
+    from cutaway.text.grammar.matcher import Matcher
+    from cutaway.text.grammar.notation import source_of
+    from cutaway.text.grammar.source import KINDS, Grammar
+    from cutaway.text.grammar.trial import Trial
+
+__all__ = [
+    "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
+    "Words", "accepts", "byte_matcher", "check_named", "engine", "source_of",
+]  # fmt: skip
+
+_MODULES = {
+    "acceptance": ("Accepted", "accepts", "byte_matcher"),
+    "checks": ("Check", "OwnCheck", "check_named"),
+    "compiler": ("Compiled", "Compiler", "Words", "engine"),
+    "matcher": ("Matcher",),
+    "notation": ("source_of",),
+    "source": ("KINDS", "Grammar"),
+    "trial": ("Trial",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # most texts are under no grammar, and start without all this
+    if name not in _HOME:
+        raise AttributeError(f"module 'cutaway.text.grammar' has no attribute {name!r}")
+    return getattr(import_module(f"cutaway.text.grammar.{_HOME[name]}"), name)

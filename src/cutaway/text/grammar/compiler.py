@@ -1,0 +1,256 @@
+"""From a grammar's text to a matcher that says, token by token, what may follow.
+
+Knows llguidance: its tables, limits and traps. Refuses to know sequences and samplers.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol, cast
+from weakref import WeakValueDictionary
+
+from cutaway.errors import InputError
+from cutaway.text.grammar.checks import Check
+from cutaway.text.grammar.matcher import Matcher
+from cutaway.text.grammar.notation import limits, sentence, source_of
+from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
+from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar.subschemas import own_formats, without_own_formats
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+Read = Callable[[Grammar], str]
+"""How the source of a grammar is made, as llguidance reads it; InputError where it cannot be."""
+
+_MOST, _MOST_BYTES = 64, 1 << 20
+"""Compiled grammars that are kept, and the bytes of their sources, each of which takes 200."""
+_AHEAD = 512
+"""Characters of forced text that are cut into tokens as the tokenizer does; what is forced may be
+long, and is cut anew at each step."""
+
+
+def engine() -> str:
+    """What compiles grammars here, with its version: another may allow other tokens."""
+    import llguidance
+
+    return f"llguidance {llguidance.__version__}"
+
+
+class Words(Protocol):
+    """What a compiler wants of a tokenizer; see ``text.Tokenizer``."""
+
+    vocab_size: int
+    bos_id: int | None
+
+    @property
+    def end_ids(self) -> Iterable[int]:
+        """Tokens that end a text."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to the text; nothing for those that are not text."""
+        ...
+
+    def token_name(self, token_id: int) -> str:
+        """Its name, for those that are not text."""
+        ...
+
+    def encode(self, text: str, *, goes_on: bool = False) -> list[int]:
+        """Token ids of a text; one that ``goes_on`` from another."""
+        ...
+
+
+class _Vocabulary:
+    """A tokenizer as llguidance reads it."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, words: Words) -> None:
+        texts = [words.token_bytes(i) for i in range(words.vocab_size)]
+        self.tokens = [data or words.token_name(i).encode() for i, data in enumerate(texts)]
+        self.special_token_ids = [i for i, data in enumerate(texts) if not data]
+        self._encode = words.encode
+        self._of_byte = {data[0]: i for i, data in enumerate(texts) if len(data) == 1}
+        self.eos_token_id = next(iter(words.end_ids), 0)
+        self.bos_token_id = words.bos_id
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        """Token ids as the model's own tokenizer cuts them, so that forced tokens are those."""
+        if isinstance(text, bytes):
+            text = text.decode()
+        rest = text[_AHEAD:].encode()
+        return self._cut(text[:_AHEAD]) + [self._of_byte.get(byte, 0) for byte in rest]
+
+    def _cut(self, text: str) -> list[int]:
+        ids, data = self._encode(text, goes_on=True), text.encode()
+        if b"".join(map(self.tokens.__getitem__, ids)) == data:
+            return ids
+        if len(text) > 1:  # a tokenizer may read a character as another
+            half = len(text) // 2
+            return self._cut(text[:half]) + self._cut(text[half:])
+        return [self._of_byte.get(byte, 0) for byte in data]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A grammar for one vocabulary: matchers of a text that is not begun, or why there is none.
+
+    size   of its source
+    ways   what a text may keep to: one, but for a grammar that calls may stand in place of
+    check  what its masks leave out
+    """
+
+    size: int
+    ways: "tuple[LLMatcher, ...]" = ()
+    check: SchemaCheck | None = None
+    failed: str = ""
+
+
+class Compiler:
+    """The grammars of one model. Any thread may use it; the last few are kept.
+
+    read  how sources are made; another process may do it, where grammars are strangers'
+    """
+
+    def __init__(self, words: Words) -> None:
+        self.read: Read = source_of
+        self._words = words
+        self._lock = Lock()
+        self._last: OrderedDict[Grammar, Compiled] = OrderedDict()
+        self._held: WeakValueDictionary[Grammar, Compiled] = WeakValueDictionary()
+
+    @cached_property
+    def tokenizer(self) -> "LLTokenizer":
+        """The vocabulary as a trie; a quarter of a second for 50,000 tokens."""
+        import llguidance
+
+        ends = [*self._words.end_ids]
+        return llguidance.LLTokenizer(
+            cast("TokenizerWrapper", _Vocabulary(self._words)),
+            eos_token=ends or None,
+            slices=llguidance.LLTokenizer.json_slices(),
+        )
+
+    def prepare(self) -> None:
+        """Make the tables, which holds the interpreter for as long."""
+        with self._lock:
+            _ = self.tokenizer
+
+    def compile(self, grammar: Grammar) -> Compiled:
+        """Have it ready, at least as long as the result is held.
+
+        InputError that names the field where it is none, or not supported.
+        """
+        with self._lock:
+            found = self._held.get(grammar)
+            tokenizer = self.tokenizer
+        if found is None:
+            found = (
+                self._either(*grammar.ways)
+                if grammar.calls
+                else _compiled(grammar, tokenizer, self.read)
+            )
+        with self._lock:
+            self._keep(grammar, found)
+        if not found.ways:
+            raise InputError(found.failed)
+        return found
+
+    def _either(self, text: Grammar, calls: Grammar) -> Compiled:
+        """A text, or calls. A check would read the calls, too."""
+        said, called = self.compile(text), self.compile(calls)
+        if said.check is not None:
+            names = ", ".join(said.check.keywords)
+            raise InputError(
+                f"json_schema: {names} would have to be checked token by token, which cannot be "
+                "beside tools: leave out tools, or these keywords"
+            )
+        return Compiled(said.size + called.size, (*said.ways, *called.ways))
+
+    def known(self, grammar: Grammar) -> Compiled | None:
+        """What ``compile`` gives, where it is ready."""
+        with self._lock:
+            return self._held.get(grammar)
+
+    def matcher(self, grammar: Grammar) -> "Matcher":
+        """Of a text that is not begun."""
+        ways = self.compile(grammar).ways
+        return Matcher([way.deep_copy() for way in ways], self.words_of_a_mask)
+
+    def checks(self, grammar: Grammar) -> list[Check]:
+        """What the masks leave out of it, to be asked about each token."""
+        check = self.compile(grammar).check
+        return [] if check is None else [check]
+
+    def notes(self, grammar: Grammar) -> list[str]:
+        """What a reader should know of how it is kept to."""
+        check, notes = self.compile(grammar).check, []
+        if check is not None:
+            names = ", ".join(check.keywords)
+            notes.append(
+                f"json_schema: checked token by token, since no grammar can say it: {names}"
+            )
+        if grammar.kind == "json_schema" and (own := own_formats(json.loads(grammar.text))):
+            notes.append(
+                "json_schema: any text is allowed where these formats stand, which JSON Schema "
+                f"does not define: {', '.join(sorted(own))}"
+            )
+        return notes
+
+    @property
+    def words_of_a_mask(self) -> int:
+        """Of 32 bits each."""
+        return -(-self._words.vocab_size // 32)
+
+    def _keep(self, grammar: Grammar, found: Compiled) -> None:
+        self._held[grammar] = self._last[grammar] = found
+        self._last.move_to_end(grammar)
+        while len(self._last) > _MOST or sum(c.size for c in self._last.values()) > _MOST_BYTES:
+            self._last.popitem(last=False)
+
+
+def _compiled(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> Compiled:
+    size = len(grammar.text)
+    try:
+        return Compiled(size, (_matcher(grammar, tokenizer, read),))
+    except InputError as refused:
+        try:
+            made, check = _checked(grammar, tokenizer, read, refused)
+            return Compiled(size, (made,), check)
+        except InputError as error:
+            return Compiled(size, failed=str(error))
+
+
+def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatcher":
+    from llguidance import LLMatcher
+
+    made = LLMatcher(tokenizer, read(grammar), log_level=0, limits=limits())
+    if not made.is_error():  # its first work is done here, and not where the engine steps
+        made.compute_bitmask()
+        made.compute_ff_tokens()
+    if made.is_error():
+        why = made.get_error()
+        said = "it allows no text" if why.startswith("NoExtension") else sentence(why)
+        raise InputError(f"{grammar.kind}: {said}")
+    return made
+
+
+def _checked(
+    grammar: Grammar, tokenizer: "LLTokenizer", read: Read, refused: InputError
+) -> "tuple[LLMatcher, SchemaCheck]":
+    """A schema that masks alone cannot hold a text to; ``refused`` where checks do not help."""
+    if grammar.kind != "json_schema" or grammar.thought:  # a check would read the thought, too
+        raise refused
+    check = SchemaCheck(without_own_formats(json.loads(grammar.text)))
+    if not check.keywords:
+        raise refused
+    try:
+        guided = json.dumps(relaxed(check.schema, guided=True))
+        return _matcher(replace(grammar, text=guided), tokenizer, read), check
+    except InputError:
+        plain = json.dumps(relaxed(check.schema, guided=False))
+        return _matcher(replace(grammar, text=plain), tokenizer, read), check

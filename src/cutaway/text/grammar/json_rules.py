@@ -1,0 +1,299 @@
+"""Whether a value satisfies a JSON schema, where the value may be one that is still being written.
+
+Three answers: True and False hold whatever follows, None is not known yet. Knows the keywords of
+drafts 4 to 2020-12 that speak of a value alone. Refuses to know bytes and tokens.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from functools import partial
+from types import EllipsisType
+from typing import Any
+from urllib.parse import unquote
+
+from cutaway.errors import InputError
+from cutaway.text.grammar.json_reader import NOT_BEGUN, Begun, Open, entries, members
+from cutaway.text.grammar.json_values import (
+    TYPES,
+    Truth,
+    alike,
+    between,
+    every,
+    is_number,
+    negated,
+    some,
+    string_fits,
+)
+
+Schema = Any
+_MOST_KEPT = 4096
+DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
+
+
+class Rules:
+    """A schema, and which values satisfy it.
+
+    touched  is set where a string, number or literal that is begun was looked at for more than
+             its kind: what it becomes may decide
+    """
+
+    def __init__(self, root: Schema) -> None:
+        self._root, self.touched = root, False
+        self._kept: dict[tuple[int, int], tuple[Any, Any, Truth]] = {}  # of whole containers
+        self._now: dict[tuple[int, int], Truth | EllipsisType] = {}  # of one judgement
+
+    def judge(self, value: Any) -> Truth:
+        """Whether a value satisfies the schema."""
+        self._now, self.touched = {}, False
+        return self.holds(self._root, value)
+
+    def holds(self, schema: Schema, value: Any) -> Truth:
+        """Whether a value that is judged, or a part of it, satisfies a part of the schema."""
+        if isinstance(schema, bool):
+            return schema
+        key = (id(schema), id(value))
+        if key in self._kept:
+            return self._kept[key][2]
+        if key in self._now:
+            if (known := self._now[key]) is ...:
+                raise InputError("json_schema: its $ref lead back to themselves")
+            return known
+        self._now[key] = ...
+        truth = self._now[key] = every(self._each(schema, value))
+        if isinstance(value, (dict, list)):
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = schema, value, truth  # kept alive, so that their ids stay theirs
+        return truth
+
+    def target(self, pointer: str) -> Schema:
+        """What a ``$ref`` means; InputError where it is not within this schema."""
+        one = self._root
+        try:
+            if pointer != "#" and not pointer.startswith("#/"):
+                raise KeyError(pointer)
+            for part in pointer.split("/")[1:]:
+                name = unquote(part).replace("~1", "/").replace("~0", "~")
+                one = one[int(name)] if isinstance(one, list) else one[name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise InputError(
+                f"json_schema: $ref {pointer!r} names nothing within the schema"
+            ) from None
+        return one
+
+    def _each(self, schema: Mapping[str, Any], value: Any) -> Iterable[Truth]:
+        kind = value.kind if isinstance(value, Begun) else None
+        for name, rule in _ANY.items():
+            if name in schema:
+                yield rule(self, schema, value)
+        if isinstance(value, Open):
+            of_kind = _OBJECT if isinstance(value.value, dict) else _ARRAY
+        elif isinstance(value, dict):
+            of_kind = _OBJECT
+        elif isinstance(value, list):
+            of_kind = _ARRAY
+        elif isinstance(value, str) or kind == "string":
+            of_kind = _STRING
+        else:
+            of_kind = _NUMBER if is_number(value) or kind == "number" else {}
+        for name, rule in of_kind.items():
+            if name in schema:
+                yield self._open() if kind else rule(self, schema, value)
+
+    def _open(self) -> Truth:
+        self.touched = True
+        return None
+
+    # -- keywords of any value -------------------------------------------------------------------
+
+    def _type(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        if isinstance(value, Begun):
+            if value.kind == "number" and "integer" in names and "number" not in names:
+                return self._open()
+            return value.kind in names
+        value = value.value if isinstance(value, Open) else value
+        return any(TYPES[name](value) for name in names if name in TYPES)
+
+    def _enum(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        among = schema["enum"] if "enum" in schema else [schema["const"]]
+        if isinstance(value, Begun):
+            return self._open() if any(TYPES[value.kind](one) for one in among) else False
+        if isinstance(value, Open):
+            self.touched = True
+            return None if any(type(one) is type(value.value) for one in among) else False
+        return any(alike(value) == alike(one) for one in among)
+
+    def _const(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return self._enum({"const": schema["const"]}, value)
+
+    def _ref(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return self.holds(self.target(schema["$ref"]), value)
+
+    def _not(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return negated(self.holds(schema["not"], value))
+
+    def _all_of(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return every(self.holds(one, value) for one in schema["allOf"])
+
+    def _any_of(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return some(self.holds(one, value) for one in schema["anyOf"])
+
+    def _one_of(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        truths = [self.holds(one, value) for one in schema["oneOf"]]
+        return between(truths.count(True), len(truths) - truths.count(False), 1, 1)
+
+    def _if(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        asked = self.holds(schema["if"], value)
+        then, other = (self.holds(schema.get(name, True), value) for name in ("then", "else"))
+        if asked is None:
+            return then if then is other else None
+        return then if asked else other
+
+    # -- objects ---------------------------------------------------------------------------------
+
+    def _properties(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        """All three keywords that speak of a key's value."""
+        own, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        rest = schema.get("additionalProperties", True)
+
+        def each(key: str, child: Any) -> Iterable[Truth]:
+            fitting = [s for p, s in patterns.items() if string_fits("pattern", p, key)]
+            if key in own:
+                fitting.append(own[key])
+            for one in fitting or [rest]:
+                yield self._child(one, child)
+
+        return _so_far((t for key, child in members(value) for t in each(key, child)), value)
+
+    def _child(self, schema: Schema, value: Any) -> Truth:
+        """Of a member, which may be ``NOT_BEGUN``."""
+        if isinstance(schema, bool):
+            return schema
+        return None if value is NOT_BEGUN else self.holds(schema, value)
+
+    def _required(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return (
+            self._has(schema["required"], value) if isinstance(schema["required"], list) else True
+        )
+
+    def _has(self, names: Iterable[str], value: Any) -> Truth:
+        keys = {key for key, _ in members(value)}
+        missing = None if isinstance(value, Open) else False
+        return every(True if name in keys else missing for name in names)
+
+    def _count_properties(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        sure = len({key for key, _ in members(value)})
+        possible = float("inf") if isinstance(value, Open) else sure
+        return between(sure, possible, schema.get("minProperties"), schema.get("maxProperties"))
+
+    def _property_names(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        names = schema["propertyNames"]
+        return _so_far((self.holds(names, key) for key, _ in members(value)), value)
+
+    def _dependencies(self, schema: Mapping[str, Any], value: Any, *, name: str) -> Truth:
+        def each() -> Iterable[Truth]:
+            for key, needed in schema[name].items():
+                if isinstance(needed, str):
+                    needed = [needed]  # noqa: PLW2901 - draft 3's way to say it
+                has = self._has([key], value)
+                if has is not False:
+                    wanted = (
+                        self._has(needed, value)
+                        if isinstance(needed, list)
+                        else self.holds(needed, value)
+                    )
+                    yield wanted if has or wanted else None
+
+        return _so_far(each(), value)
+
+    # -- arrays ----------------------------------------------------------------------------------
+
+    def _items(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        """All keywords that speak of an item by its place."""
+        first, rest = schema.get("prefixItems", []), schema.get("items", True)
+        if isinstance(rest, list):
+            first, rest = rest, schema.get("additionalItems", True)
+        each = (
+            self._child(first[i] if i < len(first) else rest, item)
+            for i, item in enumerate(entries(value))
+        )
+        return _so_far(each, value)
+
+    def _count_items(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        sure = len(entries(value))
+        possible = float("inf") if isinstance(value, Open) else sure
+        return between(sure, possible, schema.get("minItems"), schema.get("maxItems"))
+
+    def _unique(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        if schema["uniqueItems"] is not True:
+            return True
+        items = [*value.value] if isinstance(value, Open) else value
+        if len({*map(alike, items)}) < len(items):
+            return False
+        self.touched = self.touched or isinstance(value, Open)
+        return None if isinstance(value, Open) else True
+
+    def _contains(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        truths = [self.holds(schema["contains"], item) for item in entries(value)]
+        sure, possible = truths.count(True), len(truths) - truths.count(False)
+        most = float("inf") if isinstance(value, Open) else possible
+        return between(sure, most, schema.get("minContains", 1), schema.get("maxContains"))
+
+    # -- strings and numbers ---------------------------------------------------------------------
+
+    def _length(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return between(len(value), len(value), schema.get("minLength"), schema.get("maxLength"))
+
+    def _pattern(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return string_fits("pattern", schema["pattern"], value)
+
+    def _format(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return string_fits("format", schema["format"], value)
+
+    def _bounds(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        low, high = schema.get("minimum"), schema.get("maximum")
+        above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+        above, below = low if above is True else above, high if below is True else below  # draft 4
+        return (
+            (low is None or value >= low)
+            and (high is None or value <= high)
+            and (above is None or above is False or value > above)
+            and (below is None or below is False or value < below)
+        )
+
+    def _multiple(self, schema: Mapping[str, Any], value: Any) -> Truth:
+        return Fraction(repr(value)) % Fraction(repr(schema["multipleOf"])) == 0
+
+
+def _so_far(truths: Iterable[Truth], value: Any) -> Truth:
+    """Whether all hold, and nothing that comes can change that."""
+    truth = every(truths)
+    return None if truth and isinstance(value, Open) else truth
+
+
+_Rule = Callable[[Rules, Mapping[str, Any], Any], Truth]
+_ANY: Mapping[str, _Rule] = {
+    "type": Rules._type, "enum": Rules._enum, "const": Rules._const, "$ref": Rules._ref,
+    "not": Rules._not, "allOf": Rules._all_of, "anyOf": Rules._any_of, "oneOf": Rules._one_of,
+    "if": Rules._if,
+}  # fmt: skip
+_OBJECT: Mapping[str, _Rule] = {
+    "properties": Rules._properties, "patternProperties": Rules._properties,
+    "additionalProperties": Rules._properties, "required": Rules._required,
+    "minProperties": Rules._count_properties, "maxProperties": Rules._count_properties,
+    "propertyNames": Rules._property_names,
+    **{n: partial(Rules._dependencies, name=n) for n in DEPENDENCIES},
+}  # fmt: skip
+_ARRAY: Mapping[str, _Rule] = {
+    "items": Rules._items, "prefixItems": Rules._items, "minItems": Rules._count_items,
+    "maxItems": Rules._count_items, "uniqueItems": Rules._unique, "contains": Rules._contains,
+}  # fmt: skip
+_STRING: Mapping[str, _Rule] = {
+    "minLength": Rules._length, "maxLength": Rules._length, "pattern": Rules._pattern,
+    "format": Rules._format,
+}  # fmt: skip
+_NUMBER: Mapping[str, _Rule] = {
+    "minimum": Rules._bounds, "maximum": Rules._bounds, "exclusiveMinimum": Rules._bounds,
+    "exclusiveMaximum": Rules._bounds, "multipleOf": Rules._multiple,
+}  # fmt: skip

@@ -1,0 +1,90 @@
+"""Matcher: how far one text has come under a grammar.
+
+Knows masks and tokens that are forced. Refuses to know how a grammar is compiled.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import CutawayError
+from cutaway.text.grammar.notation import sentence
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+Mask = NDArray[np.uint32]
+
+
+class Matcher:
+    """How far one text has come that keeps to one of several grammars, of which most have one.
+
+    Raises CutawayError where it cannot go on.
+    ways   of each grammar where the text stands; None where it does not keep to it any more
+    words  of 32 bits in a mask
+    """
+
+    def __init__(self, ways: "Iterable[LLMatcher | None]", words: int) -> None:
+        self._ways, self._words = [*ways], words
+
+    def mask(self) -> Mask:
+        """Which tokens may come next, the end tokens among them where the text may end."""
+        masks = [self._mask(way) for way in self._open]
+        return masks[0] if len(masks) == 1 else np.bitwise_or.reduce(masks)
+
+    def accept(self, token_id: int) -> None:
+        """A token came; not for end tokens."""
+        if len(self._open) > 1 and self.valid([token_id]):
+            self._ways = [w if w and w.validate_tokens([token_id]) else None for w in self._ways]
+        for way in self._open:
+            way.consume_token(token_id)
+            _check(way)
+
+    def valid(self, token_ids: Sequence[int]) -> int:
+        """How many of these may come one after the other."""
+        return max(way.validate_tokens([*token_ids]) for way in self._open)
+
+    def forced(self) -> list[int]:
+        """Tokens that come next whatever the model says."""
+        first, *others = (way.compute_ff_tokens() for way in self._open)
+        for other in others:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False))
+            first = [token_id for token_id, _ in same]
+        return first
+
+    def fork(self) -> "Matcher":
+        """Another in the same state."""
+        return Matcher([way and way.deep_copy() for way in self._ways], self._words)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text is whole as it is."""
+        return any(self.ends)
+
+    @property
+    def ends(self) -> tuple[bool | None, ...]:
+        """Whether it is whole under each grammar; None where it does not keep to it any more."""
+        return tuple(None if way is None else way.is_accepting() for way in self._ways)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may follow."""
+        return all(way.is_stopped() and not way.is_error() for way in self._open)
+
+    @property
+    def _open(self) -> "list[LLMatcher]":
+        return [way for way in self._ways if way is not None]
+
+    def _mask(self, way: "LLMatcher") -> Mask:
+        mask = np.empty(self._words, np.uint32)
+        way.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        _check(way)
+        return mask
+
+
+def _check(way: "LLMatcher") -> None:
+    if way.is_error():
+        raise CutawayError(f"the grammar failed: {sentence(way.get_error())}")

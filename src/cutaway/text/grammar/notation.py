@@ -1,0 +1,110 @@
+"""A grammar as llguidance reads it, its limits, and what it says as one sentence.
+
+Knows llguidance's notations. Refuses to know vocabularies: what is read here is any model's.
+"""
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from cutaway.errors import InputError
+from cutaway.text.grammar.source import Grammar
+from cutaway.text.grammar.subschemas import without_own_formats
+
+if TYPE_CHECKING:
+    from llguidance import LLParserLimits
+    from llguidance._lib import JsonCompileOptions
+
+_SPACE = r" |\n[ \t]{0,20}"
+"""White space between the parts of JSON: bounded, so that no text goes on in it for ever."""
+_LONGEST_QUOTE = 120
+
+
+def limits() -> "LLParserLimits":
+    """What a compile and a step may take.
+
+    What a step costs depends on the steps before it, so that a limit that is met in the midst of a
+    text ends it with an error, never with another mask.
+    """
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        step_lexer_fuel=400_000,
+        step_max_items=50_000,
+        max_items_in_row=50_000,  # four of each optional property
+        max_lexer_states=50_000,
+        verbose_errors=False,
+    )
+
+
+def source_of(grammar: Grammar) -> str:
+    """As llguidance reads it; InputError where it cannot be read at all."""
+    from llguidance import LLMatcher
+
+    if grammar.thought:
+        lines = ["%llguidance {}", grammar.thought, f"answer: {_nested(grammar)}"]
+        return LLMatcher.grammar_from_lark("\n".join(lines))
+    if grammar.kind == "json_schema":
+        schema = json.dumps(_schema(grammar))
+        return LLMatcher.grammar_from_json_schema(schema, overrides=_rules(grammar))
+    if grammar.kind == "regex":
+        return LLMatcher.grammar_from_regex(grammar.text)
+    if grammar.kind == "choice":
+        texts = json.loads(grammar.text)
+        return LLMatcher.grammar_from_lark(
+            "start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts))
+        )
+    return LLMatcher.grammar_from_lark(_lark(grammar.text))
+
+
+def _schema(grammar: Grammar) -> dict[str, Any]:
+    """As an object, which true is not."""
+    schema = without_own_formats(json.loads(grammar.text))
+    return {} if schema is True else schema
+
+
+def _rules(grammar: Grammar) -> "JsonCompileOptions":
+    if grammar.compact:
+        return {"whitespace_flexible": False, "lenient": False}
+    return {"whitespace_pattern": _SPACE, "lenient": False}
+
+
+def _nested(grammar: Grammar) -> str:
+    """As a part of a Lark grammar."""
+    from llguidance import regex_to_lark
+
+    if grammar.kind == "json_schema":
+        return f"%json {json.dumps({**_schema(grammar), 'x-guidance': _rules(grammar)})}"
+    if grammar.kind == "regex":
+        return f"/{regex_to_lark(grammar.text, '')}/"
+    if grammar.kind == "choice":
+        return " | ".join(map(json.dumps, json.loads(grammar.text)))
+    return f"%lark {{\n{_lark(grammar.text)}\n}}"
+
+
+def _lark(text: str) -> str:
+    if text.lstrip().startswith("{"):  # which llguidance takes for its own form in JSON
+        raise InputError("grammar must be in Lark's notation or in GBNF, not JSON")
+    if "::=" not in text:
+        return text
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    try:
+        return any_to_lark(text)
+    except RecursionError:
+        raise InputError("grammar: it is nested too deep; make it flatter") from None
+    except Exception as error:  # its errors are its own
+        raise InputError(f"grammar: {sentence(str(error))}") from None
+
+
+def sentence(said: str) -> str:
+    """llguidance's own words: the reason alone, on one line."""
+    first = re.split(
+        r"\n\s*\n|<state>|<non-verbose/>|\nstack backtrace|\n +\d+ \|", said, maxsplit=1
+    )
+    words = re.sub(r'^at \d+\(\d+\): invalid regex ".*" \(in regex\): ', "", first[0], flags=re.S)
+    words = re.sub(r"^regex parse error:.*\n\s*error: ", "", words, flags=re.S)
+    words = re.sub(r"[.;,:]? *\b(enable|try|consider)\b.*$", "", words, flags=re.S | re.I)
+    words = re.sub(r"^(?:at )?(\d+)\((\d+)\):", r"line \1, column \2:", " ".join(words.split()))
+    words = words or "it cannot be read"
+    return words if len(words) <= 300 else f"{words[:_LONGEST_QUOTE]}…"

@@ -1,0 +1,161 @@
+"""JSON Schema's keywords that no grammar can say: taken out of the schema, and checked instead.
+
+``relaxed`` gives the schema without them, which allows more; ``SchemaCheck`` refuses the token
+with which a text of it can no longer become one of the whole schema. Knows JSON and schemas.
+Refuses to know tokens of a model, and who draws them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from cutaway.errors import InputError
+from cutaway.text.grammar.json_reader import Begun, Open, Reader
+from cutaway.text.grammar.json_rules import DEPENDENCIES, Rules
+from cutaway.text.grammar.json_values import check_string_rule
+from cutaway.text.grammar.subschemas import mapped, subschemas
+
+CHECKED = (
+    "not", "oneOf", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
+    "propertyNames", "minProperties", "maxProperties", *DEPENDENCIES,
+)  # fmt: skip
+"""What is taken out where llguidance cannot take a schema as it is."""
+
+_UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
+_WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)
+"""Keywords of those whose schemas the grammar knows nothing of."""
+
+_AT_ONCE = 32
+_CLOSING = re.compile(rb'"')
+_CLOSING_MORE = re.compile(rb'(?s)[}\]]|".*".*"')
+
+
+def relaxed(schema: Any, *, guided: bool) -> Any:
+    """A schema without CHECKED that allows whatever the schema itself allows.
+
+    guided: as little more as a grammar can say, which not every schema is small enough for
+    """
+    if not isinstance(schema, dict):
+        return schema
+    all_of = mapped(schema, partial(relaxed, guided=guided))
+    made = {name: value for name, value in all_of.items() if name not in CHECKED}
+    if guides := [*_guides(all_of, guided)]:
+        made["allOf"] = [*made.get("allOf", ()), *guides]
+    return made
+
+
+def _guides(made: Mapping[str, Any], guided: bool) -> Iterator[Any]:
+    """What a grammar can say of CHECKED keywords, whose own schemas are relaxed already."""
+    if "oneOf" in made:
+        keys = [_required_key(one) for one in made["oneOf"]]
+        alone = guided and None not in keys and len({*keys}) == len(keys)
+        yield {"anyOf": [_only(k, keys) for k in keys] if alone else made["oneOf"]}
+    if not guided:
+        return
+    items = made.get("items")
+    if made.get("uniqueItems") is True and isinstance(items, dict) and "enum" in items:
+        yield {"maxItems": len(items["enum"])}
+    if "if" in made and "else" in made:
+        yield {"anyOf": [{"allOf": [made["if"], made.get("then", True)]}, made["else"]]}
+    for name in ("dependentRequired", "dependencies"):
+        for key, needed in (made.get(name) or {}).items():
+            if isinstance(needed, list):
+                yield {"anyOf": [{"required": [key, *needed]}, {"properties": {key: False}}]}
+
+
+def _only(key: str | None, keys: list[str | None]) -> Any:
+    """An object with one of these keys and none of the others."""
+    return {"required": [key], "properties": {k: False for k in keys if k != key}}
+
+
+def _required_key(schema: Any) -> str | None:
+    """The key that a schema wants, where it says nothing else."""
+    if not isinstance(schema, dict) or {*schema} != {"required"} or len(schema["required"]) != 1:
+        return None
+    return str(schema["required"][0])
+
+
+class SchemaCheck:
+    """Whether a JSON text can still become one that a schema describes, judged token by token.
+
+    keywords  those that are checked, and not masked
+    """
+
+    name, reads_prompt = "json_schema", False
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        found = _check_supported(schema)
+        self.keywords = tuple(name for name in CHECKED if name in found)
+        self._rules = Rules(schema)
+        self._readers: dict[bytes, Reader] = {}
+        kinds = [Begun(kind) for kind in ("string", "number", "boolean", "null")]
+        # This also meets a $ref that leads in a circle.
+        possible = [self._rules.judge(v) for v in (*kinds, Open({}), Open([]))]
+        if self.keywords and not any(truth is not False for truth in possible):
+            raise InputError("json_schema: the schema allows no text")
+
+    def allows(self, text: bytes, token: bytes) -> bool:
+        """Whether the token may follow; the end of the text where it is empty."""
+        reader = self._at(text).fork()
+        for _ in reader.read(token) if token else reader.finish():
+            if reader.repeated or self._rules.judge(reader.value) is False:
+                return False
+        return bool(token) or reader.is_whole
+
+    def suspects(self, text: bytes) -> re.Pattern[bytes] | None:
+        """What a token holds that can be refused here; None: any may be."""
+        reader = self._at(text)
+        if not reader.in_string:
+            return None
+        if reader.in_key:
+            return _CLOSING
+        self._rules.judge(reader.value)
+        return _CLOSING if self._rules.touched else _CLOSING_MORE
+
+    def _at(self, text: bytes) -> Reader:
+        if text in self._readers:
+            return self._readers[text]
+        known = (b for b in self._readers if text.startswith(b))
+        before = max(known, key=len, default=b"")
+        reader = self._readers[before].fork() if before else Reader()
+        for _ in reader.read(text[len(before) :]):
+            pass
+        while len(self._readers) >= _AT_ONCE:
+            del self._readers[next(iter(self._readers))]
+        self._readers[text] = reader
+        return reader
+
+
+def _check_supported(schema: Any) -> set[str]:
+    """All keywords of it; InputError for one that can be neither masked nor checked."""
+    found: set[str] = set()
+    seen: set[tuple[int, bool]] = set()
+    rules = Rules(schema)
+
+    def visit(one: Any, whole: bool) -> None:
+        if not isinstance(one, dict) or (id(one), whole) in seen:
+            return
+        seen.add((id(one), whole))
+        found.update(one)
+        for name in _UNKNOWN:
+            if name in one:
+                raise InputError(f"json_schema: {name} is not supported")
+        if whole:
+            _check_strings(one)
+        if isinstance(one.get("$ref"), str):
+            visit(rules.target(one["$ref"]), whole)
+        for name, below in subschemas(one):
+            visit(below, whole or name in _WHOLE)
+
+    visit(schema, False)
+    return found
+
+
+def _check_strings(schema: Mapping[str, Any]) -> None:
+    for name in ("pattern", "format"):
+        if name in schema:
+            check_string_rule(name, schema[name])
+    for pattern in schema.get("patternProperties", {}):
+        check_string_rule("pattern", pattern)

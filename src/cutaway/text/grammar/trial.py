@@ -1,0 +1,122 @@
+"""A process beside this one that compiles a stranger's grammar first.
+
+A grammar of a few hundred bytes can keep llguidance for hours, or take more stack than there is.
+Nothing ends that from within, so it happens here first: with less stack than elsewhere, within
+limits of time and memory, at a lower priority. Refuses to know vocabularies.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from subprocess import DEVNULL, PIPE, Popen
+from threading import Lock, Thread, Timer, stack_size
+
+from cutaway.base import system
+from cutaway.errors import CutawayError, InputError
+from cutaway.text.grammar.notation import limits, sentence, source_of
+from cutaway.text.grammar.source import Grammar
+
+CPU_S, MEMORY = 3, 1 << 30
+_WALL_S = 30.0  # where other processes leave little of the processor
+_STACK = 4 << 20  # half of what a thread has otherwise
+
+
+class Trial:
+    """Reads grammars in another process, which is started at the first and again after each end."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: Popen[str] | None = None
+
+    def source_of(self, grammar: Grammar) -> str:
+        """As ``notation.source_of``, of one that can be compiled; InputError where it cannot."""
+        with self._lock:
+            if self._process is None:
+                self._process = _start()
+            answer = _ask(self._process, json.dumps(asdict(grammar)))
+            if not answer:
+                self._end()
+                raise InputError(
+                    f"{grammar.kind}: compiling it takes more than {CPU_S} s, 1 GB or the stack; "
+                    "make it smaller or flatter"
+                )
+        said = json.loads(answer)
+        if "failed" in said:
+            raise InputError(said["failed"])
+        return str(said["source"])
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _start() -> "Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    code = "from cutaway.text.grammar.trial import work; work()"
+    try:
+        made = Popen(
+            [sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True,
+            env=environment, start_new_session=True,  # Ctrl-C is not for it
+        )  # fmt: skip
+    except OSError as error:
+        raise CutawayError(f"grammars cannot be compiled: {error}") from error
+    assert made.stdout
+    if not made.stdout.readline():  # which is no grammar's fault
+        made.communicate()
+        raise CutawayError("grammars cannot be compiled: the process that tries them does not run")
+    return made
+
+
+def _ask(process: "Popen[str]", line: str) -> str:
+    """Its answer; empty where it ended."""
+    assert process.stdin and process.stdout
+    late = Timer(_WALL_S, process.kill)
+    late.start()
+    try:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+    except BrokenPipeError:
+        return ""
+    finally:
+        late.cancel()
+
+
+# -- in the other process ------------------------------------------------------------------------
+
+
+def work() -> None:
+    """Answer line by line until there are no more."""
+    system.limit_memory(MEMORY)
+    system.step_back()
+    stack_size(_STACK)
+    print("ready", flush=True)
+    thread = Thread(target=_work)
+    thread.start()
+    thread.join()
+
+
+def _work() -> None:
+    for line in sys.stdin:
+        system.limit_time(CPU_S)
+        print(json.dumps(_tried(Grammar(**json.loads(line)))), flush=True)
+
+
+def _tried(grammar: Grammar) -> dict[str, str]:
+    from llguidance import LLMatcher
+
+    try:
+        source = source_of(grammar)
+    except InputError as error:
+        return {"failed": str(error)}
+    if failed := LLMatcher.validate_grammar(source, limits=limits()):
+        return {"failed": f"{grammar.kind}: {sentence(failed)}"}
+    return {"source": source}

@@ -1,0 +1,130 @@
+"""The page's documents: the one that a server sends, and the viewer, which is one file.
+
+The viewer holds a trace, and the style and the script that show it; it fetches nothing.
+
+Knows the few forms in which our modules import and export, and how a document is sealed: its
+policy names the hashes of what it holds. Refuses to know what is in a trace.
+"""
+
+import gzip
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from posixpath import dirname, join, normpath
+from typing import Any
+
+_WEB = files("cutaway.trace.web")
+_STYLES = re.compile(r'href="/static/([\w/-]+\.css)"')
+_GLASS = re.compile(r' *<section class="glass".*?</section>\n', re.DOTALL)
+_IMPORT = re.compile(r'^import (?:\{([^}]*)\}\s+from )?"(\.{1,2}/[\w./-]+\.js)";$', re.MULTILINE)
+_EXPORT = re.compile(
+    r"^export ((?:async )?(?:function\*?|class|const) )(\w+)|^export \{\};$", re.MULTILINE
+)
+_LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+
+def index(catalogue: Mapping[str, Any]) -> str:
+    """The page of a server, with what it needs to know of the chain."""
+    return _read("index.html").replace("CATALOGUE", _data(json.dumps(catalogue)))
+
+
+def viewer(trace: str, title: str, catalogue: Mapping[str, Any], looks: Mapping[int, bytes]) -> str:
+    """A document that shows a trace and opens from disk.
+
+    trace: the lines of its file; looks: by step, files of its inside
+    """
+    style, script = _style(), _script()
+    parts = {
+        "POLICY": _policy(style, script),
+        "TITLE": escape(title),
+        "STYLE": style,
+        "GLASS": _glass().rstrip(),
+        "CATALOGUE": _data(json.dumps(catalogue)),
+        "TRACE": _data(trace),
+        "LOOKS": json.dumps({step: _packed(look) for step, look in looks.items()}),
+        "SCRIPT": script,
+    }
+    return re.sub("|".join(parts), lambda found: parts[found[0]], _read("viewer.html"))
+
+
+def _packed(data: bytes) -> str:
+    return b64encode(gzip.compress(data, mtime=0)).decode()
+
+
+def _data(lines: str) -> str:
+    """JSON that cannot end the script element which holds it: "<" stands in strings alone."""
+    return lines.replace("<", "\\u003c")
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _style() -> str:
+    """The page's sheets in their order."""
+    return "\n".join(_read(name) for name in _STYLES.findall(_read("index.html")))
+
+
+@cache
+def _glass() -> str:
+    """The section of the page that shows a run: the same markup in both documents."""
+    found = _GLASS.search(_read("index.html"))
+    if found is None:
+        raise ValueError("index.html: there is no section of class glass")
+    return found[0]
+
+
+@cache
+def _script() -> str:
+    """The viewer and all that it imports, each in a scope of its own, after what it needs."""
+    done: dict[str, str] = {}
+    _add("app/viewer.js", done, ())
+    return "\n".join(done.values()).replace("</script", "<\\/script")
+
+
+def _add(path: str, done: dict[str, str], above: tuple[str, ...]) -> None:
+    """Add a module, given by its path below js/, after those that it imports."""
+    if path in above:
+        raise ValueError(f"modules import each other: {' → '.join((*above, path))}")
+    if path in done:
+        return
+    text = _read(f"js/{path}")
+    folder = dirname(path)
+    for _, needed in _IMPORT.findall(text):
+        _add(normpath(join(folder, needed)), done, (*above, path))
+    exported = [name for _, name in _EXPORT.findall(text) if name]
+    body = _EXPORT.sub(lambda found: f"{found[1] or ''}{found[2] or ''}", text)
+    body = _IMPORT.sub(lambda found: _bound(found[1], normpath(join(folder, found[2]))), body)
+    if left := _LEFT.search(body):
+        raise ValueError(f"{path}: the viewer cannot hold this: {left[0]}")
+    done[path] = (
+        f"const {_scope(path)} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
+    )
+
+
+def _bound(names: str | None, path: str) -> str:
+    if names is None:
+        return ""
+    return f"const {{{names.replace(' as ', ': ')}}} = {_scope(path)};"
+
+
+def _scope(path: str) -> str:
+    """The variable that holds a module's exports: "parts/tree.js" → "$parts_tree"."""
+    return "$" + re.sub(r"[/-]", "_", path.removesuffix(".js"))
+
+
+def _read(name: str) -> str:
+    return _WEB.joinpath(name).read_text("utf-8")

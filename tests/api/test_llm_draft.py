@@ -1,0 +1,70 @@
+"""The model that guesses, as LLM loads it: which fits, when it may be changed, how far it reads."""
+
+import pytest
+
+from cutaway import LLM, InputError
+from support.random_llama import WORDS, write_tiny_llama
+
+OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("drafts")
+
+
+@pytest.fixture(scope="module")
+def path(folder):
+    return write_tiny_llama(folder / "tiny.gguf")
+
+
+@pytest.fixture
+def llm(path):
+    return LLM(path)
+
+
+def test_a_dropped_text_does_not_stand_in_the_way(llm, path):
+    plain = llm.generate("ab", **OPTIONS)
+    stream = llm.stream("b", **OPTIONS)
+    next(stream)
+    del stream
+    guessed = llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)
+    assert guessed.token_ids == plain.token_ids
+    assert guessed.speculation.accepted > 0
+
+
+def test_another_draft_model_waits_for_the_texts_that_run(llm, path):
+    stream = llm.stream("b", **OPTIONS)
+    next(stream)
+    with pytest.raises(InputError, match="while texts run"):
+        llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)
+    stream.finish()
+    assert llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).speculation.accepted > 0
+
+
+def test_other_tokens_are_refused_and_change_nothing(llm, path, folder):
+    tokens = ["<unk>", "<s>", "</s>", *WORDS[:-1], "c"]
+    other = write_tiny_llama(folder / "other.gguf", metadata={"tokenizer.ggml.tokens": tokens})
+    sentence = "other has other tokens than the model it is to draft for"
+    with pytest.raises(InputError, match=sentence):
+        llm.generate("ab", speculate=f"draft:{other}", **OPTIONS)
+    assert llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).speculation.accepted > 0
+
+
+def test_a_draft_model_of_less_context_guesses_as_far_as_it_reads(llm, folder):
+    short = write_tiny_llama(folder / "short.gguf", context=16)
+    plain = llm.generate("ab", **OPTIONS)
+    guessed = llm.generate("ab", speculate=f"draft:{short}", **OPTIONS)
+    assert guessed.token_ids == plain.token_ids
+    sources = [step.source for step in guessed.steps]
+    assert "draft" in sources
+    assert all(s.position < 16 for s in guessed.steps if s.source == "draft")
+
+
+def test_a_draft_model_that_does_not_fit_into_memory_is_said_in_a_sentence(llm, path, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("cutaway.compute.loading.model.backends.load", full)
+    with pytest.raises(InputError, match=r"tiny\.gguf does not fit into memory beside the model"):
+        llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)

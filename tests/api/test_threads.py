@@ -1,0 +1,161 @@
+"""One model and several threads, owners and processes: texts as alone, or one sentence."""
+
+import asyncio
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
+
+import cutaway
+from cutaway import LLM, AsyncLLM, InputError
+
+OPTIONS = {"max_tokens": 24, "temperature": 1.0, "ignore_eos": True}
+PROMPTS = ["ab", "b", "aab", "ab" * 20]
+
+
+@pytest.fixture
+def llm(tiny_path):
+    with LLM(tiny_path, threads=2, progress=False) as opened:
+        yield opened
+
+
+def bits(completion):
+    return completion.token_ids, completion.text, completion.fingerprint
+
+
+def alone(path, requests):
+    """Each by itself, on a model that nobody else uses."""
+    with LLM(path, threads=1, progress=False) as llm:
+        return [bits(llm.generate(prompt, seed=seed, **OPTIONS)) for prompt, seed in requests]
+
+
+def test_eight_threads_write_what_each_writes_alone(llm, tiny_path):
+    requests = [(PROMPTS[i % 4], i) for i in range(64)]
+
+    def write(request):
+        prompt, seed = request
+        if seed % 3 == 0:
+            with llm.stream(prompt, seed=seed, **OPTIONS) as stream:
+                return bits(stream.finish())
+        return bits(llm.generate(prompt, seed=seed, **OPTIONS))
+
+    with ThreadPoolExecutor(8) as pool:
+        texts = list(pool.map(write, requests, timeout=300))
+    assert texts == alone(tiny_path, requests)
+    assert llm.engine.blocks.free == llm.engine.blocks.count
+
+
+def test_threads_that_leave_read_score_and_err_do_not_disturb_the_others(llm, tiny_path):
+    requests = [(PROMPTS[i % 4], i) for i in range(24)]
+    expected = llm.logits([5, 6, 7]).tolist()
+
+    def disturb(i):
+        if i % 4 == 0:
+            assert llm.logits([5, 6, 7]).tolist() == expected
+        elif i % 4 == 1:
+            next(llm.stream("ab", **OPTIONS))  # dropped
+        elif i % 4 == 2:
+            with pytest.raises(InputError):
+                llm.generate("ab", max_tokens=-1)
+        else:
+            for _, _ in llm.generate_each(["ab", "b", "aab"], **OPTIONS):
+                break
+        return
+
+    def write(request):
+        return bits(llm.generate(request[0], seed=request[1], **OPTIONS))
+
+    with ThreadPoolExecutor(8) as pool:
+        disturbing = [pool.submit(disturb, i) for i in range(24)]
+        texts = list(pool.map(write, requests, timeout=300))
+        for one in disturbing:
+            one.result(timeout=300)
+    assert texts == alone(tiny_path, requests)
+
+
+def test_a_stream_may_be_closed_by_another_thread(llm):
+    stream = llm.stream("ab", **OPTIONS)
+    next(stream)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(stream.close).result(timeout=60)
+    assert list(stream) == []
+    assert llm.generate("ab", max_tokens=1).token_ids
+
+
+def test_a_second_owner_is_refused_in_one_sentence(llm):
+    async def main():
+        async with AsyncLLM(llm) as first:
+            text = await first.generate("ab", seed=1, **OPTIONS)
+            for use in (
+                lambda: AsyncLLM(llm), lambda: llm.generate("ab"), lambda: llm.stream("ab"),
+                lambda: llm.logits([5]), lambda: llm.generate_each(["ab"]),
+            ):  # fmt: skip
+                with pytest.raises(InputError) as refused:
+                    use()
+                assert "\n" not in str(refused.value)
+            assert bits(await first.generate("ab", seed=1, **OPTIONS)) == bits(text)
+
+    asyncio.run(main())
+
+
+def test_a_model_that_writes_is_not_given_away(llm):
+    with llm.stream("ab", **OPTIONS) as stream:
+        next(stream)
+        with pytest.raises(InputError, match="close their streams first"):
+            AsyncLLM(llm)
+        assert len([*stream]) == OPTIONS["max_tokens"] - 1
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_loaded_model_is_not_copied(llm, copied):
+    with pytest.raises(InputError, match="load it there"):
+        copied(llm)
+
+
+FORK = """
+import os, sys, threading
+from cutaway import LLM, CutawayError
+llm = LLM(sys.argv[1], threads=2, progress=False)
+options = dict(seed=1, max_tokens=24, temperature=1.0, ignore_eos=True)
+expected = llm.generate("ab", **options).fingerprint
+child = os.fork()
+if not child:
+    os._exit(0 if llm.generate("ab", **options).fingerprint == expected else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert llm.generate("ab", **options).fingerprint == expected
+stop = threading.Event()
+def write():
+    while not stop.is_set():
+        llm.generate("ab", **options)
+writing = threading.Thread(target=write)
+writing.start()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        try:
+            right = llm.generate("ab", **options).fingerprint == expected
+        except CutawayError as error:
+            right = "after the fork" in str(error)
+        os._exit(0 if right else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+stop.set()
+writing.join()
+assert llm.generate("ab", **options).fingerprint == expected
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no such thing here")
+def test_a_forked_process_writes_the_same_or_says_why_not(tiny_path):
+    environment = os.environ | {"PYTHONPATH": str(Path(cutaway.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", FORK, str(tiny_path)],
+        capture_output=True, text=True, timeout=300, check=False, env=environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

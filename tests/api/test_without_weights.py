@@ -1,0 +1,104 @@
+"""A model opened without its weights says all that its file says, and computes nothing."""
+
+import asyncio
+import pickle
+import threading
+
+import pytest
+
+from cutaway import LLM, AsyncLLM, InputError
+from cutaway.compute.backends import Computer
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from cutaway.requests.generation import Generation
+from support.piped import Piped
+from support.random_llama import write_tiny_llama
+
+SETUPS = [
+    Setup(), Setup(kv="q8_0"), Setup(context=40, kv_tokens=100), Setup(backend="reference"),
+    Setup(quantize="q8_0"),
+]  # fmt: skip
+SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_tiny_llama(tmp_path_factory.mktemp("without") / "t.gguf")
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=repr)
+def test_it_says_what_the_loaded_model_says(path, setup):
+    loaded = LoadedModel.open(path, setup, progress=False)
+    threads = threading.active_count()
+    without = LoadedModel.open(path, setup, progress=False, weights=False)
+    assert threading.active_count() == threads
+    assert without.computer == Computer(loaded.backend.name, "elsewhere", 0)
+    without.elsewhere = loaded.computer
+    for what in ("name", "config", "context", "kv", "computer", "identity", "arithmetic",
+                 "computed_by", "pooling"):  # fmt: skip
+        assert getattr(without, what) == getattr(loaded, what), what
+    assert without.kv_tokens == loaded.kv_tokens
+    assert loaded.kv_tokens == loaded.backend.kv_blocks * loaded.backend.kv.block_tokens
+    assert without.tokenizer.encode("ab") == loaded.tokenizer.encode("ab")
+
+
+@pytest.mark.parametrize("use", [LLM, AsyncLLM, lambda model: model.backend])
+def test_nothing_can_be_computed_with_it(path, use):
+    without = LoadedModel.open(path, progress=False, weights=False)
+    with pytest.raises(InputError, match="opened without its weights"):
+        use(without)
+
+
+def told(done):
+    return {k: v for k, v in done.to_dict().items() if k not in ("timing", "usage")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n": 3},
+        {"regex": "[ab]{3,9}", "ignore_eos": False},
+        {"suffix": "b", "max_tokens": 4, "n": 2},
+        {"logprobs": 2},
+    ],
+)
+def test_what_it_asks_of_one_elsewhere_is_what_that_one_writes(path, options):
+    async def main():
+        async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+            return await llm.generate("ab", **{**SAMPLED, **options})
+
+    here = LLM(path, threads=1, progress=False).generate("ab", **{**SAMPLED, **options})
+    each = zip(asyncio.run(main()), here, strict=True) if "n" in options else [
+        (asyncio.run(main()), here)
+    ]  # fmt: skip
+    for there, one in each:
+        assert told(there) == told(one)
+
+
+class Own:
+    """A check that is nobody's but the caller's."""
+
+    def allows(self, _text, _token):
+        return True
+
+
+@pytest.mark.parametrize("option", [{"processors": (lambda _ids, row: row,)}, {"check": Own()}])
+@pytest.mark.parametrize("more", [{}, {"suffix": "b"}])
+def test_what_is_of_this_process_alone_is_refused_by_name(path, option, more):
+    async def main():
+        async with Piped(AsyncLLM(LLM(path, threads=1, progress=False))) as llm:
+            with pytest.raises(InputError, match=f"^{min(option)}: .* sent to another process"):
+                await llm.generate("ab", **option, **more)
+
+    asyncio.run(main())
+
+
+def test_a_text_arrives_without_its_model_and_has_it_again(path):
+    llm = LLM(path, threads=1, progress=False)
+    with llm.stream("ab", **SAMPLED) as stream:
+        for _ in stream:
+            pass
+    arrived = pickle.loads(pickle.dumps(stream))
+    assert type(arrived) is Generation
+    arrived.belongs_to(LoadedModel.open(path, progress=False, weights=False))
+    assert told(arrived.completion()) == told(stream.completion())

@@ -1,0 +1,168 @@
+"""Each architecture takes the tensors of llama.cpp's converter, all of them and no other."""
+
+import pytest
+
+from cutaway import FormatError
+from cutaway.compute import model
+from cutaway.compute.model.architectures import ARCHITECTURES
+
+N, FF, VOCAB, CONTEXT, HEAD = 24, 40, 50, 64, 8
+Q, KV = 4 * HEAD, 2 * HEAD
+
+QKV = {"attn_q.weight": (Q, N), "attn_k.weight": (KV, N), "attn_v.weight": (KV, N)}
+QKV_BIASES = {"attn_q.bias": (Q,), "attn_k.bias": (KV,), "attn_v.bias": (KV,)}
+HEAD_NORMS = {"attn_q_norm.weight": (HEAD,), "attn_k_norm.weight": (HEAD,)}
+GATED = {"ffn_gate.weight": (FF, N), "ffn_up.weight": (FF, N), "ffn_down.weight": (N, FF)}
+PRE = {"attn_norm.weight": (N,), "ffn_norm.weight": (N,)}
+POST = {"post_attention_norm.weight": (N,), "post_ffw_norm.weight": (N,)}
+EXPERTS = {
+    "ffn_gate_inp.weight": (4, N), "ffn_gate_exps.weight": (4, FF, N),
+    "ffn_up_exps.weight": (4, FF, N), "ffn_down_exps.weight": (4, N, FF),
+}  # fmt: skip
+FUSED = {"attn_qkv.weight": (Q + 2 * KV, N)}
+PLAIN_MLP = {
+    "ffn_up.weight": (FF, N), "ffn_up.bias": (FF,),
+    "ffn_down.weight": (N, FF), "ffn_down.bias": (N,),
+}  # fmt: skip
+BIASES = {
+    "attn_norm.bias": (N,), "ffn_norm.bias": (N,), "attn_output.bias": (N,),
+    "attn_qkv.bias": (Q + 2 * KV,),
+}  # fmt: skip
+MASKED_HEAD = {
+    "cls.weight": (N, N), "cls.bias": (N,), "cls.norm.weight": (N,), "cls.norm.bias": (N,),
+    "output.bias": (VOCAB,),
+}  # fmt: skip
+HALF = (HEAD // 2,)
+FACTORS = {"rope_factors_long.weight": HALF, "rope_factors_short.weight": HALF}
+
+LAYERS = {
+    "llama": PRE | QKV | GATED,
+    "mixtral": PRE | QKV | EXPERTS,
+    "smollm3": PRE | QKV | GATED,
+    "qwen2": PRE | QKV | QKV_BIASES | GATED,
+    "qwen3": PRE | QKV | HEAD_NORMS | GATED,
+    "qwen3moe": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "gemma2": PRE | POST | QKV | GATED,
+    "gemma3": PRE | POST | QKV | HEAD_NORMS | GATED,
+    "phi3": PRE | FUSED | {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)},
+    "gpt2": PRE | FUSED | BIASES | PLAIN_MLP,
+    "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,
+    "olmo2": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
+    "granite": PRE | QKV | GATED,
+    "modern-bert": PRE | FUSED | {"ffn_up.weight": (2 * FF, N), "ffn_down.weight": (N, FF)},
+    "llada": PRE | QKV | GATED,
+    "llada-moe": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "dream": PRE | QKV | QKV_BIASES | GATED,
+    "rnd1": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "bert": QKV
+    | QKV_BIASES
+    | PLAIN_MLP
+    | {
+        "attn_output.bias": (N,),
+        "attn_output_norm.weight": (N,),
+        "attn_output_norm.bias": (N,),
+        "layer_output_norm.weight": (N,),
+        "layer_output_norm.bias": (N,),
+    },
+}
+OUTSIDE = {
+    "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
+    "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
+    "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
+    "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
+    "modern-bert": {
+        "token_embd_norm.weight": (N,), "cls.weight": (N, N), "cls.norm.weight": (N,),
+        "output.bias": (VOCAB,),
+    },
+    "bert": MASKED_HEAD | {
+        "token_types.weight": (2, N), "position_embd.weight": (CONTEXT, N),
+        "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
+    },
+}  # fmt: skip
+OPTIONAL = (
+    "output.weight",
+    "rope_freqs.weight",
+    "token_types.weight",
+)  # and biases, but those of norms
+
+
+def is_optional(tensor):
+    return tensor in OPTIONAL or (tensor.endswith(".bias") and "norm" not in tensor)
+
+
+def file_of(name):
+    """(metadata, the tensor table) of a model of two layers."""
+    architecture = {"mixtral": "llama"}.get(name, name)
+    keys = {
+        "context_length": CONTEXT, "embedding_length": N, "block_count": 2,
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": HEAD,
+        "attention.value_length": HEAD, "attention.layer_norm_epsilon": 1e-5,
+        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 5000.0,
+    }  # fmt: skip
+    if "ffn_up_exps.weight" in LAYERS[name]:
+        keys |= {"expert_count": 4, "expert_used_count": 2}
+    metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
+    shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
+    if name == "bert":
+        del shapes["output_norm.weight"]
+    for i in range(2):
+        layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
+        shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
+    if name == "modern-bert":  # what its first layer reads is normed already
+        del shapes["blk.0.attn_norm.weight"]
+    return {"general.architecture": architecture} | metadata, shapes
+
+
+def test_no_architecture_is_forgotten():
+    assert set(LAYERS) - {"mixtral"} == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize(
+    "name", ["nomic-bert", "neo-bert", "jina-bert-v2", "eurobert", "t5encoder"]
+)
+def test_encoders_that_are_wired_otherwise_are_refused_by_name(name):
+    with pytest.raises(
+        FormatError, match=rf"^architecture '{name}' is not supported; supported: ll"
+    ):
+        model.build({"general.architecture": name}, {})
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_tensor_is_read_and_none_is_missed(name):
+    metadata, shapes = file_of(name)
+    _, graph = model.build(metadata, shapes)
+    used = {weight for op in graph.ops for weight in op.weights.values()}
+    assert used == set(shapes) - ({"rope_factors_long.weight"} if name == "phi3" else set())
+    for tensor in shapes:
+        fewer = {other: shape for other, shape in shapes.items() if other != tensor}
+        if is_optional(tensor):
+            model.build(metadata, fewer)
+        else:
+            with pytest.raises(FormatError, match=r"lacks the tensor|no place|has no head"):
+                model.build(metadata, fewer)
+
+
+def test_a_fused_matrix_has_no_rows_that_nobody_reads():
+    metadata, shapes = file_of("phi3")
+    rows, cols = shapes["blk.1.attn_qkv.weight"]
+    shapes["blk.1.attn_qkv.weight"] = (rows + HEAD, cols)
+    with pytest.raises(FormatError, match=rf"blk\.1\.attn_qkv\.weight has {rows + HEAD} rows, not"):
+        model.build(metadata, shapes)
+
+
+def test_a_phi_that_may_read_longer_texts_than_at_first_takes_the_long_factors():
+    metadata, shapes = file_of("phi3")
+    metadata["phi3.rope.scaling.original_context_length"] = 32
+    for context, length in ((None, "long"), (33, "long"), (32, "short")):
+        _, graph = model.build(metadata, shapes, context)
+        used = {op.weights["factors"] for op in graph.ops if op.kind == "rope"}
+        assert used == {f"rope_factors_{length}.weight"}
+
+
+def test_every_fourth_layer_of_smollm3_has_no_positions():
+    metadata, shapes = file_of("smollm3")
+    for i in range(2, 8):
+        shapes |= {n.replace("blk.0.", f"blk.{i}."): s for n, s in shapes.items() if "blk.0." in n}
+    _, graph = model.build(metadata | {"smollm3.block_count": 8}, shapes)
+    turned = {op.out.name.split(".")[1] for op in graph.ops if op.kind == "rope"}
+    assert turned == set("012456")

@@ -1,0 +1,237 @@
+"""Each op of the reference backend against its definition in float64, written with loops."""
+
+from math import ceil, cos, erf, exp, floor, log, pi, sin, sqrt, tanh
+
+import numpy as np
+import pytest
+
+from cutaway.compute.backends.base import KV_BLOCK, Batch
+from cutaway.compute.backends.reference import ReferenceBackend
+from cutaway.compute.model.graph import Graph
+from cutaway.compute.model.rope import Rope, Yarn
+from cutaway.errors import FormatError
+
+RNG = np.random.default_rng(0)
+ROWS = 6
+NEAR = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def numbers(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def run(x, build, weights=None, positions=None, limits=None):
+    """What build(graph, x) makes of the rows x (M, n), one text at the given positions."""
+    held = {"x.weight": x} | (weights or {})
+    graph = Graph({name: w.shape for name, w in held.items()})
+    build(graph, graph.embed("x"))
+    blocks = -(-max(positions or [len(x)]) // KV_BLOCK) + 1
+    backend = ReferenceBackend(graph, held, kv_blocks=blocks)
+    every = np.arange(len(x), dtype=np.int32)
+    places = every if positions is None else np.array(positions, np.int32)
+    tables = np.arange(blocks, dtype=np.int32)[None]
+    batch = Batch(every, places, np.zeros(len(x), np.int32), tables, every, limits)
+    return backend.run(batch)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
+
+
+ONE = {
+    "gelu": (lambda g, x: g.gelu(x), gelu),
+    "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),
+    "scale": (lambda g, x: g.scale(x, 0.3), lambda v: v * 0.3),
+    "softcap": (lambda g, x: g.softcap(x, 2.5), lambda v: 2.5 * tanh(v / 2.5)),
+}
+TWO = {
+    "add": (Graph.add, lambda a, b: a + b),
+    "silu_mul": (Graph.silu_mul, lambda a, b: a / (1 + exp(-a)) * b),
+    "gelu_mul": (Graph.gelu_mul, lambda a, b: gelu(a) * b),
+    "gelu_exact_mul": (Graph.gelu_exact_mul, lambda a, b: a * (1 + erf(a / sqrt(2))) / 2 * b),
+}
+
+
+@pytest.mark.parametrize("kind", ONE)
+def test_number_by_number(kind):
+    build, expected = ONE[kind]
+    x = numbers(ROWS, 10) * 4
+    np.testing.assert_allclose(run(x, build), np.vectorize(expected)(x.astype(float)), **NEAR)
+
+
+@pytest.mark.parametrize("kind", TWO)
+def test_two_numbers_at_a_time(kind):
+    build, expected = TWO[kind]
+    a, b = numbers(ROWS, 10) * 4, numbers(ROWS, 10)
+    ours = run(a, lambda g, x: build(g, x, g.embed("b")), {"b.weight": b})
+    np.testing.assert_allclose(ours, np.vectorize(expected)(a.astype(float), b), **NEAR)
+
+
+def test_what_changes_nothing_is_no_op():
+    x = numbers(2, 4)
+    for build in (lambda g, x: g.scale(x, 1.0), lambda g, x: g.softcap(x, 0.0)):
+        np.testing.assert_array_equal(run(x, build), x)
+
+
+def test_positions_are_looked_up():
+    x, table = numbers(3, 4), numbers(50, 4)
+    ours = run(x, lambda g, _: g.embed_positions("p", 50), {"p.weight": table}, [7, 8, 9])
+    np.testing.assert_array_equal(ours, table[7:10])
+    with pytest.raises(FormatError, match="50 rows for 51 positions"):
+        run(x, lambda g, _: g.embed_positions("p", 51), {"p.weight": table})
+
+
+@pytest.mark.parametrize("group", [None, 3, 12])
+def test_rms_norm(group):
+    x, width = numbers(ROWS, 12) * 3, group or 12
+    weight = numbers(width)
+    ours = run(x, lambda g, x: g.rms_norm(x, "n", 0.01, group=group), {"n.weight": weight})
+    for row, x_row in zip(ours, x.astype(float), strict=True):
+        for i in range(0, 12, width):
+            part = x_row[i : i + width]
+            expected = part / sqrt(sum(v * v for v in part) / width + 0.01) * weight
+            np.testing.assert_allclose(row[i : i + width], expected, **NEAR)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_layer_norm(biased):
+    x, weight, bias = numbers(ROWS, 12) * 3 + 5, numbers(12), numbers(12) * biased
+    held = {"n.weight": weight} | ({"n.bias": bias} if biased else {})
+    ours = run(x, lambda g, x: g.layer_norm(x, "n", 0.01, bias=biased), held)
+    for row, v in zip(ours, x, strict=True):
+        mean = sum(v.astype(float)) / 12
+        variance = sum((v - mean) ** 2) / 12
+        expected = (v - mean) / sqrt(variance + 0.01) * weight + bias
+        np.testing.assert_allclose(row, expected, **NEAR)
+
+
+@pytest.mark.parametrize("rows", [None, (0, 3), (2, 7), (6, 7)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_and_a_slice_of_it(rows, bias):
+    x, weight, b = numbers(ROWS, 5), numbers(7, 5), numbers(7)
+    held = {"w.weight": weight} | ({"w.bias": b} if bias else {})
+    whole = x.astype(float) @ weight.T.astype(float) + (b if bias else 0)
+    ours = run(x, lambda g, x: g.linear(x, "w", rows), held)
+    np.testing.assert_allclose(ours, whole[:, slice(*rows or (0, 7))], **NEAR)
+
+
+YARN = Yarn(factor=8.0, original_context=64, fast=32.0, slow=1.0)
+ROPES = {
+    "neighbours": Rope(dim=8, base=100.0),
+    "halves": Rope(dim=8, base=100.0, rotate_half=True),
+    "some of a head": Rope(dim=4, base=100.0, rotate_half=True),
+    "stretched": Rope(dim=8, base=100.0, linear_factor=4.0),
+    "grown": Rope(dim=6, base=100.0, rotate_half=True, attention_factor=1.5),
+    "yarn": Rope(dim=8, base=100.0, yarn=YARN, attention_factor=YARN.attention_factor),
+}
+FACTORS = np.array([1, 2, 4, 8], np.float32)
+
+
+def yarn_share(pair, rope):
+    """How much of a pair's frequency is stretched (Peng et al. 2023, eq. 23, rounded outwards)."""
+
+    def pair_of(turns):
+        return rope.dim * log(YARN.original_context / (turns * 2 * pi)) / (2 * log(rope.base))
+
+    low, high = max(floor(pair_of(YARN.fast)), 0), min(ceil(pair_of(YARN.slow)), rope.dim - 1)
+    return min(max((pair - low) / max(high - low, 0.001), 0), 1)
+
+
+@pytest.mark.parametrize("kind", ROPES)
+@pytest.mark.parametrize("own", [False, True])
+def test_rope(kind, own):
+    rope, positions = ROPES[kind], [30, 31, 32]
+    x = numbers(3, 20)  # two heads of 10
+    pairs = rope.dim // 2
+    held = {"f.weight": FACTORS[:pairs]} if own else {}
+    factors = "f" if own else None
+    ours = run(x, lambda g, x: g.rope(x, rope, head_dim=10, factors=factors), held, positions)
+    expected = x.astype(float)
+    for row, position in zip(expected, positions, strict=True):
+        for head in row.reshape(2, 10):
+            for i in range(pairs):
+                frequency = rope.base ** (-2 * i / rope.dim) / (FACTORS[i] if own else 1)
+                share = yarn_share(i, rope) if rope.yarn else 1
+                by = YARN.factor if rope.yarn else rope.linear_factor
+                angle = position * (frequency / by * share + frequency * (1 - share))
+                a, b = (i, i + pairs) if rope.rotate_half else (2 * i, 2 * i + 1)
+                u, v = head[a], head[b]
+                head[a] = rope.attention_factor * (u * cos(angle) - v * sin(angle))
+                head[b] = rope.attention_factor * (u * sin(angle) + v * cos(angle))
+    np.testing.assert_allclose(ours, expected, **NEAR)
+
+
+def test_yarn_makes_attention_sharper_by_the_paper():
+    assert YARN.attention_factor == 0.1 * log(8) + 1
+    assert Yarn(factor=1.0, original_context=64).attention_factor == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "reach"), [(0, 0), (1, 0), (5, 0), (100, 0), (0, 1), (0, 6), (0, 100)]
+)
+@pytest.mark.parametrize("softcap", [0.0, 1.5])
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+@pytest.mark.parametrize("limited", [False, True])
+def test_attend(window, reach, softcap, scale, limited):
+    """4 heads on 2 key-value heads, over more than one KV block."""
+    heads, kv_heads, d, length = 4, 2, 3, KV_BLOCK + 8
+    limits = np.arange(length, dtype=np.int32)
+    if limited:  # each to any place behind its window's first
+        back = reach + 1 if reach else window
+        first = np.maximum(0, limits - back + 1) if back else 0 * limits
+        limits = RNG.integers(first, length).astype(np.int32)
+    q, k, v = (numbers(length, n * d) for n in (heads, kv_heads, kv_heads))
+    ours = run(
+        q,
+        lambda g, x: g.attend(
+            x, g.embed("k"), g.embed("v"), layer=0, heads=heads, kv_heads=kv_heads, head_dim=d,
+            scale=scale, softcap=softcap, window=window, reach=reach,
+        ),
+        {"k.weight": k, "v.weight": v},
+        limits=limits if limited else None,
+    )  # fmt: skip
+    expected = np.zeros((length, heads, d))
+    for t in range(length):
+        seen = range(max(0, t - window + 1) if window else 0, limits[t] + 1)
+        seen = [s for s in seen if not reach or abs(s - t) <= reach]
+        for h in range(heads):
+            at = slice(h // 2 * d, h // 2 * d + d)
+            own = q[t, h * d : h * d + d].astype(float)
+            scores = [scale * float(own @ k[s, at]) for s in seen]
+            scores = [softcap * tanh(s / softcap) if softcap else s for s in scores]
+            share = [exp(s - max(scores)) for s in scores]
+            expected[t, h] = sum(w * v[s, at] for w, s in zip(share, seen, strict=True)) / sum(
+                share
+            )
+    np.testing.assert_allclose(ours, expected.reshape(length, -1), **NEAR)
+
+
+def test_a_limit_before_the_window_is_refused():
+    def attend(g, x):
+        g.attend(x, x, x, layer=0, heads=1, kv_heads=1, head_dim=2, scale=1.0, window=2)
+
+    with pytest.raises(ValueError, match="before its row's window"):
+        run(numbers(4, 2), attend, limits=np.array([0, 1, 2, 1], np.int32))
+
+
+@pytest.mark.parametrize(("used", "norm_topk_prob"), [(1, True), (2, True), (2, False), (5, False)])
+def test_experts(used, norm_topk_prob):
+    count, n, inner = 5, 6, 4
+    x, scores = numbers(ROWS, n), numbers(ROWS, count)
+    scores[0] = 1.0  # ties go to the lowest index
+    gate, up, down = numbers(count, inner, n), numbers(count, inner, n), numbers(count, n, inner)
+    held = {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up, "ffn_down_exps.weight": down}
+    ours = run(
+        x,
+        lambda g, x: g.experts(x, g.embed("s"), "", used=used, norm_topk_prob=norm_topk_prob),
+        held | {"s.weight": scores},
+    )
+    for row, v, score in zip(ours, x.astype(float), scores.astype(float), strict=True):
+        weights = [exp(s) / sum(exp(other) for other in score) for s in score]
+        chosen = sorted(range(count), key=lambda e, score=score: (-score[e], e))[:used]
+        total = sum(weights[e] for e in chosen) if norm_topk_prob else 1
+        expected = np.zeros(n)
+        for e in chosen:
+            inside = [a / (1 + exp(-a)) * b for a, b in zip(gate[e] @ v, up[e] @ v, strict=True)]
+            expected += weights[e] / total * (down[e] @ np.array(inside))
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-5)

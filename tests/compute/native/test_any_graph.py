@@ -1,0 +1,239 @@
+"""Graphs wired at random: what is fused and whose buffer is taken over changes no number."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.base.offload import Offload
+from cutaway.base.resources import Memory
+from cutaway.compute.backends import KV_BLOCK, Batch
+from cutaway.compute.backends.cpu import CpuBackend
+from cutaway.compute.backends.kv_formats import KV_FORMATS, as_q8_0
+from cutaway.compute.backends.reference import ReferenceBackend
+from cutaway.compute.model.graph import Graph
+from cutaway.compute.model.rope import Rope
+from cutaway.errors import FormatError
+from cutaway.files.weights.file import ModelFile, TensorInfo
+from support.native_plans import assert_same_bits
+from support.random_llama import random_matrix
+
+N, VOCAB, TOKENS = 64, 40, 12
+SHAPES = {
+    **{f"{name}.weight": (N, N) for name in ("m0", "m1", "m2", "m3")}, "m3.bias": (N,),
+    "x.weight": (VOCAB, N), "out.weight": (VOCAB, N), "p.weight": (TOKENS, N),
+    "n.weight": (N,), "n.bias": (N,), "head.weight": (16,), "scores.weight": (3, N),
+    **{f"ffn_{role}_exps.weight": (3, N, N) for role in ("gate", "up", "down")},
+}  # fmt: skip
+
+
+class HeldFile(ModelFile):
+    """Tensors that were never on disk."""
+
+    def __init__(self, name):
+        rng = np.random.default_rng(3)
+        self.path, self.tensors, self.bytes = Path("held"), {}, {}
+        for tensor, shape in SHAPES.items():
+            kind = name if len(shape) > 1 else "F32"
+            rows = (int(np.prod(shape[:-1])), shape[-1])
+            self.tensors[tensor] = TensorInfo(tensor, kind, shape)
+            raw = random_matrix(rng, kind, rows, 1.0 if len(shape) == 1 else N**-0.5)
+            self.bytes[tensor] = np.ascontiguousarray(raw).view(np.uint8).ravel()
+
+    def raw(self, name):
+        return self.bytes[name]
+
+    def release(self, name):
+        pass
+
+    def close(self):
+        pass
+
+
+FILES = {name: HeldFile(name) for name in ("F32", "Q8_0")}
+
+
+def wire(draw):
+    """A graph of a few ops, each on any tensors that were made before."""
+    g = Graph(SHAPES)
+    made = [g.embed("x")]
+    pick = lambda: draw(st.sampled_from(made[-4:]))  # noqa: E731
+    for layer in range(draw(st.integers(1, 7))):
+        kind = draw(st.sampled_from(["linear", "add", "gate", "norm", "attend", "map", "experts"]))
+        if kind == "linear":
+            made += [g.linear(pick(), f"m{draw(st.integers(0, 3))}")]
+        elif kind == "add":
+            made += [g.add(pick(), pick())]
+        elif kind == "gate":
+            gate = draw(st.sampled_from([g.silu_mul, g.gelu_mul, g.gelu_exact_mul]))
+            made += [gate(g.linear(pick(), "m0"), g.linear(pick(), "m3"))]
+        elif kind == "norm":
+            norms = (g.rms_norm, g.layer_norm, partial(g.layer_norm, bias=False))
+            made += [draw(st.sampled_from(norms))(pick(), "n", 1e-2)]
+        elif kind == "map":
+            maps = [g.gelu, g.gelu_exact, lambda x: g.scale(x, 0.7), lambda x: g.softcap(x, 2.0)]
+            made += [draw(st.sampled_from(maps))(pick())]
+        elif kind == "experts":
+            x = pick()
+            made += [g.experts(x, g.linear(x, "scores"), "", used=2, norm_topk_prob=True)]
+        else:
+            x, rope = pick(), Rope(dim=16, base=50.0, rotate_half=draw(st.booleans()))
+            q, k, v = (g.linear(x, f"m{i}") for i in range(3))
+            q = g.rms_norm(q, "head", 1e-2, group=16) if draw(st.booleans()) else q
+            q, k = (g.rope(t, rope, head_dim=16) for t in (q, k))
+            shape = {"heads": 4, "kv_heads": 4, "head_dim": 16, "scale": 0.25}
+            seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 3]))}
+            made += [g.attend(q, k, v, layer=layer, **shape, **seen)]
+    last = g.layer_norm(g.logit_rows(g.add(made[-1], pick())), "n", 1e-2)
+    g.softcap(g.linear(last, "out"), draw(st.sampled_from([0.0, 30.0])))
+    return g
+
+
+def logits(backend, cuts):
+    """Of every second token of a text, read in parts of these lengths."""
+    found, start = [], 0
+    for rows in cuts:
+        at = np.arange(start, start + rows, dtype=np.int32)
+        wanted = np.flatnonzero(at % 2 == 0).astype(np.int32)
+        zeros = np.zeros(rows, np.int32)
+        result = backend.run(Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), wanted))
+        found.append(result.copy())
+        start += rows
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_the_compiled_graph_computes_what_the_graph_says(name, data):
+    graph, file = wire(data.draw), FILES[name]
+    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    ideal = logits(ReferenceBackend(graph, weights, 1), [TOKENS])
+    ours = [
+        logits(CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=threads), cuts)
+        for threads, cuts in ((1, [TOKENS]), (3, [5, 0, 2, 1, 4]), (2, [1] * TOKENS))
+    ]
+    if name == "F32" or not any(op.kind == "experts" for op in graph.ops):  # int8 may choose others
+        near = 0.01 if name == "F32" else 0.2
+        assert np.linalg.norm(ours[0] - ideal) <= near * np.linalg.norm(ideal)
+    for other in ours[1:]:
+        assert_same_bits(other, ours[0])
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_a_tapped_run_has_the_bits_of_one_that_is_not(name, data):
+    graph, file = wire(data.draw), FILES[name]
+    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
+    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
+    ours = CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2)
+    names = [op.out.name for op in graph.ops]
+    expected = ours.run(batch).copy()
+    logits, seen = ours.tap(batch, names)
+    assert_same_bits(logits, expected)
+    half = TOKENS // 2  # the other half of the text was stored by the plan that is looked into
+    late = Batch(*(part[half:] for part in batch[:3]), batch.block_tables, at[:half])
+    assert_same_bits(ours.tap(late, ())[0], ours.run(late))
+    assert_same_bits(seen[names[-1]], logits)
+    mixes = any(op.kind == "experts" for op in graph.ops)  # rounding may choose another expert
+    if name == "F32" and not mixes:  # each tensor is what the graph says
+        weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+        ideal = ReferenceBackend(graph, weights, 1).tap(batch, names)[1]
+        for tensor in names:
+            theirs, mine = ideal[tensor], seen[tensor]
+            assert np.linalg.norm(mine - theirs) <= 0.01 * np.linalg.norm(theirs), tensor
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_weights_in_a_file_change_no_bit(tmp_path_factory, name, data):
+    graph, file = wire(data.draw), FILES[name]
+    free = Memory(data.draw(st.integers(0, 150_000)), "this test")
+    offload = Offload(tmp_path_factory.getbasetemp(), 0, lambda _: None, free)
+    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
+    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
+    inside, from_disk = (
+        CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2, offload=place)
+        for place in (None, offload)
+    )
+    names, again = [op.out.name for op in graph.ops], from_disk.run(batch).copy()
+    assert_same_bits(again, inside.run(batch))
+    theirs, mine = inside.tap(batch, names)[1], from_disk.tap(batch, names)[1]
+    for tensor in names:
+        assert_same_bits(mine[tensor], theirs[tensor])
+    assert_same_bits(from_disk.run(batch), again)
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
+    graph, file = wire(data.draw), FILES[name]
+    at, zeros = np.arange(TOKENS, dtype=np.int32), np.zeros(TOKENS, np.int32)
+    batch = Batch(at * 7 % VOCAB, at, zeros, np.zeros((1, 1), np.int32), at[::5])
+    weights = {tensor: file.dequantize(tensor) for tensor in file.tensors}
+    kv = data.draw(st.sampled_from(KV_FORMATS))
+    native = CpuBackend(graph, file, kv_blocks=1, context=KV_BLOCK, threads=2, kv=kv)
+    for ours in (native, ReferenceBackend(graph, weights, 1, kv)):
+        logits, seen = ours.tap(batch, [op.out.name for op in graph.ops])
+        logits = logits.copy()
+        for op in graph.ops:
+            if op.kind == "logit_rows":
+                alone = [ours.head(seen[op.out.name][i : i + 1]).copy() for i in range(3)]
+                assert_same_bits(ours.head(seen[op.out.name]), np.concatenate(alone))
+                if ours is native:
+                    assert_same_bits(np.concatenate(alone), logits)
+            elif op.kind == "attend":
+                for stored, made in zip(
+                    ours.keys_values(op.attrs["layer"], [0], 2, 11), op.inputs[1:], strict=True
+                ):
+                    heads = seen[made].reshape(TOKENS, 4, 16).transpose(1, 0, 2)[:, 2:11]
+                    exact = as_q8_0(heads) if kv == "q8_0" else heads
+                    ours_now = np.ascontiguousarray(stored)
+                    assert_same_bits(ours_now, exact.astype(stored.dtype))
+            elif op.kind == "linear":
+                matrix = op.weights["weight"]
+                assert_same_bits(ours.weight(matrix), weights[matrix])
+                assert_same_bits(ours.weight(matrix, 2, 9), weights[matrix][2:9])
+                x, y = (seen[n].astype(float) for n in (op.inputs[0], op.out.name))
+                read = ours.as_read(matrix, seen[op.inputs[0]]).astype(float)
+                made = read @ weights[matrix].T.astype(float)
+                if bias := op.weights.get("bias"):
+                    made += ours.weight(bias)
+                size = np.abs(x).max() * N**0.5 + np.abs(y).max()
+                assert np.abs(made - y).max() <= 1e-5 * size
+            elif op.kind == "experts":
+                down = op.weights["down"]
+                assert_same_bits(ours.weight(down, 60, 70), weights[down].reshape(-1, N)[60:70])
+
+
+def compiled(wire):
+    g = Graph(SHAPES)
+    wire(g, g.embed("x"))
+    return g, CpuBackend(g, FILES["F32"], kv_blocks=1, context=KV_BLOCK, threads=1)
+
+
+def test_a_residual_waits_for_who_reads_its_base():
+    """The add becomes part of its linear layer, which comes before another reader of the base."""
+
+    def wire(g, x):
+        y = g.linear(g.gelu(x), "m0")
+        before = g.softcap(x, 1.0)
+        g.linear(g.logit_rows(g.add(before, g.add(x, y))), "out")
+
+    graph, backend = compiled(wire)
+    weights = {tensor: FILES["F32"].dequantize(tensor) for tensor in SHAPES}
+    ideal = logits(ReferenceBackend(graph, weights, 1), [TOKENS])
+    np.testing.assert_allclose(logits(backend, [TOKENS]), ideal, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_rotated_in_its_place_cannot_be_read_again():
+    def wire(g, x):
+        q, v = g.linear(x, "m0"), g.linear(x, "m1")
+        turned = g.rope(q, Rope(dim=16, base=50.0), head_dim=16)
+        shape = {"heads": 4, "kv_heads": 4, "head_dim": 16, "scale": 0.25}
+        g.linear(g.add(q, g.attend(turned, turned, v, layer=0, **shape)), "out")
+
+    with pytest.raises(FormatError, match="m0 is rotated in its place"):
+        compiled(wire)

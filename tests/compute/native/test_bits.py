@@ -1,0 +1,197 @@
+"""The bits contract: logits equal as uint32 however they are computed."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutaway import LLM
+from cutaway.compute.backends import Batch
+from cutaway.engine.scheduled import lay_rows
+from cutaway.files.weights import FORMATS, GGUFFile
+from cutaway.lab.measure.verify import BatchMate, Sample, checks, differing_bits, instruction_set
+from support.native_plans import TIERS, linear
+from support.random_llama import write_tiny_llama
+
+ROWS = (1, 2, 3, 7, 8, 33, 257)
+ODD = {"heads": 6, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 160}
+WIDE = {"heads": 8, "kv_heads": 4, "head_dim": 64, "hidden": 256, "feed_forward": 512}
+
+
+def opened(path, tier=TIERS[0], threads=2):
+    with instruction_set(tier):
+        return LLM(path, backend="cpu", threads=threads, progress=False)
+
+
+def tiny(directory, name, **shape):
+    shape = (WIDE if name.endswith("_K") else ODD) | {"context": 512, "format": name} | shape
+    return write_tiny_llama(directory / f"{name}.gguf", **shape)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_whole_matrix_of_a_small_model(name, tmp_path):
+    """Rows per call, chunks, neighbours, blocks, threads and tiers; and the control differs."""
+    path = tiny(tmp_path, name, layers=1)
+    held = []
+
+    def load(tier, threads):
+        held[:] = [opened(path, tier, threads)]
+        return held[0].backend
+
+    done = list(checks(load, range(3, 203), TIERS))
+    assert {check.varied for check in done} == {
+        "rows per call", "chunk boundaries", "neighbours", "KV blocks", "again", "control",
+        "threads", "instruction set",
+    }  # fmt: skip
+    assert [check for check in done if not check.passed] == []
+    assert sum(check.control for check in done) == 1
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Several formats in one model, a long context, and its plain logits at every position."""
+    path = write_tiny_llama(
+        tmp_path_factory.mktemp("bits") / "mixed.gguf", **WIDE, layers=2, context=1024,
+        formats={"ffn_down": "Q6_K", "attn_v": "Q5_K", "token_embd": "Q8_0", "output": "F16"},
+        format="Q4_1", seed=3,
+    )  # fmt: skip
+    text = everywhere(np.random.default_rng(0).integers(3, 264, 600).tolist(), range(19))
+    return path, text, text.run(opened(path).backend, [512])
+
+
+def everywhere(tokens, blocks):
+    return Sample(tokens, blocks, frozenset(range(len(tokens))))
+
+
+def assert_equal(ours, plain):
+    assert differing_bits(ours, plain) == 0
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_rows_and_threads(mixed, threads, rows):
+    path, text, plain = mixed
+    if rows <= 3:  # the later rows, where several chunks of history are split among threads
+        llm = opened(path, threads=threads)
+        late = Sample(text.tokens, text.blocks, frozenset(range(540, 600)))
+        assert_equal(late.run(llm.backend, [540, *[rows] * 60]), plain[540:])
+    else:
+        assert_equal(text.run(opened(path, threads=threads).backend, [rows]), plain)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_tiers(mixed, tier):
+    path, text, plain = mixed
+    assert_equal(text.run(opened(path, tier).backend, [255, 2, 300, 1]), plain)
+
+
+def test_llm_logits_are_these_logits(mixed):
+    path, text, plain = mixed
+    assert_equal(opened(path).logits(text.tokens), plain)
+
+
+def test_neighbours_of_every_size(mixed):
+    path, text, plain = mixed
+    backend = opened(path).backend
+    others = [
+        BatchMate(text.tokens[::-1][:100], range(19, 23), 1, first=True),
+        BatchMate(text.tokens[5:60], range(23, 25), 11),
+        BatchMate(text.tokens[100:195], range(25, 28), 95, first=True),
+    ]
+    for cuts in ([40], [1] * 4 + [596], [257, 1]):
+        for company in ([others[0]], others[1:], others):
+            assert_equal(text.run(backend, cuts, company), plain)
+
+
+def test_scrambled_blocks_full_of_another_text(mixed):
+    """What lies in unused slots changes nothing."""
+    path, text, plain = mixed
+    llm = opened(path)
+    hot = everywhere(np.random.default_rng(5).integers(3, 264, 640).tolist(), range(12, 32))
+    hot.run(llm.backend)
+    blocks = np.random.default_rng(1).permutation(32)[:19].tolist()
+    assert_equal(Sample(text.tokens, blocks, text.positions).run(llm.backend, [100]), plain)
+
+
+def test_two_sequences_share_the_blocks_of_their_beginning(mixed):
+    """A fork reads the same blocks; both go on in blocks of their own."""
+    path, text, plain = mixed
+    backend = opened(path).backend
+    everywhere(text.tokens[:64], [4, 7]).run(backend)
+    fork = np.random.default_rng(2).integers(3, 264, 30).tolist()
+    parts = [(64, text.tokens[64:90], [4, 7, 9]), (64, fork, [4, 7, 11])]
+    together = run_rows(backend, parts)
+    assert_equal(together[:26], plain[64:90])
+    alone = everywhere([*text.tokens[:64], *fork], [20, 3, 5]).run(backend)
+    assert_equal(together[26:], alone[64:])
+
+
+def run_rows(backend, parts):
+    rows = lay_rows(parts)
+    return backend.run(Batch(*rows, np.arange(len(rows[0]), dtype=np.int32))).copy()
+
+
+def test_any_choice_and_order_of_logit_rows(mixed):
+    path, text, plain = mixed
+    backend = opened(path).backend
+    rows = lay_rows([(0, text.tokens[:50], [0, 1])])
+    for wanted in ([], [49], [3, 3, 3], [49, 0, 17], list(range(49, -1, -1))):
+        got = backend.run(Batch(*rows, np.array(wanted, np.int32)))
+        assert_equal(got, plain[wanted] if wanted else plain[:0])
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_any_shape_that_the_graph_admits(data, tmp_path_factory):
+    draw = data.draw
+    name = draw(st.sampled_from(["F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q3_K", "Q6_K"]))
+    step = 256 if name.endswith("_K") else 1 if name in ("F32", "F16", "BF16") else 32
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    head_dim = draw(st.sampled_from([2, 8, 10, 24, 40, 64]))
+    heads = kv_heads * group
+    if heads * head_dim % step:
+        heads, kv_heads, head_dim = {32: (4, 2, 24), 256: (4, 1, 64)}[step]
+    path = write_tiny_llama(
+        tmp_path_factory.mktemp("any") / "any.gguf", format=name, heads=heads, kv_heads=kv_heads,
+        head_dim=head_dim, hidden=step * draw(st.integers(1, 3 if step > 1 else 70)),
+        feed_forward=step * draw(st.integers(1, 3 if step > 1 else 70)),
+        layers=draw(st.integers(1, 2)), tied=draw(st.booleans()), context=128,
+    )  # fmt: skip
+    text = everywhere(list(range(3, 103)), range(4))
+    plain = text.run(opened(path).backend)
+    reference = LLM(path, backend="reference").logits(text.tokens)
+    assert np.linalg.norm(plain - reference) / np.linalg.norm(reference) < 0.35
+    tier, threads = draw(st.sampled_from(TIERS)), draw(st.integers(1, 4))
+    cuts = draw(st.lists(st.integers(1, 60), min_size=1, max_size=5))
+    assert_equal(text.run(opened(path, tier, threads).backend, cuts), plain)
+
+
+def test_negative_control_one_altered_weight_is_seen(tmp_path):
+    """The smallest change of one weight changes bits, but only in the rows that can know of it."""
+    path = tiny(tmp_path, "F32")
+    text = everywhere(list(range(3, 63)), range(2))
+    plain = text.run(opened(path).backend)
+    raw = bytearray(path.read_bytes())
+    embedding = np.frombuffer(raw, np.uint8)  # the row of token 40, which stands at position 37
+    with GGUFFile(path) as file:
+        row = np.asarray(file.raw("token_embd.weight")).view(np.float32).reshape(-1, 64)[40]
+    at = bytes(embedding).index(row.tobytes())
+    raw[at] ^= 1  # the lowest bit of one number
+    path.write_bytes(raw)
+    altered = text.run(opened(path).backend)
+    assert differing_bits(altered[:37], plain[:37]) == 0
+    assert differing_bits(altered[37:], plain[37:]) > 0
+
+
+def test_negative_control_another_order_of_summation_is_seen(tmp_path):
+    """Permuting the inputs of a matrix changes nothing on paper, and bits in float32."""
+    weights = np.random.default_rng(0).normal(size=(40, 256)).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=(5, 256)).astype(np.float32)
+    times = partial(linear, TIERS[0], "F32")
+    order = np.random.default_rng(2).permutation(256)
+    one = times(weights.view(np.uint8).ravel(), 40, x)
+    other = times(np.ascontiguousarray(weights[:, order]).view(np.uint8).ravel(), 40, x[:, order])
+    assert np.abs(one - other).max() < 1e-4
+    assert differing_bits(one, other) > 0

@@ -1,0 +1,90 @@
+"""A KV block's memory: what is read from one backend and written into another is as if computed."""
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.base import _native
+from cutaway.compute.backends import KV_BLOCK, Batch
+from cutaway.engine.scheduled import lay_rows
+from support.native_plans import assert_same_bits
+from support.random_llama import write_tiny_llama
+
+# Heads of 20: the values of each have lanes that nothing is stored in.
+SHAPE = {"heads": 6, "kv_heads": 2, "head_dim": 20, "hidden": 64, "feed_forward": 96}
+IDS = list(range(3, 83))  # two blocks and a half
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory") / "tiny.gguf"
+    return write_tiny_llama(path, **SHAPE, layers=3, format="F32", context=256)
+
+
+def loaded(path, backend="cpu"):
+    threads = 1 if backend == "cpu" else None
+    return LLM(path, backend=backend, threads=threads, kv_tokens=8 * KV_BLOCK).backend
+
+
+def run(backend, start, tokens, blocks):
+    every = np.arange(len(tokens), dtype=np.int32)
+    return backend.run(Batch(*lay_rows([(start, tokens, blocks)]), every)).copy()
+
+
+def carry(source, target, pairs):
+    """Through bytes, as a file has them."""
+    for one, other in pairs:
+        for memory, into in zip(
+            source.block_memory(one), target.block_memory(other, windows=True), strict=True
+        ):
+            into[:] = np.frombuffer(memory.tobytes(), np.uint8)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_text_goes_on_from_blocks_that_were_carried(path, backend):
+    source, target = loaded(path, backend), loaded(path, backend)
+    run(source, 0, IDS, [0, 1, 2])
+    other = [90, 91, 92, 93]
+    expected = run(source, len(IDS), other, [0, 1, 2])
+    carry(source, target, [(0, 5), (1, 0), (2, 7)])
+    assert_same_bits(run(target, len(IDS), other, [5, 0, 7]), expected)
+
+
+@pytest.mark.parametrize("tier", _native.tiers().split(","))
+def test_every_tier_reads_what_another_wrote(path, monkeypatch, tier):
+    source = loaded(path)
+    run(source, 0, IDS, [0, 1, 2])
+    monkeypatch.setenv("CUTAWAY_ISA", tier)
+    target = loaded(path)
+    carry(source, target, [(0, 0), (1, 1)])
+    computed = loaded(path)
+    run(computed, 0, IDS, [0, 1, 2])
+    rest = IDS[2 * KV_BLOCK :]
+    assert_same_bits(
+        run(target, 2 * KV_BLOCK, rest, [0, 1, 2]), run(computed, 2 * KV_BLOCK, rest, [0, 1, 2])
+    )
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_block_is_as_large_as_the_layout_says(path, backend):
+    backend = loaded(path, backend)
+    nbytes = backend.kv.bytes_per_token * backend.kv.block_tokens
+    for block_id in (0, 7):
+        pieces = backend.block_memory(block_id, windows=True)
+        assert sum(piece.nbytes for piece in pieces) == nbytes
+        assert all(piece.dtype == np.uint8 and piece.flags.writeable for piece in pieces)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("block_id", [-1, 8, 2**31 - 1])
+def test_an_id_of_no_block_is_refused(path, backend, block_id):
+    with pytest.raises(ValueError, match="names no KV block"):
+        loaded(path, backend).block_memory(block_id)
+
+
+def test_the_memory_outlives_its_backend(path):
+    backend = loaded(path)
+    run(backend, 0, IDS, [0, 1, 2])
+    memory, copy = backend.block_memory(1)[0], backend.block_memory(1)[0].copy()
+    del backend
+    assert np.array_equal(memory, copy)

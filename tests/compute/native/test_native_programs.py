@@ -1,0 +1,67 @@
+"""The native code without Python: other compilers, sanitizers, ARM in an emulator."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+BUILD = ROOT / "native/tests/build.sh"
+ARM = "aarch64-linux-gnu-g++"
+LINES = (
+    13 + 3 + 7 + 1
+)  # formats of the llama, of the other model, those that are written; the sampler
+
+
+def built(directory, compiler, *flags):
+    program = directory / "bits"
+    subprocess.run([BUILD, program, *flags], env=environment(compiler), check=True)
+    return program
+
+
+def environment(compiler):
+    import os
+
+    return os.environ | {"CXX": compiler}
+
+
+def fingerprints(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == LINES
+    return lines
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """The fingerprints of this machine, all of whose tiers agree."""
+    compiler = shutil.which("g++") or pytest.skip("g++ is not installed")
+    return fingerprints(built(tmp_path_factory.mktemp("here"), compiler))
+
+
+@pytest.mark.skipif(not shutil.which(ARM), reason=f"{ARM} is not installed")
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="qemu-aarch64 is not installed")
+def test_neon_computes_the_bits_of_this_machine(here, tmp_path):
+    """The tiers of an ARM machine, under qemu-user; and its libm makes the same angles."""
+    program = built(tmp_path, ARM, "-static")
+    assert fingerprints("qemu-aarch64", program) == here
+
+
+@pytest.mark.skipif(not shutil.which("clang++"), reason="clang++ is not installed")
+def test_clang_with_its_own_library_computes_the_bits_of_gcc(here, tmp_path):
+    (tmp_path / "try.cpp").write_text("#include <vector>\n")
+    try_it = ["clang++", "-stdlib=libc++", "-fsyntax-only", tmp_path / "try.cpp"]
+    if subprocess.run(try_it, capture_output=True, check=False).returncode:
+        pytest.skip("libc++ is not installed")
+    assert fingerprints(built(tmp_path, "clang++ -stdlib=libc++")) == here
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_sanitizers_find_nothing():
+    done = subprocess.run(
+        ["make", "sanitize"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]

@@ -1,0 +1,93 @@
+"""Packing keeps every number: a packed row decodes to the bits that the file's decoder gives."""
+
+import numpy as np
+import pytest
+
+from cutaway.base import _native
+from cutaway.files.weights import FORMATS, dequantize
+from support.native_plans import assert_same_bits, pack
+
+FINITE = np.arange(1 << 16, dtype=np.uint16)
+FINITE = FINITE[np.isfinite(FINITE.view(np.float16))]
+
+
+def random_file_bytes(name, rows, cols):
+    """Every bit random, but that the scales are finite, of any size, sign, zero or subnormal."""
+    rng = np.random.default_rng(FORMATS[name].type_id)
+    raw = rng.integers(0, 256, rows * FORMATS[name].nbytes(cols), np.uint8)
+    quant_blocks = raw.view(FORMATS[name].layout)
+    for field in {"d", "m", "dmin"} & set(FORMATS[name].layout.names):
+        quant_blocks[field] = rng.choice(FINITE, len(quant_blocks)).view(np.float16)
+    if name == "F16":
+        raw = rng.choice(FINITE, rows * cols).view(np.uint8)
+    if name in ("F32", "BF16"):
+        raw.view(FORMATS[name].layout)["x"][~np.isfinite(dequantize(FORMATS[name], raw))] = 0
+    return raw
+
+
+def decoded(packed):
+    return packed.decode(0, packed.rows)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_packed_row_decodes_to_the_bits_of_the_file(name, rows):
+    cols = 768 if name.endswith("_K") else 96
+    raw = random_file_bytes(name, rows, cols)
+    packed = pack(name, raw, rows, cols, threads=2)
+    assert (packed.rows, packed.cols) == (rows, cols)
+    assert_same_bits(decoded(packed), dequantize(FORMATS[name], raw).reshape(rows, cols))
+
+
+@pytest.mark.parametrize("cols", [1, 7, 33])
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
+def test_float_rows_of_any_length(name, cols):
+    raw = random_file_bytes(name, 19, cols)
+    expected = dequantize(FORMATS[name], raw).reshape(19, cols)
+    assert_same_bits(decoded(pack(name, raw, 19, cols)), expected)
+
+
+def test_matrices_share_an_arena():
+    names = ["Q4_1", "F32", "Q6_K"]
+    arena = _native.Arena(sum(_native.packed_bytes(name, 5, 256) for name in names))
+    raws = {name: random_file_bytes(name, 5, 256) for name in names}
+    packed = {name: arena.pack(_native.Pool(1), name, raws[name], 5, 256) for name in names}
+    del arena
+    for name in names:
+        expected = dequantize(FORMATS[name], raws[name]).reshape(5, 256)
+        assert_same_bits(decoded(packed[name]), expected)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_wrong_sizes_are_refused(name):
+    raw = random_file_bytes(name, 3, 256)
+    arena = _native.Arena(_native.packed_bytes(name, 3, 256))
+    for wrong in (raw[:-1], np.append(raw, np.uint8(0)), raw[:0]):
+        with pytest.raises(ValueError, match="wrong number of bytes"):
+            arena.pack(_native.Pool(1), name, wrong, 3, 256)
+    for rows, cols in [(0, 256), (3, 0), (-1, 256), (3, -256)]:
+        with pytest.raises(ValueError, match="cannot be in this format"):
+            arena.pack(_native.Pool(1), name, raw, rows, cols)
+    assert arena.pack(_native.Pool(1), name, raw, 3, 256).rows == 3  # still of use
+    with pytest.raises(ValueError, match="arena is full"):
+        arena.pack(_native.Pool(1), name, raw, 3, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "cols"), [("Q4_0", 16), ("Q8_0", 33), ("Q4_K", 32), ("Q6_K", 128)]
+)
+def test_part_of_a_quant_block_is_refused(name, cols):
+    with pytest.raises(ValueError, match="cannot be in this format"):
+        _native.packed_bytes(name, 4, cols)
+
+
+def test_unknown_formats_are_refused():
+    with pytest.raises(ValueError, match="no kernels for the format IQ4_NL"):
+        _native.packed_bytes("IQ4_NL", 4, 32)
+
+
+def test_a_row_that_is_not_there():
+    packed = pack("F32", np.zeros(32, np.uint8), 2, 4)
+    for rows in ((-1, 1), (0, 3), (2, 1)):
+        with pytest.raises(IndexError):
+            packed.decode(*rows)

@@ -1,0 +1,139 @@
+"""The native quantisers give the bytes of gguf-py, and of Q6_K's definition, on any threads."""
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cutaway.base import _native
+from cutaway.files.weights import FORMATS, dequantize
+from support.examples import few_or_many
+from support.quantise_by_hand import q6_k
+
+QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q6_K")
+BLOCK = 256  # weights: whole quant blocks of every format
+MODERATE = st.floats(-8, 8, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
+
+
+def quantise(numbers, to, threads=1, source="F32"):
+    """(bytes, the first number that could not be written or -1)."""
+    raw = np.ascontiguousarray(numbers).view(np.uint8)
+    out = np.full(FORMATS[to].nbytes(numbers.size), 0xAA, np.uint8)
+    return out, _native.quantise(_native.Pool(threads), source, raw, to, out)
+
+
+def by_gguf(numbers, to):
+    return gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[to]).reshape(-1).view(np.uint8)
+
+
+def oracle(numbers, to):
+    return q6_k(numbers) if to == "Q6_K" else by_gguf(numbers, to)
+
+
+def normal(count, seed=0):
+    rng = np.random.default_rng(seed)
+    scales = np.repeat(rng.lognormal(-4, 2, count // 32), 32)
+    return (rng.normal(size=count) * scales).astype(np.float32)
+
+
+@pytest.mark.parametrize("to", [*QUANTISED, "F16", "BF16", "F32"])
+def test_the_bytes_are_those_of_the_definition(to):
+    numbers = normal(64 * BLOCK if to == "Q6_K" else 2000 * BLOCK)
+    out, bad = quantise(numbers, to, threads=2)
+    assert bad == -1
+    assert np.array_equal(out, oracle(numbers, to))
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+@few_or_many(30, 200, arrays(np.float32, BLOCK, elements=MODERATE, fill=st.nothing()))
+def test_so_are_those_of_odd_numbers(to, numbers):
+    numbers += 0.0  # gguf-py tells -0 from 0 where all of a quant block is 0
+    assert np.array_equal(quantise(numbers, to)[0], oracle(numbers, to))
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+def test_zeros_stay_zeros(to):
+    for zero in (0.0, -0.0):
+        out, bad = quantise(np.full(BLOCK, zero, np.float32), to)
+        assert bad == -1 and not dequantize(FORMATS[to], out).any()
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+def test_every_half_is_read_as_it_is(to):
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    halves = halves[np.isfinite(halves.view(np.float16))]
+    halves = np.random.default_rng(0).permutation(halves)[: len(halves) // BLOCK * BLOCK]
+    floats = halves.view(np.float16).astype(np.float32)
+    assert np.array_equal(quantise(halves, to, source="F16")[0], quantise(floats, to)[0])
+    brains = (floats.view(np.uint32) >> 16).astype(np.uint16)
+    floats = (brains.astype(np.uint32) << 16).view(np.float32)
+    assert np.array_equal(quantise(brains, to, source="BF16")[0], quantise(floats, to)[0])
+
+
+@pytest.mark.parametrize("to", ["F16", "BF16"])
+def test_ties_go_to_even_and_subnormals_are_numbers(to):
+    top = np.arange(0, 1 << 15, dtype=np.uint32) << 16
+    numbers = (top[:, None] | np.array([0, 0x1000, 0x7FFF, 0x8000, 0x8001, 0xF000])).reshape(-1)
+    numbers = np.concatenate([numbers, numbers | 1 << 31]).astype(np.uint32).view(np.float32)
+    most = 65519 if to == "F16" else 3.3895e38  # what rounds to infinity is refused
+    numbers = numbers[np.abs(numbers) < most]
+    out, bad = quantise(numbers, to)
+    assert bad == -1
+    expected = numbers.astype(np.float16).view(np.uint8) if to == "F16" else by_gguf(numbers, to)
+    assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_change_no_byte(to, threads):
+    numbers = normal(200 * BLOCK, seed=1)
+    assert np.array_equal(quantise(numbers, to, threads)[0], quantise(numbers, to)[0])
+
+
+@pytest.mark.parametrize("to", [*QUANTISED, "F16", "BF16", "F32"])
+@pytest.mark.parametrize("wrong", [np.nan, -np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_found_where_it_is_first(to, wrong):
+    numbers = normal(100 * BLOCK)
+    numbers[[70 * BLOCK + 40, 99 * BLOCK]] = wrong
+    first = 70 * BLOCK + 40
+    group = FORMATS[to].quant_block_elements
+    for threads in (1, 3):
+        assert quantise(numbers, to, threads)[1] == first // group * group
+
+
+@pytest.mark.parametrize("to, large", [
+    ("F16", 7e4), ("BF16", 3.4e38), ("Q8_0", 1e7), ("Q8_0", 3e38), ("Q4_0", 6e5), ("Q4_1", 1e6),
+    ("Q4_1", -7e4), ("Q4_1", -3e38), ("Q6_K", 3e8), ("Q6_K", 3e38),
+])  # fmt: skip
+def test_so_is_what_the_format_cannot_hold(to, large):
+    numbers = normal(4 * BLOCK)
+    numbers[BLOCK + 1] = large
+    numbers[BLOCK + 2] = -large / 2
+    group = FORMATS[to].quant_block_elements
+    assert quantise(numbers, to)[1] == (BLOCK + 1) // group * group
+
+
+@pytest.mark.parametrize("to", QUANTISED)
+@given(scale=st.integers(-149, 18), seed=st.integers(0, 99))
+def test_numbers_of_any_size_come_back_near(to, scale, seed):
+    numbers = np.random.default_rng(seed).normal(size=BLOCK).clip(-3, 3)
+    numbers = (numbers * 2.0 ** min(scale, 13)).astype(np.float32)
+    out, bad = quantise(numbers, to)
+    back = dequantize(FORMATS[to], out)
+    step = {"Q8_0": 1 / 127, "Q4_0": 1 / 8, "Q4_1": 2 / 15, "Q6_K": 1 / 20}[to]
+    least = 2.0**-24 * {"Q8_0": 127, "Q4_0": 8, "Q4_1": 15, "Q6_K": 32 * 128}[to]
+    assert bad == -1
+    assert np.abs(back - numbers).max() <= np.abs(numbers).max() * step + least
+
+
+def test_other_formats_and_sizes_are_refused():
+    pool, raw, out = _native.Pool(1), np.zeros(128, np.uint8), np.zeros(34, np.uint8)
+    assert _native.quantise(pool, "F32", raw, "Q8_0", out) == -1
+    for source, to, bytes_in, bytes_out in [
+        ("Q8_0", "Q8_0", 34, 34), ("F32", "Q5_0", 128, 22), ("F32", "Q8_0", 128, 33),
+        ("F32", "Q8_0", 124, 34), ("F16", "Q8_0", 63, 34), ("F32", "Q6_K", 128, 210),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=r"format|quantised|numbers"):
+            _native.quantise(pool, source, raw[:bytes_in], to, np.zeros(bytes_out, np.uint8))

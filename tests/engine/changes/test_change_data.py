@@ -1,0 +1,131 @@
+"""Changes as data: what can be written, what is refused, and that nothing is lost on the way."""
+
+import json
+import pickle
+from contextlib import suppress
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.engine.changes import (
+    Change,
+    add,
+    blind,
+    check_changes,
+    parse_change,
+    patch,
+    scale,
+)
+from cutaway.engine.changes.spans import LAST, behind, check_spans, spans_text
+from cutaway.errors import InputError
+
+PLACES = st.one_of(
+    st.integers(0, 99).map(lambda n: f"L{n}"),
+    st.tuples(st.integers(0, 99), st.sampled_from(["attn", "mlp", "H0", "H12"])).map(
+        lambda pair: f"L{pair[0]}.{pair[1]}"
+    ),
+)
+NUMBERS = st.floats(-1e6, 1e6, width=32)
+VECTORS = st.lists(NUMBERS, min_size=1, max_size=8)
+SETS = st.sets(st.integers(0, 60), min_size=1)
+STEPS = st.none() | st.integers(0, 500)
+CHANGES = st.one_of(
+    st.builds(scale, PLACES, NUMBERS, positions=st.none() | SETS, from_step=STEPS),
+    st.builds(add, PLACES, VECTORS, NUMBERS, positions=st.none() | SETS, from_step=STEPS),
+    st.builds(patch, PLACES, VECTORS, positions=st.none() | SETS, from_step=STEPS),
+    st.builds(blind, SETS, from_step=STEPS),
+)
+
+
+@given(SETS)
+def test_spans_are_the_positions(positions):
+    spans = check_spans("positions", positions)
+    assert {p for first, last in spans for p in range(first, last + 1)} == positions
+    assert check_spans("positions", spans_text(spans)) == spans == check_spans("positions", spans)
+    assert all(a[1] + 1 < b[0] for a, b in pairwise(spans))
+
+
+@given(SETS, st.integers(0, 70))
+def test_what_lies_behind(positions, start):
+    spans = behind(check_spans("positions", positions), start)
+    found = {p for first, last in spans for p in range(first, last + 1)}
+    assert found == {p for p in positions if p >= start}
+
+
+@given(CHANGES)
+def test_nothing_is_lost_on_the_way_through_json_and_pickle(change):
+    line = json.loads(json.dumps(change.to_json()))
+    assert Change.from_json(line) == change == pickle.loads(pickle.dumps(change))
+    assert check_changes([line, change]) == (change, change)
+
+
+@given(
+    st.builds(
+        scale, PLACES, NUMBERS | st.sampled_from([0, 1, 0.1, 1e-7]),
+        positions=st.none() | SETS, from_step=STEPS,
+    )
+    | st.builds(blind, SETS, from_step=STEPS)
+)  # fmt: skip
+def test_the_text_of_a_change_is_that_change(change):
+    assert parse_change(str(change)) == change
+    assert check_changes([f"  {change} "]) == (change,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "L9", "L9 x", "L9 x y", "L9 * 2", "L9.H x 0", "L09 x 0", "L9.mlp x nan", "L9 x inf",
+     "L9 x 1e39", "blind", "blind x", "blind 7-3", "blind 3-", "blind 3,,4", "L9 x 0 at", "l9 x 0",
+     "L9 x 0 from", "L9 x 0 from -1", "L9 x 0 at 5 from x", "L9.attn.H2 x 0", "M9 x 0", "L-1 x 0",
+     "blind 99999999999", "L9 x 0 at 3 4", "\x00", "L9 x 0\nL8 x 0", "L٩ x 0", 5, None],
+)  # fmt: skip
+def test_what_is_no_change(text):
+    with pytest.raises(InputError, match=r"^change|^positions") as caught:
+        parse_change(text)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_change_or_an_input_error(text):
+    with suppress(InputError):
+        assert isinstance(parse_change(text), Change)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: scale("L1", "2"), "must be a number"),
+        (lambda: scale("L1", True), "must be a number"),
+        (lambda: scale("L1", 1, positions=[]), "at least one"),
+        (lambda: scale("L1", 1, positions=[-1]), "between 0"),
+        (lambda: scale("L1", 1, positions=[LAST + 1]), "between 0"),
+        (lambda: scale("L1", 1, from_step=-1), "from_step"),
+        (lambda: add("L1", []), "takes a vector"),
+        (lambda: add("L1", [[1.0]]), "2 deep"),
+        (lambda: add("L1", ["x"]), "list of numbers"),
+        (lambda: add("L1", [np.nan]), "finite"),
+        (lambda: add("L1", [1e39]), "finite"),
+        (lambda: Change("scale", "L1", 1.0, b"1234"), "takes no vector"),
+        (lambda: Change("add", "L1", 1.0, b"123"), "takes a vector"),
+        (lambda: Change("other", "L1"), "one of scale, add, patch, blind"),
+        (lambda: Change("blind", "L1", positions=((1, 1),)), "no place"),
+        (lambda: Change("blind"), "no place"),
+        (lambda: check_changes("L1 x 0"), "must be a list"),
+        (lambda: check_changes(5), "must be a list"),
+        (lambda: check_changes([5]), "object with kind"),
+        (lambda: check_changes([{"kind": "scale", "other": 1}]), "object with kind"),
+        (lambda: check_changes([scale("L1", 1)] * 1025), "more than 1024"),
+        (lambda: check_changes([add("L1", np.zeros(1 << 20))] * 3), "bytes are more"),
+        (lambda: Change.from_json({"kind": "add", "where": "L1", "vector": "§"}), "base64"),
+        (lambda: Change.from_json({"kind": "add", "where": "L1", "vector": 5}), "base64"),
+        (
+            lambda: Change.from_json(add("L1", [1.0]).to_json() | {"sha256": "0" * 64}),
+            "sha256 is not",
+        ),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

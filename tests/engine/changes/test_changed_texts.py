@@ -1,0 +1,221 @@
+"""Changed texts of whole models: what is equal bit by bit, beside whom and however computed."""
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cutaway import LLM, CutawayError, InputError
+from cutaway.compute.backends import Batch
+from cutaway.compute.model.anatomy import Anatomy
+from cutaway.engine.changes import add, blind, patch, scale
+from cutaway.engine.scheduled import lay_rows
+from support.native_plans import TIERS
+from support.random_llama import VOCAB, write_tiny_llama
+
+PROMPT = [1, *np.random.default_rng(0).integers(3, VOCAB, 69).tolist()]
+HOW = {"max_tokens": 20, "seed": 5, "temperature": 0.9, "ignore_eos": True}
+SHAPE = {"heads": 4, "head_dim": 32, "kv_heads": 2}  # a head is a quant block
+VECTOR = np.random.default_rng(1).normal(size=32)
+PLACES = ["L0", "L1", "L0.attn", "L1.mlp", "L0.H0", "L1.H3"]
+CHANGES = {
+    "head": ["L1.H2 x 0"],
+    "stream": [add("L0", VECTOR, 2.0)],
+    "parts, some rows": [scale("L0.mlp", 0.5, positions="3-30,75"), scale("L1.attn", -1)],
+    "one row": [patch("L0", VECTOR, positions=[71])],
+    "blind": ["blind 3-40", "blind 60 from 4"],
+    "all": [
+        "L0.H1 x 2 at 20-99", add("L0", VECTOR, positions="40"), "blind 5", scale("L1", 1.5),
+        add("L1.mlp", VECTOR, -1, from_step=2), patch("L0.attn", VECTOR, positions="74"),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["F32", "Q4_0", "reference"])
+def llm(request, tmp_path_factory):
+    backend = "reference" if request.param == "reference" else "cpu"
+    format = "F32" if request.param == "reference" else request.param
+    path = tmp_path_factory.mktemp(request.param) / "tiny.gguf"
+    write_tiny_llama(path, format=format, **SHAPE)
+    cache = backend == "cpu"  # the reference's bits depend on how many rows a step has
+    with LLM(path, backend=backend, prefix_cache=cache) as made:
+        yield made
+
+
+def written(llm, changes=(), prompt=PROMPT, **how):
+    return llm.generate(prompt, changes=changes, **HOW | how)
+
+
+def test_a_change_by_nothing_is_no_change(llm):
+    plain = written(llm)
+    for changes in (
+        [],
+        [scale(place, 1) for place in PLACES],
+        [add(place, VECTOR, 0) for place in PLACES],
+        [scale("L0", 0, positions=[90, 200])],
+        [scale("L0", 0, from_step=20)],
+        ["blind 89-120"],
+        ["blind 3-40 from 20"],
+    ):
+        assert written(llm, changes).fingerprint == plain.fingerprint
+    for changes in CHANGES.values():
+        assert written(llm, changes).fingerprint != plain.fingerprint
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_patch_with_its_own_values_is_no_change(llm, place):
+    """Also of another run: only this row's are there."""
+    from cutaway.engine.changes.bound import find
+
+    name, first, last = find(Anatomy(llm.graph), place)
+    llm.engine.blocks.clear_cached()
+    batch = Batch(*lay_rows([(0, PROMPT, [0, 1, 2])]), np.array([69], np.int32))
+    _, tensors = llm.backend.tap(batch, [name])
+    rows = tensors[name][:, first:last]
+    own = [patch(place, rows[p], positions=[p]) for p in (3, 4, 17, 69)]
+    assert written(llm, own).fingerprint == written(llm).fingerprint
+    other = [patch(place, rows[5], positions=[p]) for p in (3, 4, 17, 69)]
+    assert written(llm, other).fingerprint != written(llm).fingerprint
+
+
+def without_columns(path, name, first, last, into):
+    """A copy of a file with some columns of a matrix at zero."""
+    reader = gguf.GGUFReader(path)
+    raw = bytearray(path.read_bytes())
+    tensor = next(t for t in reader.tensors if t.name == name)
+    numbers = np.array(tensor.data)  # (rows, columns), or the bytes of each row
+    numbers[:, first:last] = 0
+    raw[tensor.data_offset : tensor.data_offset + tensor.n_bytes] = numbers.tobytes()
+    into.write_bytes(raw)
+    return into
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("head", [0, 3])
+def test_a_head_at_zero_is_zeroed_columns(tmp_path, backend, head):
+    path = write_tiny_llama(tmp_path / "whole.gguf", heads=6, head_dim=8)
+    cut = without_columns(
+        path, "blk.1.attn_output.weight", head * 8, head * 8 + 8, tmp_path / "cut.gguf"
+    )
+    with LLM(path, backend=backend) as whole, LLM(cut, backend=backend) as less:
+        changed = written(whole, [scale(f"L1.H{head}", 0)])
+        assert changed.fingerprint == written(less).fingerprint != written(whole).fingerprint
+
+
+def test_a_head_at_zero_is_zeroed_columns_of_codes_too(tmp_path):
+    """Where a head is whole quant blocks: the rounding of the others is their own."""
+    path = write_tiny_llama(tmp_path / "whole.gguf", format="Q8_0", **SHAPE)
+    cut = tmp_path / "cut.gguf"
+    without_blocks = 34 * 2, 34 * 3  # bytes of the block that head 2 reads
+    without_columns(path, "blk.1.attn_output.weight", *without_blocks, cut)
+    with LLM(path) as whole, LLM(cut) as less:
+        changed = written(whole, [scale("L1.H2", 0)])
+        assert changed.fingerprint == written(less).fingerprint != written(whole).fingerprint
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_same_text_whatever_is_shared_and_beside_whom(llm, name):
+    if llm.backend.name == "reference":
+        pytest.skip("its bits depend on how many rows a step has")
+    changes, others = CHANGES[name], [PROMPT[:40], PROMPT, [1, 9, 9]]
+    llm.engine.blocks.clear_cached()
+    alone = written(llm, changes).fingerprint
+    plain = [written(llm, prompt=other).fingerprint for other in others]
+    for options in ({"kv_cache": False}, {"speculate": "ngram"}, {}):
+        llm.engine.blocks.clear_cached()
+        with llm.stream(PROMPT, changes=changes, **HOW | options) as mine:
+            beside = [llm.stream(other, **HOW) for other in others]
+            beside.append(llm.stream(PROMPT, changes=CHANGES["head"], **HOW))
+            assert mine.finish().fingerprint == alone
+            *unchanged, _ = [stream.finish().fingerprint for stream in beside]
+            assert unchanged == plain
+    again = written(llm, changes)  # from the cache of all these
+    assert again.fingerprint == alone
+    assert again.usage.cached_tokens == 64
+    first, second = llm.generate([PROMPT], changes=changes, n=2, **HOW)[0]
+    assert first.fingerprint == alone != second.fingerprint
+
+
+WHERE = {
+    "positions": st.none() | st.sets(st.integers(0, 40), min_size=1),
+    "from_step": st.none() | st.integers(0, 8),
+}
+FACTORS = st.sampled_from([0, 0.5, -1, 2])
+SOME = st.lists(
+    st.one_of(
+        st.builds(scale, st.sampled_from(PLACES), FACTORS, **WHERE),
+        st.builds(add, st.sampled_from(PLACES), st.just(VECTOR), FACTORS, **WHERE),
+        st.builds(patch, st.sampled_from(PLACES), st.just(VECTOR), **WHERE),
+        st.builds(blind, st.sets(st.integers(0, 40), min_size=1), from_step=WHERE["from_step"]),
+    ),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=SOME, beside=SOME, length=st.integers(1, 40), cut=st.integers(1, 39))
+def test_any_changes_alone_and_beside(llm, changes, beside, length, cut):
+    """Computed again from its first token at every step; and beside others, on what they left."""
+    if llm.backend.name == "reference":
+        return
+    prompt, how = PROMPT[:length], {"max_tokens": 8}
+    llm.engine.blocks.clear_cached()
+    alone = written(llm, changes, prompt, kv_cache=False, **how)
+    with llm.stream(PROMPT[:40], changes=changes, **HOW) as first:
+        next(first)  # which leaves keys and values of the same changes, at other steps maybe
+        streams = [
+            llm.stream(ids, changes=made, **HOW | how)
+            for ids, made in ((prompt, changes), (prompt, beside), (PROMPT[:cut], ()))
+        ]
+        found, *_ = [stream.finish() for stream in streams]
+    assert found.fingerprint == alone.fingerprint
+
+
+def test_the_same_text_on_any_tier_with_any_threads(tmp_path, monkeypatch):
+    path = write_tiny_llama(tmp_path / "tiny.gguf", format="Q4_0", **SHAPE)
+    found = set()
+    for tier in TIERS:
+        monkeypatch.setenv("CUTAWAY_ISA", tier)
+        for threads in (1, 3):
+            with LLM(path, threads=threads) as llm:
+                found.add(tuple(written(llm, c).fingerprint for c in CHANGES.values()))
+    assert len(found) == 1
+
+
+def test_what_the_model_does_not_have(llm):
+    for changes, message in (
+        (["L2 x 0"], "layers are 0 to 1"),
+        (["L1.H4 x 0"], "heads are 0 to 3"),
+        ([add("L1", VECTOR[:-1])], "has 32 numbers, not 31"),
+        ([patch("L1.H0", np.zeros(31))], "has 32 numbers, not 31"),
+        ("L1 x 0", "must be a list"),
+    ):
+        with pytest.raises(InputError, match=message):
+            written(llm, changes)
+
+
+def test_numbers_beyond_float32_end_their_own_text(llm, recwarn):
+    huge = [scale("L0", 1e38), add("L0", np.full(32, 3e38))]
+    with llm.stream(PROMPT, changes=huge, **HOW) as broken:
+        beside = llm.stream([1, 9, 9], changes=["L0.H1 x 0"], **HOW).finish()
+        with pytest.raises(CutawayError, match="finite"):
+            broken.finish()
+    assert beside.finish_reason == "max_tokens"
+    if llm.backend.name == "cpu":  # the reference warns, and its bits depend on a step's rows
+        assert written(llm, ["L0.H1 x 0"], [1, 9, 9]).fingerprint == beside.fingerprint
+        assert not recwarn.list
+
+
+def test_a_saved_prefix_is_of_the_plain_text(tmp_path):
+    with LLM(write_tiny_llama(tmp_path / "tiny.gguf")) as llm:
+        written(llm, ["L0 x 0.5"])
+        none = llm.save_prefix(tmp_path / "a.prefix", PROMPT, compute=False)
+        plain = written(llm)
+        all_of_it = llm.save_prefix(tmp_path / "b.prefix", PROMPT, compute=False)
+        assert (len(none.token_ids), len(all_of_it.token_ids)) == (0, 64)
+    with LLM(tmp_path / "tiny.gguf") as again:
+        again.restore_prefix(tmp_path / "b.prefix")
+        changed = written(again, ["L0 x 0.5"])
+        assert changed.usage.cached_tokens == 0
+        assert written(again).fingerprint == plain.fingerprint != changed.fingerprint

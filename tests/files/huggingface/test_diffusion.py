@@ -1,0 +1,275 @@
+"""Masked diffusion models from folders: the logits of their bodies, each row seeing what its token
+sees, and the same bits in every way."""
+
+import os
+
+import numpy as np
+import pytest
+
+from cutaway import LLM, FormatError, InputError
+from cutaway.compute.backends.cpu import tiers
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.open import open_model
+from cutaway.engine import Policy
+from cutaway.files.huggingface import HuggingFaceFolder
+from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.requests.base import limits_of, make_engine
+
+pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from safetensors.numpy import load_file, save_file
+
+from support import random_models
+from support.diffusion_models import DIFFUSION, MASK, VOCAB, logits, row, save
+from support.random_models import edit
+from support.read_whole import read
+
+IDS = np.random.default_rng(1).integers(6, VOCAB, 80).tolist()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """By model: its folder, and transformers' logits of all rows."""
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            path = tmp_path_factory.mktemp(name)
+            body = save(name, path)
+            made[name] = path, logits(body, IDS)
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture
+def copied(folders, tmp_path):
+    """A folder of one's own."""
+
+    def copy(name):
+        for file in folders(name)[0].iterdir():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        return tmp_path
+
+    return copy
+
+
+@pytest.mark.parametrize("name", DIFFUSION)
+def test_the_reference_s_logits_are_those_of_transformers(folders, name):
+    path, theirs = folders(name)
+    llm = LLM(path, backend="reference")
+    assert llm.config.architecture == row(name).architecture
+    limits = limits_of(llm.model)
+    assert (limits.sight, limits.shift, limits.mask_id) == (
+        DIFFUSION[name].sight, DIFFUSION[name].shift, DIFFUSION[name].mask,
+    )  # fmt: skip
+    assert (llm.config.sight, llm.config.shift) == (limits.sight, limits.shift)
+    assert np.abs(llm.logits(IDS) - theirs).max() < 1e-3
+    assert np.array_equal(llm.logits(IDS, 70), llm.logits(IDS)[70:])
+
+
+@pytest.mark.parametrize("quantize", [None, "q8_0"])
+@pytest.mark.parametrize("name", DIFFUSION)
+def test_the_native_backend_is_close(folders, name, quantize):
+    path, _ = folders(name)
+    exact, ours = (
+        LLM(path, backend=b, quantize=quantize).logits(IDS) for b in ("reference", "cpu")
+    )
+    error = np.sqrt(np.mean((ours - exact) ** 2) / np.mean(exact**2))
+    assert error < (0.004 if quantize is None else 0.12)
+
+
+@pytest.mark.parametrize("name", DIFFUSION)
+def test_bits_are_the_same_over_threads_tiers_and_files(folders, name, monkeypatch, tmp_path):
+    path, _ = folders(name)
+    expected = LLM(path, threads=2).logits(IDS)
+    assert np.array_equal(LLM(path, threads=3).logits(IDS), expected)
+    with open_model(path) as folder:
+        write_gguf(tmp_path / "one.gguf", folder)
+    one = LLM(tmp_path / "one.gguf")
+    assert np.array_equal(one.logits(IDS), expected)
+    assert limits_of(one.model) == limits_of(LLM(path).model)
+    for tier in tiers():
+        monkeypatch.setitem(os.environ, "CUTAWAY_ISA", tier)
+        assert np.array_equal(LLM(path, threads=1).logits(IDS), expected), tier
+
+
+@pytest.mark.parametrize("name", ["dream", "sdar", "sdar-blocks", "a2d-blocks", "llada-moe"])
+def test_company_and_small_steps_change_no_bit(folders, name):
+    path, _ = folders(name)
+    texts = [IDS, IDS[:7], IDS[3:50], IDS[:64], IDS[1:2]]
+    llm = LLM(path, threads=2)
+    alone = [llm.logits(text) for text in texts]
+    for policy in (Policy(), Policy(max_rows=81, max_logit_rows=5), Policy(max_num_seqs=2)):
+        together, _ = read(make_engine(LoadedModel.open(path), policy), texts, llm.config.sight)
+        assert all(map(np.array_equal, together, alone))
+
+
+def test_a_block_is_seen_by_its_own_rows_and_those_behind_it(folders):
+    """And its logits do not depend on what comes later, so that keys and values can be kept."""
+    llm = LLM(folders("sdar-blocks")[0])
+    plain = llm.logits(IDS)
+    changed = llm.logits([*IDS[:20], IDS[20] ^ 1, *IDS[21:]])
+    moved = [i for i in range(80) if (plain[i] != changed[i]).any()]
+    assert moved == [*range(14, 80)]
+    assert np.array_equal(llm.logits(IDS[:21]), plain[:21])
+
+
+@pytest.mark.parametrize("name", ["dream", "sdar", "llada"])
+def test_it_continues_no_text_and_says_what_it_can_do(folders, name):
+    llm = LLM(folders(name)[0])
+    with pytest.raises(InputError, match=r"cannot continue a text: .* fill or denoise"):
+        llm.generate(IDS[:5])
+    with pytest.raises(InputError, match="cannot continue a text"):
+        llm.chat([{"role": "user", "content": "a"}])
+
+
+@pytest.mark.parametrize("name", ["diffugpt", "llada", "sdar"])
+def test_fill_reads_the_row_that_predicts_the_masked_place(folders, name):
+    llm = LLM(folders(name)[0], backend="reference")
+    [candidates] = llm.fill("once [MASK]time", top=3).masks
+    ids = llm.tokenizer.encode_parts(["once ", MASK, "time"])
+    found = llm.logits(ids)[ids.index(MASK) - DIFFUSION[name].shift]
+    share = np.exp(found.astype(np.float64) - found.max())
+    share /= share.sum()
+    best = np.argsort(-share)[:3]
+    assert [one.token_ids for one in candidates] == [(int(i),) for i in best]
+    assert np.allclose([one.score for one in candidates], share[best], rtol=1e-5)
+
+
+def test_a_mask_that_is_a_word_is_said_to_be_one(folders):
+    """DiffuGPT and DiffuLLaMA mask with a token of their vocabulary."""
+    llm = LLM(folders("diffugpt")[0])
+    word = llm.tokenizer.token_bytes(MASK).decode()
+    assert word
+    with pytest.raises(InputError, match=r"the text has no mask: write \[MASK\] where"):
+        llm.fill(f"one {word} two")
+    with pytest.raises(InputError, match="which this model takes for a mask: leave it out"):
+        llm.fill(f"[MASK]{word}{word}")
+
+
+def masked_by(path):
+    return HuggingFaceFolder(path).metadata.get("tokenizer.ggml.mask_token_id")
+
+
+@pytest.mark.parametrize(
+    ("name", "mask"),
+    [
+        ("llada", 126336), ("llada-moe", 156895), ("dream", 151666), ("sdar", 151669),
+        ("rnd1", 151669), ("diffullama", 811),
+    ],
+)  # fmt: skip
+def test_masks_that_no_file_names_are_those_that_were_published(copied, name, mask):
+    path = copied(name)
+    edit(path / "config.json", mask_token_id=None)
+    with pytest.raises(FormatError, match=f"mask_token_id is {mask}; .* tokens, 0 to {VOCAB - 1}"):
+        masked_by(path)
+
+
+def test_a_mask_that_cannot_be_known_is_none(copied):
+    path = copied("a2d-qwen3")
+    edit(path / "config.json", mask_token_id=None)
+    assert masked_by(path) is None
+    with pytest.raises(InputError, match="names no mask token"):
+        LLM(path).fill("[MASK]")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("llada", {"block_type": "sequential"}, "block_type is 'sequential'"),
+        ("llada", {"block_type": None}, "block_type is 'sequential'"),
+        ("llada", {"activation_type": None}, "activation_type is 'swiglu'"),
+        ("llada", {"layer_norm_type": "low_precision"}, "layer_norm_type"),
+        ("llada", {"attention_layer_norm": True}, "attention_layer_norm is True"),
+        ("llada", {"scale_logits": True}, "scale_logits is True"),
+        ("llada-moe", {"moe_layer_freq": [0, 1, 1, 1]}, "moe_layer_freq"),
+        ("llada-moe", {"shared_expert_intermediate_size": 32}, "shared_expert_intermediate_size"),
+        ("llada-moe", {"moe_router_score_function": "sigmoid"}, "moe_router_score_function"),
+        ("llada-moe", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+        ("dream", {"use_mrope": True}, "use_mrope is True"),
+        ("dream", {"block_size": 32}, "block_size is 32, which is not supported; of such models"),
+        ("sdar", {"block_size": 0}, "block_size is 0; it must be a whole number"),
+        ("sdar", {"model_type": "llada2_moe"}, r"'llada2_moe': LLaDA 2 is not supported; .* llada"),
+        ("sdar", {"model_type": "diffusion_gemma"}, "DiffusionGemma is not supported"),
+        ("mdlm", {"time_conditioning": True}, "time_conditioning is True"),
+        ("sdar", {"model_type": "bd3lm"}, "BD3-LM is not supported"),
+        (
+            "sdar",
+            {"model_type": None, "graph": {"type": "absorb"}, "noise": {}},
+            "SEDD is not supported",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(copied, name, change, sentence):
+    path = copied(name)
+    edit(path / "config.json", **change)
+    with pytest.raises(FormatError, match=sentence):
+        HuggingFaceFolder(path)
+
+
+def test_mdlm_in_half_precision_is_folded_from_its_own_numbers(copied):
+    """Matrices that a gate is folded into become F32, so that nothing is rounded twice."""
+    path = copied("mdlm")
+    half = {k: v.astype(np.float16) for k, v in load_file(path / "model.safetensors").items()}
+    save_file(half, path / "model.safetensors")
+    theirs = logits({k: v.astype(np.float32) for k, v in half.items()}, IDS)
+    assert np.abs(LLM(path, backend="reference").logits(IDS) - theirs).max() < 1e-3
+    formats = {name: info.format for name, info in HuggingFaceFolder(path).tensors.items()}
+    assert (formats["blk.0.attn_qkv.weight"], formats["blk.0.ffn_down.weight"]) == ("F16", "F32")
+
+
+FITS = {
+    "missing": ("mlp.0.bias", "mlp.2.bias", "linear.bias"),  # which no architecture must have
+    "shorter": (),
+    "wider": ("sigma_map.mlp.0.weight",),  # there are as many waves as it takes
+}
+
+
+@pytest.mark.parametrize("what", FITS)
+def test_a_damaged_mdlm_is_refused_in_a_sentence(copied, what):
+    path = copied("mdlm")
+    whole = load_file(path / "model.safetensors")
+    for name in whole:
+        of_time = "sigma_map" in name
+        if "inv_freq" in name or (name.endswith(FITS[what]) and of_time == (what == "wider")):
+            continue
+        damaged = {k: v for k, v in whole.items() if k != name}
+        if what == "shorter":
+            damaged[name] = whole[name][:-1].copy()
+        elif what == "wider":
+            damaged[name] = np.repeat(whole[name], 2, -1)
+        save_file(damaged, path / "model.safetensors")
+        with pytest.raises(FormatError) as refused:
+            LLM(path)
+        assert "\n" not in str(refused.value), name
+
+
+def test_a_model_is_shown_with_what_its_tokens_see(folders, capsys):
+    from cutaway.cli.main import main
+
+    said = {}
+    for name in ("dream", "sdar"):
+        assert main(["models", "show", str(folders(name)[0])]) == 0
+        said[name] = capsys.readouterr().out
+    assert "sight         the whole text; rows predict the next position\n" in said["dream"]
+    assert "sight         all to the end of a token's block of 4\n" in said["sdar"]
+    assert f"({MASK}), from tokenizer.ggml.mask_token_id\n" in said["sdar"]
+
+
+def test_the_same_weights_without_the_wrapper_s_names_are_the_model_they_were(tmp_path):
+    random_models.save("gpt2", tmp_path)
+    assert HuggingFaceFolder(tmp_path).metadata.get("gpt2.attention.causal") is None
+    edit(tmp_path / "config.json", model_type="diffugpt")
+    found = HuggingFaceFolder(tmp_path).metadata
+    assert (found["gpt2.attention.causal"], found["diffusion.shift_logits"]) == (False, True)
+
+
+@pytest.mark.parametrize(("width", "mask"), [(768, 10541), (1024, 50257), (64, None)])
+def test_diffugpt_s_mask_is_known_by_its_width(width, mask):
+    from cutaway.files.huggingface.config import _family
+    from cutaway.files.huggingface.settings import Settings
+
+    config = Settings({"model_type": "diffugpt", "n_embd": width}, "config.json")
+    assert _family(config, []).defaults.get("mask_token_id") == mask

@@ -1,0 +1,212 @@
+"""Every family's tensors have GGUF's names, and GGUF's order of numbers."""
+
+import re
+
+import gguf
+import numpy as np
+import pytest
+
+from cutaway.errors import FormatError, InputError
+from cutaway.files.huggingface import HuggingFaceFolder
+from cutaway.files.huggingface.shards import shard_paths
+
+pytest.importorskip("torch", reason="transformers is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from safetensors.numpy import load_file, save_file
+
+from support.random_models import FAMILIES, edit, save
+
+FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp(request.param)
+    save(request.param, path)
+    return request.param, HuggingFaceFolder(path), load_file(path / "model.safetensors")
+
+
+def converted(architecture, stored):
+    """GGUF's names by the table of llama.cpp's converter -> the files' tensors: one, or experts."""
+    key = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[architecture]
+    names = gguf.get_tensor_name_map(key, 8)
+    found = {}
+    for name, numbers in stored.items():
+        expert = re.search(r"experts\.(\d+)\.", name)
+        merged = re.sub(r"experts\.\d+\.", "experts.", name)
+        if "block_sparse_moe.experts" in name:  # what the converter calls mixtral's
+            merged = merged.replace("model.", "").replace("block_sparse_moe", "feed_forward")
+        new = names.get_name(merged, (".weight", ".bias"))
+        assert new is not None, name
+        found.setdefault(new, {})[int(expert[1]) if expert else 0] = numbers
+    return {new: [numbers[i] for i in sorted(numbers)] for new, numbers in found.items()}
+
+
+def stored_as_gguf(architecture, name, x, heads, kv_heads):
+    """What the convention does to one tensor, row by row."""
+    base = name.rsplit(".", 1)[0].split(".")[-1]
+    if architecture in ("llama", "smollm3", "granite") and base in ("attn_q", "attn_k"):
+        count = heads if base == "attn_q" else kv_heads
+        size = len(x) // count
+        rows = [h * size + half * size // 2 + i
+                for h in range(count) for i in range(size // 2) for half in (0, 1)]  # fmt: skip
+        return x[rows]
+    if architecture == "gptneox" and base == "attn_qkv":
+        size = len(x) // heads // 3
+        rows = [h * 3 * size + part * size + i
+                for part in range(3) for h in range(heads) for i in range(size)]  # fmt: skip
+        return x[rows]
+    if architecture.startswith("gemma") and base.endswith("norm"):
+        return x + np.float32(1)
+    if architecture == "gpt2" and x.ndim == 2 and base not in ("token_embd", "position_embd"):
+        return x.T
+    return x
+
+
+def test_tensors_are_those_of_the_conversion(folder):
+    name, ours, stored = folder
+    row = FAMILIES[name]
+    wanted = converted(row.architecture, stored)
+    assert set(ours.tensors) - FACTORS == set(wanted)
+    heads = ours.metadata[f"{row.architecture}.attention.head_count"]
+    kv_heads = ours.metadata[f"{row.architecture}.attention.head_count_kv"]
+    for new, numbers in wanted.items():
+        made = [stored_as_gguf(row.architecture, new, x, heads, kv_heads) for x in numbers]
+        expected = np.stack(made) if new.endswith("_exps.weight") else made[0]
+        info = ours.tensors[new]
+        assert (info.name, info.format, info.shape) == (new, "F32", expected.shape)
+        assert np.array_equal(ours.dequantize(new), expected), new
+        assert not ours.raw(new).flags.writeable
+        ours.release(new)
+
+
+def test_half_numbers_are_moved_and_not_changed(tmp_path):
+    save("gemma3", tmp_path / "gemma", dtype="bfloat16")
+    save("gpt2", tmp_path / "gpt2", dtype="float16")
+    gemma, gpt2 = (HuggingFaceFolder(tmp_path / name) for name in ("gemma", "gpt2"))
+    assert {t.format for t in gemma.tensors.values() if len(t.shape) == 2} == {"BF16"}
+    assert {t.format for t in gpt2.tensors.values() if len(t.shape) == 2} == {"F16"}
+    assert {t.format for t in gemma.tensors.values() if len(t.shape) == 1} == {"F32"}
+    stored = load_file(tmp_path / "gpt2" / "model.safetensors")
+    raw = gpt2.raw("blk.1.attn_qkv.weight").view(np.float16).reshape(192, 64)
+    assert np.array_equal(raw, stored["transformer.h.1.attn.c_attn.weight"].T)
+
+
+def test_a_closed_folder_says_so(tmp_path):
+    save("llama", tmp_path)
+    with HuggingFaceFolder(tmp_path) as file:
+        embedding = file.raw("token_embd.weight")
+    with pytest.raises(InputError, match="the folder is closed"):
+        file.raw("token_embd.weight")
+    with pytest.raises(InputError, match="no tensor named 'nothing'"):
+        file.raw("nothing")
+    file.release("token_embd.weight")
+    assert embedding.nbytes == file.tensors["token_embd.weight"].nbytes
+
+
+def with_tensors(path, change):
+    """The folder with other tensors: change gets and alters them."""
+    file = path / "model.safetensors"
+    tensors = {name: x.copy() for name, x in load_file(file).items()}
+    change(tensors)
+    save_file(tensors, file)
+
+
+def test_tensors_with_no_place_are_refused_by_name(tmp_path):
+    save("llama", tmp_path)
+    with_tensors(tmp_path, lambda t: t.update({"model.layers.0.extra.weight": np.ones(3)}))
+    with pytest.raises(FormatError, match=r"'model.layers.0.extra.weight' has no place"):
+        HuggingFaceFolder(tmp_path)
+
+
+def test_pictures_are_refused(tmp_path):
+    save("gemma3", tmp_path)
+    with_tensors(tmp_path, lambda t: t.update({"vision_tower.x.weight": np.ones(3, np.float32)}))
+    with pytest.raises(FormatError, match=r"'vision_tower\.x\.weight' reads pictures"):
+        HuggingFaceFolder(tmp_path)
+
+
+def test_tables_that_old_files_hold_are_left_out(tmp_path):
+    save("llama", tmp_path)
+    before = list(HuggingFaceFolder(tmp_path).tensors)
+    table = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(16, np.float32)}
+    with_tensors(tmp_path, lambda t: t.update(table))
+    assert sorted(HuggingFaceFolder(tmp_path).tensors) == sorted(before)
+
+
+def test_a_copy_of_a_tied_embedding_is_left_out(tmp_path):
+    save("llama-tied", tmp_path)
+    with_tensors(tmp_path, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"]}))
+    assert "output.weight" not in HuggingFaceFolder(tmp_path).tensors
+
+
+def test_an_output_that_is_neither_there_nor_tied_is_refused(tmp_path):
+    save("llama", tmp_path)
+    with_tensors(tmp_path, lambda t: t.pop("lm_head.weight"))
+    with pytest.raises(FormatError, match="tie_word_embeddings is false, and the files hold no"):
+        HuggingFaceFolder(tmp_path)
+    with_tensors(tmp_path, lambda t: t.pop("model.embed_tokens.weight"))
+    with pytest.raises(FormatError, match="hold no embedding"):
+        HuggingFaceFolder(tmp_path)
+
+
+def test_a_missing_expert_is_missed(tmp_path):
+    save("mixtral", tmp_path)
+    with_tensors(tmp_path, lambda t: t.pop("model.layers.1.block_sparse_moe.experts.1.w1.weight"))
+    with pytest.raises(
+        FormatError, match=r"blk.1.ffn_gate_exps.weight is made of 2 experts, and 3"
+    ):
+        HuggingFaceFolder(tmp_path)
+
+
+def test_a_number_of_experts_takes_no_memory(tmp_path, peak_memory):
+    save("mixtral", tmp_path)
+    edit(tmp_path / "config.json", num_local_experts=10_000_000)
+    with peak_memory(10e6), pytest.raises(FormatError, match="3 experts, and 10000000 are ann"):
+        HuggingFaceFolder(tmp_path)
+
+
+def test_names_without_their_prefix_are_known(tmp_path):
+    """As OpenAI's own GPT-2 has them."""
+    save("gpt2", tmp_path)
+    before = set(HuggingFaceFolder(tmp_path).tensors)
+
+    def strip(tensors):
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = np.ones((1, 1, 8, 8), np.float32)
+
+    with_tensors(tmp_path, strip)
+    assert set(HuggingFaceFolder(tmp_path).tensors) == before
+
+
+# -- the files of a folder -------------------------------------------------------------------------
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path):
+    save("llama", tmp_path, max_shard_size="100KB")
+    gone = sorted(tmp_path.glob("*.safetensors"))[1]
+    gone.unlink()
+    with pytest.raises(FormatError, match=f"names '{gone.name}', which is no file beside it"):
+        HuggingFaceFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../b.safetensors", "/etc/passwd", ".", "..", "", "a" * 5000, "a\n\x1b[31m", "a\0"]
+)
+def test_an_index_names_files_beside_it_alone(tmp_path, name):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "b.safetensors").write_bytes(b"")
+    edit(tmp_path / "in" / "model.safetensors.index.json", weight_map={"a": name})
+    with pytest.raises(
+        FormatError, match=r"^[^\n\x1b]{,400}, which is no file beside it; download"
+    ):
+        shard_paths(tmp_path / "in")
+
+
+def test_other_weights_are_not_read(tmp_path):
+    save("llama", tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(FormatError, match="save the model as safetensors"):
+        HuggingFaceFolder(tmp_path)

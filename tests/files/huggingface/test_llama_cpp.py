@@ -1,0 +1,38 @@
+"""What `cutaway quantize` writes of a folder is a model that llama.cpp reads as we do."""
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.compute.loading.open import open_model
+from cutaway.files.weights.gguf_writer import write_gguf
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from support.random_models import FAMILIES, VOCAB, logits, save
+
+pytestmark = pytest.mark.slow
+IDS = np.random.default_rng(1).integers(3, VOCAB, 30).tolist()
+# llama-cpp-python 0.3.36 has no window for llama and phi3, no scale of its own for gemma, normed
+# weights of experts only, and chooses longrope's factors by another length.
+OTHERWISE = (
+    "mistral-window", "phi3-window", "phi3-longrope", "gemma2", "gemma3", "qwen3_moe-unnormed",
+)  # fmt: skip
+
+
+def log_softmax(rows):
+    rows = rows.astype(float)
+    return rows - np.logaddexp.reduce(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in OTHERWISE])
+def test_llama_cpp_reads_what_we_write(name, tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    folder, file = tmp_path / "a model", tmp_path / "one.gguf"
+    ours = log_softmax(logits(save(name, folder), IDS))
+    with open_model(folder) as opened:
+        write_gguf(file, opened)
+    assert np.abs(log_softmax(LLM(file, backend="reference").logits(IDS)) - ours).max() < 1e-3
+    theirs = llama_cpp.Llama(str(file), n_ctx=64, logits_all=True, verbose=False)
+    theirs.eval(IDS)
+    assert np.abs(log_softmax(theirs.scores[: len(IDS)]) - ours).max() < 0.05

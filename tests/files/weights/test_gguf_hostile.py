@@ -1,0 +1,238 @@
+"""Every file that is not sound gets one clear sentence, soon and without much memory."""
+
+import os
+import tracemalloc
+
+import pytest
+
+from cutaway.errors import FormatError, InputError
+from cutaway.files.weights import FORMATS, GGUFFile
+from support.gguf_bytes import (
+    ARRAY,
+    BOOL,
+    STRING,
+    U8,
+    U32,
+    array,
+    gguf,
+    header,
+    pair,
+    small,
+    string,
+    tensor,
+    u32,
+    u64,
+)
+
+BYTE = pair("k", U8, b"\1")
+HUGE = 2**63
+
+
+def deep(levels):
+    payload = array(U8, 1, b"\1")
+    for _ in range(levels - 1):
+        payload = array(ARRAY, 1, payload)
+    return gguf([pair("k", ARRAY, payload)])
+
+
+CASES = {
+    # the header
+    "bad magic": (b"\x7fELF" + small()[4:], "this is not a GGUF file (it does not begin with"),
+    "too short for the magic": (b"GGU", "this is not a GGUF file"),
+    "web page": (b"<!DOCTYPE html>", "it looks like a web page: download the file itself"),
+    "lfs pointer": (b"version https://git-lfs.github.com/spec/v1", "run `git lfs pull`"),
+    "wheel": (b"PK\x03\x04" + b"\0" * 40, "it is a zip archive"),
+    "version 1": (gguf(version=1), "this is GGUF version 1, and cutaway reads versions 2 and 3"),
+    "version 4": (gguf(version=4), "this is GGUF version 4"),
+    "version 0": (gguf(version=0), "this is GGUF version 0"),
+    "big-endian": (b"GGUF\0\0\0\3" + b"\0" * 16, "the file is big-endian"),
+    "only a magic": (b"GGUF", "the header needs 4 bytes, but the file ends 0 bytes further on"),
+    # counts
+    "pairs": (header(0, HUGE) + BYTE, f"the metadata needs {HUGE} pairs of at least 13 bytes"),
+    "one pair too many": (header(0, 3) + BYTE * 2, "the metadata needs 3 pairs"),
+    "tensors": (header(HUGE, 1) + BYTE, f"the tensor table needs {HUGE} entries"),
+    "strings": (
+        gguf([pair("k", ARRAY, array(STRING, HUGE, b""))]),
+        f"the metadata value 'k' needs {HUGE} strings of at least 8 bytes",
+    ),
+    "numbers": (
+        gguf([pair("k", ARRAY, array(U32, HUGE, u32(1)))]),
+        f"the metadata value 'k' needs {4 * HUGE} bytes, but the file ends 4 bytes further on",
+    ),
+    "arrays": (
+        gguf([pair("k", ARRAY, array(ARRAY, HUGE, b""))]),
+        f"the metadata value 'k' needs {HUGE} arrays of at least 12 bytes",
+    ),
+    # metadata
+    "key length": (
+        header(0, 1) + u64(HUGE) + b"k" * 32,
+        "metadata key 1 of 1 has a string that runs past the end of the file",
+    ),
+    "value length": (
+        gguf([pair("k", STRING, u64(5) + b"four")]),
+        "the metadata value 'k' has a string that runs past the end of the file",
+    ),
+    "second string": (
+        gguf([pair("k", ARRAY, array(STRING, 2, string("12345678")))]),
+        "the metadata value 'k' has a string that runs past the end of the file",
+    ),
+    "value type": (
+        gguf([pair("k", 13, b"\0" * 8)]),
+        "the metadata value 'k' has value type 13, and GGUF defines only 0 to 12",
+    ),
+    "array value type": (gguf([pair("k", ARRAY, array(99, 1, b"\0" * 8))]), "has value type 99"),
+    "truth": (gguf([pair("k", BOOL, b"\2")]), "'k' holds a truth value that is neither 0 nor 1"),
+    "truths": (gguf([pair("k", ARRAY, array(BOOL, 3, b"\0\3\1"))]), "holds a truth value"),
+    "duplicate key": (gguf([BYTE, BYTE]), "the metadata key 'k' occurs twice"),
+    "depth": (deep(9), "the metadata value 'k' nests arrays more than 8 deep"),
+    "alignment 0": (
+        gguf([pair("general.alignment", U32, u32(0))]),
+        "the metadata value 'general.alignment' is not a power of two",
+    ),
+    "alignment 48": (gguf([pair("general.alignment", U32, u32(48))]), "not a power of two"),
+    "alignment text": (
+        gguf([pair("general.alignment", STRING, string("32"))]),
+        "not a power of two",
+    ),
+    "alignment truth": (gguf([pair("general.alignment", BOOL, b"\1")]), "not a power of two"),
+    "unprintable name": (gguf([pair(b"\xff\n\x1b" * 99, 13, b"\0")]), r"'\udcff\n\x1b\udcff"),
+    # tensors
+    "duplicate tensor": (
+        gguf([], [tensor("a", [1]), tensor("a", [1], offset=32)], bytes(64)),
+        "the tensor name 'a' occurs twice",
+    ),
+    "no dimensions": (
+        gguf([], [tensor("a", []) + u64(0)], bytes(64)),
+        "the tensor 'a' has 0 dimensions, and GGUF allows 1 to 4",
+    ),
+    "five dimensions": (gguf([], [tensor("a", [1] * 5)], bytes(64)), "has 5 dimensions"),
+    "dimension 0": (
+        gguf([], [tensor("a", [4, 0])], bytes(64)),
+        "the tensor 'a' has an empty dimension in its shape (0, 4)",
+    ),
+    "product": (
+        gguf([], [tensor("a", [2**32, 2**32, 2**32])], bytes(64)),
+        f"the tensor 'a' ends at byte {96 + 2**98}, but the file has only 160; it is truncated",
+    ),
+    "product that wraps to 0": (gguf([], [tensor("a", [HUGE, 2])], bytes(64)), "ends at byte"),
+    "unread format": (
+        gguf([], [tensor("a", [32], type_id=20)], bytes(64)),
+        "the tensor 'a' is stored as IQ4_NL (type 20), and cutaway reads " + ", ".join(FORMATS),
+    ),
+    "unknown format": (
+        gguf([], [tensor("a", [32], type_id=4)], bytes(64)),
+        "is stored as an unknown format (type 4)",
+    ),
+    "half a quant block": (
+        gguf([], [tensor("a", [48, 2], type_id=2)], bytes(64)),
+        "the tensor 'a' has rows of 48 weights, which is not a multiple of the 32 in a quant "
+        "block of Q4_0",
+    ),
+    "misaligned": (
+        gguf([], [tensor("a", [1], offset=16)], bytes(64)),
+        "the tensor 'a' lies at offset 16, not a multiple of 32",
+    ),
+    "overlap": (
+        gguf([], [tensor("a", [1], offset=32), tensor("b", [9])], bytes(64)),
+        "the tensors 'b' and 'a' overlap",
+    ),
+    "same place": (gguf([], [tensor("a", [1]), tensor("b", [1])], bytes(64)), "overlap"),
+    "past the end": (
+        gguf([], [tensor("a", [17])], bytes(64)),
+        "the tensor 'a' ends at byte 132, but the file has only 128; it is truncated or damaged, "
+        "download it again",
+    ),
+    "offset past the end": (
+        gguf([], [tensor("a", [1], offset=2**64 - 32)], bytes(64)),
+        "but the file has only 128",
+    ),
+    "nothing": (b"", "the file is empty; download it again"),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.gguf"
+
+
+def refusal(path, raw):
+    """The message of the refusal of `raw`, and the peak of memory on the way to it."""
+    path.write_bytes(raw)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError) as error:
+            GGUFFile(path)
+        return str(error.value), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_is_refused_in_one_clear_sentence(path, case):
+    raw, problem = CASES[case]
+    message, peak = refusal(path, raw)
+    assert message.startswith(f"{path}: ")
+    assert problem in message
+    assert message.isprintable()
+    assert len(message) < len(str(path)) + 300
+    assert peak < 100_000
+
+
+def test_truncated_anywhere(path):
+    whole = small()
+    for length in range(len(whole)):
+        message, _ = refusal(path, whole[:length])
+        assert message.startswith(f"{path}: ")
+    path.write_bytes(whole)
+    GGUFFile(path).close()
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**63, 2**40, 2**32, 2**20])
+def test_an_absurd_number_anywhere_costs_little(path, number):
+    """Whatever field it lands in: the file is refused or read, without believing the number."""
+    whole = small()
+    refused = 0
+    for at in range(24, len(whole) - 8):
+        path.write_bytes(whole[:at] + u64(number) + whole[at + 8 :])
+        tracemalloc.start()
+        try:
+            GGUFFile(path).close()
+        except FormatError:
+            refused += 1
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < 100_000
+    assert refused > 100
+
+
+def test_arrays_may_nest_as_deep_as_is_said(path):
+    path.write_bytes(deep(8))
+    with GGUFFile(path) as file:
+        value = file.metadata["k"]
+    for _ in range(7):
+        (value,) = value
+    assert value.tolist() == [1]
+
+
+def test_a_missing_file_is_named(path):
+    with pytest.raises(InputError, match="there is no such file") as error:
+        GGUFFile(path)
+    assert not isinstance(error.value, FormatError)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_directory_is_refused(tmp_path):
+    with pytest.raises(FormatError, match=r"not a regular file; name the \.gguf file itself"):
+        GGUFFile(tmp_path)
+
+
+def test_a_pipe_is_refused_without_waiting(path):
+    os.mkfifo(path)
+    with pytest.raises(FormatError, match="not a regular file"):
+        GGUFFile(path)
+
+
+def test_a_name_the_system_refuses_is_explained(tmp_path):
+    with pytest.raises(InputError, match=r"the file cannot be opened: .*too long"):
+        GGUFFile(tmp_path / ("x" * 300))

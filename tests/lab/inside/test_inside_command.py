@@ -1,0 +1,140 @@
+"""``cutaway trace inside``: what it prints, writes and refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.cli.main import main
+from cutaway.files.weights.safetensors import SafetensorsFile
+from cutaway.lab.inside import inside
+from cutaway.trace import Trace
+from support.random_llama import write_tiny_llama
+
+SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+STEP = 6
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("command") / "tiny.gguf"
+    return str(write_tiny_llama(path, **SHAPE, format="Q8_0", context=128))
+
+
+@pytest.fixture(scope="module")
+def run(model, tmp_path_factory):
+    """The arguments up to the step."""
+    path = tmp_path_factory.mktemp("runs") / "run.jsonl"
+    LLM(model).generate("ab a\x1b", seed=3, max_tokens=12, trace=path, ignore_eos=True)
+    return ["trace", "inside", str(path), "-m", model, "-q", "--step", str(STEP)]
+
+
+@pytest.fixture(scope="module")
+def look(model, run):
+    return inside(LLM(model), Trace.read(run[2]), STEP)
+
+
+def said(capsys, *arguments):
+    assert main([*arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["--rival", "7"], ["--layer", "1"], ["--tensor", "logit_rows"], ["--nearest"]]
+)
+def test_the_last_line_is_the_proof(run, look, capsys, more):
+    out = said(capsys, *run, *more)
+    assert out.splitlines()[-1] == f"row {look.row_hash:016x} as on record"
+    assert "\x1b" not in out
+
+
+def test_the_whole_step(run, look, capsys):
+    out, found = said(capsys, *run), look.pushes()
+    assert out.startswith(f"step {STEP}: ")
+    assert f"pushed {found.total:+.3f} above" in out
+    assert re.search(rf"^together +{re.escape(f'{found.total:+.3f}')}$", out, re.MULTILINE)
+    for words in ("Looked at is not why", "Pushed is not the effect of a cut", "its words mean"):
+        assert words in out
+    weight = look.weights.mean(axis=(0, 1))
+    assert f"{weight.argmax():8d}" in out
+    assert len([line for line in out.splitlines() if line.startswith("before")]) == 1
+
+
+def test_one_head(run, look, capsys):
+    lines = said(capsys, *run, "--layer", "1", "--head", "2").splitlines()
+    assert lines[0].startswith(f"L1.H2: pushed {look.pushes().heads[1, 2]:+.3f}")
+    first = lines[3].split()
+    assert int(first[0]) == look.weights[1, 2].argmax()
+    assert first[-2] == f"{look.writes[1, 2].flat[look.weights[1, 2].argmax()]:.4f}"
+
+
+def test_json(run, look, capsys):
+    data = json.loads(said(capsys, *run, "--rival", "9", "--json"))
+    found = look.pushes(9)
+    assert data["pushes"]["parts"] == dict(found.parts)
+    assert (data["row"], data["as_run"]) == (f"{look.row_hash:016x}", True)
+    assert [row["rank"] for row in data["lens"]] == look.lens().rank.tolist()
+    assert sum(p["weight"] for p in data["positions"]) == pytest.approx(1)
+    assert sum(h["push"] for h in data["heads"]) == pytest.approx(found.heads.sum())
+    assert "tensor" not in data
+    data = json.loads(said(capsys, *run, "--json", "--tensor", "blk.1.attend"))
+    assert data["tensor"] == {"blk.1.attend": look.tensor("blk.1.attend").tolist()}
+
+
+def test_a_file_of_all_arrays(run, look, tmp_path, capsys):
+    out = tmp_path / "look.safetensors"
+    said(capsys, *run, "--out", str(out), "--tensor", "blk.1.attend")
+    file, found = SafetensorsFile(out), look.pushes()
+    for name, expected in (
+        ("weights", look.weights), ("writes", look.writes), ("push.positions", found.positions),
+        ("blk.1.attend", look.tensor("blk.1.attend")),
+    ):  # fmt: skip
+        got = file.raw(name).view(np.float32).reshape(file.info(name).shape)
+        np.testing.assert_array_equal(got, expected.astype(np.float32))
+    raw = out.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    about = header["__metadata__"]
+    assert about["row"] == f"{look.row_hash:016x}"
+    assert about["parts"].split(",") == [*found.parts]
+    assert header["lens.ids"] == {
+        "dtype": "I32", "shape": [3, 5], "data_offsets": header["lens.ids"]["data_offsets"]
+    }  # fmt: skip
+    assert main([*run, "--out", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_the_reference_says_that_it_is_not_what_ran(run, capsys):
+    out = said(capsys, *run, "--backend", "reference")
+    assert "not what ran" in out.splitlines()[1]
+    assert out.splitlines()[-1].endswith("on record: another arithmetic than what ran")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--head", "1"], "--head: say of which layer"),
+        (["--layer", "2"], "--layer must be between 0 and 1"),
+        (["--layer", "0", "--head", "4"], "--head must be between 0 and 3"),
+        (["--tensor", "nothing"], "there is no 'nothing'"),
+        (["--rival", "9999"], "rival must be between 0 and 263"),
+        (["--rival", "no token"], "is not one token"),
+        (["--layer", "0", "--json"], "--layer: the document holds all layers"),
+    ],
+)
+def test_what_is_refused(run, capsys, more, why):
+    assert main([*run, *more]) == 2
+    assert why in capsys.readouterr().err
+    assert main([*run[:-1], "12"]) == 2
+    assert "step must be between 0 and 11" in capsys.readouterr().err
+
+
+def test_the_nearest_embeddings(run, look, capsys):
+    lines = said(capsys, *run, "--nearest").splitlines()
+    document = json.loads(said(capsys, *run, "--nearest", "--json"))["nearest"]
+    assert [near["token_id"] for near in document] == look.nearest().ids.tolist()
+    for line, near in zip(lines[3:], document, strict=False):
+        assert f"{near['cosine']:+.3f}" in line
+    assert main([*run, "--nearest", "--layer", "1"]) == 2
+    assert "--nearest: goes with no --tensor" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""A look in a notebook: every figure stands in it, and nothing in it runs, is fetched or steers."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.lab.inside import inside
+from cutaway.trace import Trace
+from cutaway.trace.figures import percent
+from support.random_llama import write_tiny_llama
+
+SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+HOSTILE = '<img src=x onerror=alert(1)>&amp;"\x1b[2J\u202e'
+STEP = 3
+
+
+@pytest.fixture(scope="module")
+def look(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notebook")
+    llm = LLM(write_tiny_llama(folder / "tiny.gguf", **SHAPE, format="Q8_0", context=256))
+    llm.generate(HOSTILE, seed=3, max_tokens=6, trace=folder / "run.jsonl", ignore_eos=True)
+    return inside(llm, Trace.read(folder / "run.jsonl"), STEP)
+
+
+class Read(HTMLParser):
+    """Elements by name, with their attributes, and whatever is text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.text, self.open = [], "", []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_it_is_static_and_stands_beside_another(look):
+    page = look._repr_html_()
+    read = Read(page + look._repr_html_())
+    allowed = {"div", "p", "b", "span", "svg", "rect", "line", "g", "title",
+               "table", "tr", "th", "td"}  # fmt: skip
+    assert {tag for tag, _ in read.elements} == allowed
+    names = {name for _, attributes in read.elements for name in attributes}
+    assert not {n for n in names if n.startswith("on") or n in ("id", "class", "href", "src")}
+    assert "url(" not in page and "http" not in page
+    assert "\x1b" not in page and "\u202e" not in page
+    assert "<img" not in page and "&lt;" in page
+    assert page == look._repr_html_()
+
+
+def test_every_figure_stands_in_it(look):
+    read, found, lens = Read(look._repr_html_()), look.pushes(), look.lens(1)
+    titles = [a["title"] for tag, a in read.elements if tag == "span"]
+    weights, pushes = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
+    assert titles == [
+        f"position {i}: {percent(weight)}, push {push:+.3f}"
+        for i, (weight, push) in enumerate(zip(weights, pushes, strict=True))
+    ]
+    for layer, head in np.ndindex(found.heads.shape):
+        assert f"L{layer}.H{head} pushed {found.heads[layer, head]:+.3f}" in read.text
+    for name, push in found.parts.items():
+        assert f"{name} pushed {push:+.3f}" in read.text
+    assert f"rounding pushed {found.rounding:+.3f}" in read.text
+    assert sum(tag == "tr" for tag, _ in read.elements) == 1 + len(lens.rank)
+    for rank in lens.rank:
+        assert re.search(rf"\b{rank:,}\b", read.text)
+    assert f"pushed {found.total:+.3f} above" in read.text
+    assert f"row {look.row_hash:016x} as on record" in read.text
+    for words in ("Looked at is not why", "Pushed is not the effect", "its words mean little"):
+        assert words in read.text
+
+
+def test_text_can_be_read_on_its_tint(look):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return np.dot([0.2126, 0.7152, 0.0722], linear)
+
+    pairs = re.findall(r"background:(#\w{6});color:(#\w{6})", look._repr_html_())
+    assert pairs
+    for pair in pairs:
+        high, low = sorted(map(luminance, pair), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 4.5

@@ -1,0 +1,162 @@
+"""Grammars of the byte tokens of the mock model: what they allow, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.errors import CutawayError, InputError
+from cutaway.text import Tokenizer
+from cutaway.text.grammar import Compiler, Grammar, source
+from cutaway.text.grammar.compiler import _Vocabulary
+from support.mock_backend import END, Words
+from support.text_vocabularies import sentencepiece
+
+COMPILER = Compiler(Words())
+
+
+def allowed(mask: np.ndarray) -> set[int]:
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    return {*np.flatnonzero(bits).tolist()}
+
+
+def can_write(grammar: Grammar, text: bytes) -> bool:
+    """By the masks alone, token by token; the end must be allowed at the end."""
+    matcher = COMPILER.matcher(grammar)
+    for byte in text:
+        if byte not in allowed(matcher.mask()):
+            return False
+        matcher.accept(byte)
+    return END in allowed(matcher.mask()) if not matcher.is_over else True
+
+
+@given(st.text("ab1", max_size=6))
+def test_a_regular_expression_is_what_python_says_it_is(text):
+    expression = "a+(b|1)*a?"
+    assert can_write(Grammar("regex", expression), text.encode()) == bool(
+        re.fullmatch(expression, text)
+    )
+
+
+@given(st.sampled_from(["yes", "yesterday", "no", 'é"\\']), st.text("yesno", max_size=4))
+def test_a_choice_allows_its_texts_and_nothing_else(one, other):
+    choices = ["yes", "yesterday", "no", 'é"\\']
+    grammar = Grammar("choice", json.dumps(choices))
+    assert can_write(grammar, one.encode())
+    assert can_write(grammar, other.encode()) == (other in choices)
+
+
+@given(st.text("ab ▁é", min_size=1, max_size=9), st.booleans())
+def test_forced_text_is_spelled_as_it_is(text, prefix):
+    """Though a text may begin with a space for its tokenizer, which may read ▁ as one."""
+    pieces = [(piece, -1.0 * i) for i, piece in enumerate(["▁", "a", "▁a", "ab", "b"])]
+    fields = sentencepiece(pieces, add_space_prefix=prefix, add_bos_token=True)
+    vocabulary = _Vocabulary(Tokenizer.from_gguf(fields))
+    assert b"".join(vocabulary.tokens[i] for i in vocabulary(text)) == text.encode()
+
+
+@pytest.mark.parametrize("text", ['start: "a" | "b" start', 'root ::= "a" | "b" root'])
+def test_lark_and_gbnf(text):
+    assert can_write(Grammar("grammar", text), b"bba")
+    assert not can_write(Grammar("grammar", text), b"bb")
+
+
+def test_the_keys_of_an_object_have_the_order_of_the_schema():
+    schema = {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}},
+              "required": ["a", "b"], "additionalProperties": False}  # fmt: skip
+    grammar = Grammar("json_schema", json.dumps(schema))
+    assert can_write(grammar, b'{"b": null, "a": null}')
+    assert not can_write(grammar, b'{"a": null, "b": null}')
+
+
+@pytest.mark.parametrize(("space", "may"), [("", True), (" ", True), ("\n" + " " * 20, True),
+                                            ("  ", False), ("\n" + " " * 21, False)])  # fmt: skip
+def test_white_space_is_bounded(space, may):
+    grammar = Grammar("json_schema", '{"type":"array","items":{"type":"integer"}}')
+    assert can_write(grammar, f"[{space}1]".encode()) == may
+
+
+@pytest.mark.parametrize("thought", ["", 'start: "-" answer'])
+@pytest.mark.parametrize("text", [b'{"a": [null, 1.5]}', b'"a"', b"true"])
+def test_true_is_any_json(text, thought):
+    grammar, before = Grammar("json_schema", "true", thought=thought), b"-" if thought else b""
+    assert can_write(grammar, before + text)
+    assert not can_write(grammar, before + text + b",")
+    assert COMPILER.notes(grammar) == []
+
+
+def test_compact_json_has_no_white_space():
+    grammar = Grammar("json_schema", '{"type":"array","items":{"type":"integer"}}', compact=True)
+    assert can_write(grammar, b"[1,2]")
+    assert not can_write(grammar, b"[1, 2]")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "said"),
+    [
+        (Grammar("json_schema", '{"unevaluatedItems":true}'), "json_schema: .*unevaluatedItems"),
+        (Grammar("json_schema", '{"type":"string","format":"iri"}'), "json_schema: .*iri"),
+        (Grammar("regex", "[a"), "regex: .*unclosed"),
+        (Grammar("grammar", 'start: "a" | other'), "grammar: .*other"),
+        (Grammar("grammar", 'root ::= "a" | other'), "grammar: .*other"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(grammar, said):
+    with pytest.raises(InputError, match=said) as raised:
+        COMPILER.compile(grammar)
+    assert "\n" not in str(raised.value)
+
+
+def test_lenient_cannot_be_asked_for_by_the_schema_itself():
+    schema = {"x-guidance": {"lenient": True}, "type": "array", "unevaluatedItems": True}
+    with pytest.raises(InputError, match="unevaluatedItems"):
+        COMPILER.compile(Grammar("json_schema", json.dumps(schema)))
+
+
+def test_a_token_that_is_not_allowed_is_an_error_and_not_an_end():
+    matcher = COMPILER.matcher(Grammar("regex", "abc"))
+    with pytest.raises(CutawayError, match="the grammar failed"):
+        matcher.accept(ord("x"))
+    assert not matcher.is_over
+
+
+@given(st.lists(st.sampled_from(b'[]1, "a'), max_size=12))
+def test_masks_are_a_function_of_the_text_alone(tokens):
+    """Forward with a mask at each token, without, and by a fork that went another way first."""
+    grammar = Grammar("json_schema", '{"type":"array","items":{"type":["integer","string"]}}')
+    forward, silent = COMPILER.matcher(grammar), COMPILER.matcher(grammar)
+    for token in tokens:
+        if token not in allowed(forward.mask()):
+            break
+        aside = forward.fork()
+        for other in allowed(aside.mask()) - {END}:
+            aside.accept(other)
+            break
+        forward.accept(token)
+        silent.accept(token)
+    assert np.array_equal(forward.mask(), silent.mask())
+    assert np.array_equal(forward.mask(), forward.fork().mask())
+
+
+def test_a_format_that_json_schema_does_not_define_is_a_note_to_people():
+    """As validators have it; whoever asks is told."""
+    schema = {
+        "type": "object", "required": ["format"], "additionalProperties": False,
+        "properties": {"format": {"type": "string", "format": "planet", "enum": ["a", "b"]}},
+    }  # fmt: skip
+    grammar = Grammar("json_schema", json.dumps(schema))
+    assert can_write(grammar, b'{"format": "b"}')
+    assert not can_write(grammar, b'{"format": "c"}')
+    [note] = COMPILER.notes(grammar)
+    assert note.endswith("which JSON Schema does not define: planet")
+
+
+def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):
+    with pytest.raises(InputError, match=r"missing\.json: No such file or directory$"):
+        source.json_schema(tmp_path / "missing.json")
+    (tmp_path / "latin.gbnf").write_bytes(b'root ::= "\xe9"')
+    with pytest.raises(InputError, match=r"latin\.gbnf is not UTF-8 \(byte 10\)$"):
+        source.grammar(tmp_path / "latin.gbnf")

@@ -1,0 +1,52 @@
+"""The process that compiles a stranger's grammar first."""
+
+import json
+import sys
+
+import pytest
+
+from cutaway.errors import CutawayError, InputError
+from cutaway.text.grammar import Grammar, Trial
+from cutaway.text.grammar.notation import source_of
+
+FINE = [
+    Grammar("json_schema", '{"type":"array"}', compact=True), Grammar("regex", "a\nb"),
+    Grammar("choice", '["é","\\""]'), Grammar("grammar", 'root ::= "a" | "b" root'),
+]  # fmt: skip
+PATTERNS = [{"type": "string", "pattern": f"x{i}.*y{i}"} for i in range(40)]
+DEADLY = [
+    Grammar("json_schema", json.dumps({"allOf": PATTERNS})),
+    Grammar("grammar", "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(9999))),
+]
+
+
+@pytest.fixture(scope="module")
+def trial():
+    trial = Trial()
+    yield trial
+    trial.close()
+
+
+@pytest.mark.parametrize("grammar", FINE)
+def test_it_reads_as_this_process_does(trial, grammar):
+    assert trial.source_of(grammar) == source_of(grammar)
+
+
+@pytest.mark.parametrize("grammar", DEADLY, ids=["hours", "stack"])
+def test_what_kills_it_is_refused_and_the_next_is_read(trial, grammar):
+    with pytest.raises(InputError, match=f"^{grammar.kind}: compiling it takes more than"):
+        trial.source_of(grammar)
+    assert trial.source_of(FINE[0]) == source_of(FINE[0])
+
+
+def test_what_it_refuses_it_says_as_this_process_does(trial):
+    for grammar in Grammar("regex", "(a"), Grammar("grammar", "root ::= ("):
+        with pytest.raises(InputError, match=f"^{grammar.kind}: "):
+            trial.source_of(grammar)
+
+
+def test_a_process_that_does_not_run_is_no_fault_of_the_grammar(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(CutawayError, match="does not run") as raised:
+        Trial().source_of(FINE[0])
+    assert not isinstance(raised.value, InputError)

@@ -1,0 +1,39 @@
+// What the server streams, and what is said when it stops in the midst of it.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { ApiError, records } from "../../../../src/cutaway/trace/web/js/state/api.js";
+import { request } from "./runs.mjs";
+
+const event = (found) => `data: ${JSON.stringify({ choices: [{ cutaway: { trace: found } }] })}\n\n`;
+
+/** A server that sends these parts and then ends, or breaks off. */
+function serve(parts, broken) {
+  globalThis.sessionStorage = { getItem: () => null };
+  globalThis.fetch = async () => new Response(new ReadableStream({
+    pull(stream) {
+      const part = parts.shift();
+      if (part !== undefined) stream.enqueue(new TextEncoder().encode(part));
+      else if (broken) stream.error(new TypeError("network error"));
+      else stream.close();
+    },
+  }));
+}
+
+/** @returns {Promise<any[]>} all records, however they are cut */
+async function read() {
+  const all = [];
+  for await (const news of records(request("a"), new AbortController().signal)) all.push(...news);
+  return all;
+}
+
+test("records come as they are, however the stream is cut", async () => {
+  const whole = event([{ a: 1 }]) + event([{ b: 2 }, { c: "ü" }]) + "data: [DONE]\n\n";
+  serve([whole.slice(0, 20), whole.slice(20, 70), whole.slice(70)], false);
+  assert.deepEqual(await read(), [{ a: 1 }, { b: 2 }, { c: "ü" }]);
+});
+
+test("a server that breaks off is told in a sentence", async () => {
+  serve([event([{ a: 1 }])], true);
+  await assert.rejects(read(), (error) => error instanceof ApiError && /broke off/.test(error.message));
+});

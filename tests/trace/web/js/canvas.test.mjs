@@ -1,0 +1,72 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { canvasOf, kendall, ruleInWords } from "../../../../src/cutaway/trace/web/js/figures/canvas.js";
+import { TraceError, Trace } from "../../../../src/cutaway/trace/web/js/state/trace.js";
+import { opened, read, streamed } from "./runs.mjs";
+
+const expected = JSON.parse(read("canvas.json"));
+const FATES = { revealed: "fresh", edited: "edited", "masked again": "again" };
+
+for (const [how, trace] of [["opened", opened("canvas.jsonl")], ["streamed", streamed("canvas.jsonl")]]) {
+  test(`what stands after each pass, ${how}`, () => {
+    const canvas = canvasOf(trace);
+    assert.deepEqual(canvas.stands.map((now) => [...now]), expected.stands);
+  });
+}
+
+test("the figures of all passes are Python's", () => {
+  const { passes, rows, perPass, bound, order } = canvasOf(opened("canvas.jsonl")).totals;
+  const { figures } = expected;
+  assert.deepEqual([passes, rows, perPass], [figures.passes, figures.rows, figures.tokens_per_pass]);
+  assert.ok(Math.abs(bound / Math.LN2 - figures.bound_bits) < 1e-9);
+  assert.ok(Math.abs(order - figures.order) < 1e-12);
+});
+
+test("each cell's life is Python's", () => {
+  const canvas = canvasOf(opened("canvas.jsonl"));
+  let again = 0;
+  expected.lives.forEach((life, cell) => {
+    const found = canvas.life(cell);
+    assert.deepEqual(found.map(({ pass }) => pass.index), life.map(([index]) => index));
+    found.forEach(({ place, of, fate, seen }, i) => {
+      const [, wanted, event, masked] = life[i];
+      assert.equal(place || null, wanted);
+      if (seen) assert.equal(of, masked);
+      if (event) assert.equal(fate, FATES[event]);
+      again += event === "masked again";
+    });
+  });
+  assert.ok(again);
+});
+
+test("passes that come later are taken in", () => {
+  const lines = read("canvas.jsonl").trimEnd().split("\n");
+  const trace = new Trace();
+  let seen = 0;
+  for (const line of lines) {
+    trace.takeLine(line, 1);
+    const canvas = canvasOf(trace);
+    assert.equal(canvas.stands.length, trace.passes.length);
+    seen = Math.max(seen, canvas.stands.length);
+  }
+  assert.equal(seen, expected.stands.length);
+});
+
+test("a pass that is missing is said, and a text has no canvas", () => {
+  const lines = read("canvas.jsonl").split("\n");
+  const second = lines.findIndex((line) => line.startsWith('{"kind":"pass","index":1,'));
+  assert.throws(() => Trace.parse(lines.toSpliced(second, 1).join("\n")), TraceError);
+  assert.equal(canvasOf(opened("first.jsonl")), null);
+});
+
+test("an order's likeness to reading", () => {
+  assert.equal(kendall([0, 1, 2, 3]), 1);
+  assert.equal(kendall([3, 2, 1]), -1);
+  assert.equal(kendall([5, 5]), null);
+  assert.equal(kendall([]), null);
+});
+
+test("a rule in words", () => {
+  assert.equal(ruleInWords({}), "one cell a pass, the surest first");
+  assert.equal(ruleInWords({ steps: 4, draws_first: true, forced_cells: [[0, 1, 2]] }), "steps 4, draws first, 1 forced");
+});

@@ -1,0 +1,94 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { diff, stretches } from "../../../../src/cutaway/trace/web/js/figures/diff.js";
+import { meetings } from "../../../../src/cutaway/trace/web/js/figures/meetings.js";
+import { Trace } from "../../../../src/cutaway/trace/web/js/state/trace.js";
+import { opened, read } from "./runs.mjs";
+
+const [first, six] = ["first.jsonl", "six.jsonl"].map(opened);
+const expected = JSON.parse(read("diff.json"));
+
+const close = (found, wanted) =>
+  assert.ok(Math.abs(found - wanted) <= 1e-12 * Math.abs(wanted), `${found} is not ${wanted}`);
+
+test("what Python finds", () => {
+  const found = diff(first, six);
+  assert.equal(found.samePrompt, expected.same_prompt);
+  assert.equal(found.common, expected.common);
+  assert.equal(found.logitsDifferAt, expected.logits_differ_at);
+  assert.deepEqual(found.meetings, expected.meetings);
+  assert.deepEqual(found.changes, expected.changes);
+  for (const [mine, theirs] of [["a", "a"], ["b", "b"], ["aAfter", "a_after"], ["bAfter", "b_after"]]) {
+    assert.equal(found[mine].tokens, expected[theirs].tokens);
+    close(found[mine].bits, expected[theirs].bits);
+  }
+});
+
+test("both ways of going on, under both", () => {
+  const { parting } = diff(first, six);
+  assert.equal(parting.index, expected.parting.index);
+  for (const side of ["a", "b"]) {
+    const [mine, theirs] = [parting[side], expected.parting[side]];
+    assert.deepEqual([mine.id, mine.token], [theirs.token_id, theirs.token]);
+    for (const [x, y] of [[mine.underA, theirs.under_a], [mine.underB, theirs.under_b]]) {
+      if (y === null) assert.equal(x, null);
+      else close(x, y);
+    }
+  }
+});
+
+test("a trace and itself", () => {
+  const found = diff(first, first);
+  assert.deepEqual([found.changes, found.parting, found.meetings, found.logitsDifferAt], [[], null, [], null]);
+  assert.deepEqual(stretches(found), [{ mark: "=", a: [0, 30], b: [0, 30] }]);
+});
+
+test("one that goes on where the other ended, and logits that differ", () => {
+  const lines = read("page/first.jsonl").split("\n");
+  const cut = lines.findIndex((line) => line.includes('"kind":"step","index":5,'));
+  const short = Trace.parse(lines.slice(0, cut).join("\n") + "\n");
+  const found = diff(short, first);
+  assert.equal(found.parting.a, null);
+  assert.equal(found.parting.b.underA, null);
+  assert.equal(found.parting.index, 5);
+  short.steps[3].row = "0000000000000000";
+  assert.equal(diff(short, first).logitsDifferAt, 3);
+});
+
+test("the meetings of difflib", () => {
+  let met = 0;
+  for (const { a, b, start, meetings: wanted } of JSON.parse(read("meetings.json"))) {
+    const found = meetings(a, b, start).map((m) => [m.a, m.b, m.length]);
+    assert.deepEqual(found, wanted, JSON.stringify({ a, b, start }));
+    met += found.length;
+  }
+  assert.ok(met > 20);
+});
+
+test("two long texts that say one thing forever are compared while nobody waits", () => {
+  const a = Array.from({ length: 2000 }, (_, i) => i % 3);
+  const b = [9, ...a, 9, ...a].slice(0, 2000);
+  const begun = performance.now();
+  assert.deepEqual(meetings(a, b), [{ a: 0, b: 1, length: 1999 }]);
+  assert.ok(performance.now() - begun < 1000);
+});
+
+test("stretches are both texts, whole and in order", () => {
+  const cut = stretches(diff(first, six));
+  assert.deepEqual(cut.map(({ mark }) => mark), ["=", "≠", "1", "≠", "2", "≠"]);
+  for (const [side, trace] of [["a", first], ["b", six]]) {
+    assert.equal(cut.reduce((at, part) => (assert.equal(part[side][0], at), part[side][1]), 0), trace.steps.length);
+  }
+  for (const { mark, a, b } of cut.filter((part) => part.mark !== "≠")) {
+    assert.deepEqual(first.outputIds.slice(...a), six.outputIds.slice(...b), mark);
+  }
+});
+
+test("changes inside the model are a setting, told in words", () => {
+  const made = [{ text: "L0.H1 x 0", kind: "scale" }, { text: "blind 1", kind: "blind" }];
+  const [head, ...rest] = read("first.jsonl").trim().split("\n");
+  const changed = head.replace('"version":1', '"version":2')  // JSON.parse would round the seed
+    .replace(/}$/, `,"changes":${JSON.stringify(made)}}`);
+  const other = Trace.parse([changed, ...rest, ""].join("\n"));
+  assert.deepEqual(diff(first, other).changes, [{ name: "changes", a: null, b: "L0.H1 x 0; blind 1" }]);
+});

@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { styles } from "../../../../src/cutaway/trace/web/js/figures/catalogue.js";
+import {
+  FIELDS, chainOf, changed, inWords, stopsOf, stopsText, styleOf, valueOf, written,
+} from "../../../../src/cutaway/trace/web/js/compose/parameters.js";
+
+const USUAL = { temperature: 0.7, top_p: 0.9, stop: [], preset: "cutaway" };
+
+test("a value as usual is not asked for, and undefined takes one back", () => {
+  assert.deepEqual(changed({}, USUAL, { temperature: 0.2 }), { temperature: 0.2 });
+  assert.deepEqual(changed({ temperature: 0.2 }, USUAL, { temperature: 0.7 }), {});
+  assert.deepEqual(changed({ temperature: 0.2, top_p: 1 }, USUAL, { temperature: undefined }), { top_p: 1 });
+  assert.deepEqual(changed({ stop: ["a"] }, USUAL, { stop: [] }), {});
+  assert.deepEqual(changed({}, {}, { max_tokens: 0 }), { max_tokens: 0 });
+});
+
+test("numbers are numbers, and what is none stays for the server to judge", () => {
+  for (const [text, value] of [["0.5", 0.5], [" 3 ", 3], [".5", 0.5], ["−1", -1], ["1e-3", 0.001], ["0.", 0],
+    ["", undefined], ["  ", undefined], ["0,7", "0,7"], ["Infinity", "Infinity"], ["0x10", "0x10"], ["-", "-"]]) {
+    assert.equal(valueOf(text), value, text);
+  }
+});
+
+test("stop strings come back from their field as they were", () => {
+  const stops = ["\n\n", "a\\n", "\t.", "\\", " x "];
+  assert.deepEqual(stopsOf(stopsText(stops)), stops);
+  assert.deepEqual(stopsOf("a\n\nb\n"), ["a", "b"]);
+  assert.deepEqual(stopsOf("\\q"), ["\\q"]);
+});
+
+test("a style is known by its pair, and no two are alike", () => {
+  for (const style of styles) assert.equal(styleOf({ ...USUAL, ...style.settings }), style);
+  assert.equal(styleOf({ temperature: 0.71, top_p: 0.9 }), null);
+  assert.equal(styleOf(USUAL)?.name, "balanced");
+});
+
+test("the fields are those that a request may name", () => {
+  assert.equal(new Set(FIELDS).size, FIELDS.length);
+  assert.ok(FIELDS.includes("seed") && FIELDS.includes("max_tokens"));
+});
+
+test("an order of one's own is names, however they are separated", () => {
+  assert.deepEqual(chainOf(" top_k, temperature → min_p\n"), ["top_k", "temperature", "min_p"]);
+  assert.equal(chainOf(" "), undefined);
+  assert.equal(inWords({ temperature: 0.7, top_p: 0.9 }), "temperature 0.7, top-p 0.9");
+});
+
+test("values in words", () => {
+  assert.equal(written(["\n"]), '"\\n"');
+  assert.equal(written([]), "none");
+  assert.equal(written(0), "0");
+  assert.equal(written(null), "–");
+});

@@ -1,0 +1,36 @@
+// figures/stage-probabilities.js beside the record: a token's way ends where the record says that it ended.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { stageProbabilities } from "../../../../src/cutaway/trace/web/js/figures/stage-probabilities.js";
+import { opened } from "./runs.mjs";
+
+const traces = ["penalties", "biased", "llama.cpp"].map((name) => opened(`chains/${name}.jsonl`));
+
+test("a token's way ends at its final probability, or where it was removed", () => {
+  const ends = { survived: 0, removed: 0 };
+  for (const trace of traces.filter(({ head }) => head.chain.length)) {
+    for (const step of trace.steps) {
+      for (const c of step.candidates) {
+        const path = stageProbabilities(trace, step, c);
+        assert.equal(path.length, trace.head.chain.length);
+        if (c.final_logprob === null) {
+          assert.equal(path.indexOf(null), c.removed_by);
+          ends.removed++;
+        } else {
+          const error = Math.log(path.at(-1)) - c.final_logprob;
+          assert.ok(Math.abs(error) < 1e-5, `${error}`);
+          ends.survived++;
+        }
+      }
+    }
+  }
+  assert.ok(ends.survived > 100 && ends.removed > 100);
+});
+
+test("between two stages that adjust logits, only what both did is on record", () => {
+  const trace = traces.find(({ head }) => head.chain[0]?.stage === "logit_bias");
+  const [first, second] = stageProbabilities(trace, trace.steps[0], trace.steps[0].candidates[0]);
+  assert.equal(first, undefined);
+  assert.equal(typeof second, "number");
+});

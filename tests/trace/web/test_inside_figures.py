@@ -1,0 +1,114 @@
+"""Every figure of the tab Inside is what ``cutaway.lab.inside`` says, as near as float32 is."""
+
+import json
+import shutil
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from cutaway import LLM
+from cutaway.cli.trace.inside_tables import _settled
+from cutaway.files.weights.safetensors_writer import write_safetensors
+from cutaway.lab.inside import inside, packed
+from cutaway.lab.inside.summary import heads, lens_rows, places
+from cutaway.trace import Trace
+from support.page_modules import JS, in_node
+from support.random_llama import write_tiny_llama
+
+SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
+STEP, HEAD = 14, (1, 2)
+MOST = 8
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+
+
+@pytest.fixture(scope="module")
+def look(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("looks")
+    metadata = {"llama.attention.sliding_window": 12, "llama.attention.sliding_window_pattern": 2}
+    llm = LLM(
+        write_tiny_llama(folder / "tiny.gguf", **SHAPE, format="Q8_0", context=128,
+                         metadata=metadata), threads=1,
+    )  # fmt: skip
+    options = {"max_tokens": 20, "seed": 3, "ignore_eos": True, "temperature": 0.8}
+    llm.generate("ab a\x1b aba", trace=folder / "run.jsonl", **options)
+    return inside(llm, Trace.read(folder / "run.jsonl"), STEP)
+
+
+@pytest.fixture(scope="module")
+def page(look, tmp_path_factory):
+    """What the page finds, of all heads together and of one."""
+    path = tmp_path_factory.mktemp("files") / "look.safetensors"
+    found, lens = look.pushes(), look.lens(1)
+    about = packed.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
+    write_safetensors(path, packed.packed(look, found, lens), about)
+    one = ",".join(map(str, HEAD))
+    return {key: json.loads(in_node(JS / "look.mjs", path, *arg))
+            for key, arg in (("all", ()), ("one", (one,)))}  # fmt: skip
+
+
+def near(got, expected):
+    """Equal as float32."""
+    assert np.float32(got) == np.float32(expected)
+
+
+def test_heads(look, page):
+    expected = heads(look, look.pushes())
+    for got, head in zip(page["all"]["heads"], expected, strict=True):
+        assert got.keys() == asdict(head).keys()
+        for name, value in asdict(head).items():
+            near(got[name], value)
+    best = sorted(expected, key=lambda h: -abs(h.push))[:MOST]
+    assert page["all"]["byPush"] == [[h.layer, h.head] for h in best]
+
+
+def test_places(look, page):
+    expected = places(look, look.pushes(), str)
+    for got, place in zip(page["all"]["places"], expected, strict=True):
+        assert got["position"] == place.position
+        near(got["weight"], place.weight)
+        near(got["push"], place.push)
+    best = sorted(expected, key=lambda p: -p.weight)[:MOST]
+    assert [p["position"] for p in page["all"]["looked"]] == [p.position for p in best]
+
+
+@pytest.mark.parametrize(("order", "of"), [("looked", "weights"), ("pushed", "pushes")])
+def test_places_of_one_head(look, page, order, of):
+    weights, pushes = look.weights[HEAD], look.pushes().positions[HEAD]
+    by = weights if of == "weights" else np.abs(pushes)
+    told = page["one"][order]
+    assert [p["position"] for p in told] == np.argsort(-by, kind="stable")[:MOST].tolist()
+    for place in told:
+        near(place["weight"], weights[place["position"]])
+        near(place["push"], pushes[place["position"]])
+
+
+def test_tints_are_square_roots(look, page):
+    for key, weight in (("all", look.weights.mean(axis=(0, 1))), ("one", look.weights[HEAD])):
+        levels = 16 * np.sqrt(weight)
+        assert np.abs(np.array(page[key]["tints"]) - levels).max() <= 0.5 + 16 / 255
+    pushes = look.pushes().positions.sum(axis=(0, 1))
+    shades = 16 * np.sign(pushes) * np.sqrt(np.abs(pushes) / np.abs(pushes).max())
+    assert np.abs(np.array(page["all"]["pushTints"]) - shades).max() <= 0.51
+    entropy = np.array([16 * np.sqrt(h.entropy) for h in heads(look, look.pushes())])
+    assert np.abs(np.array(page["all"]["cells"]) - entropy).max() <= 0.51
+
+
+def test_the_lens(look, page):
+    lens = look.lens(1)
+    for got, row in zip(page["all"]["lens"], lens_rows(lens, str), strict=True):
+        assert (got["layer"], got["id"], got["rank"]) == (row.layer, row.token_id, row.rank)
+        assert got["drawn"] == row.drawn
+        assert got["probability"] == pytest.approx(row.probability, rel=1e-5)
+    assert page["all"]["lensSentence"] == _settled(lens, "it")
+
+
+def test_pushes_add_up(look, page):
+    found, told = look.pushes(), page["all"]
+    assert [p["name"] for p in told["parts"]] == [*found.parts, "rounding"]
+    for part, push in zip(told["parts"], [*found.parts.values(), found.rounding], strict=True):
+        near(part["push"], push)
+    assert told["total"] == found.total
+    assert sum(p["push"] for p in told["parts"]) == pytest.approx(found.total, abs=1e-5)
+    assert (told["token"], told["rival"], told["asRun"]) == (found.token, found.rival, True)

@@ -1,0 +1,192 @@
+"""Canvases on the page: cells pass by pass, live and from a file; forks; and for everyone."""
+
+import pytest
+
+from cutaway import LLM
+from cutaway.lab.practice.lessons.ways import ways
+from support.served import serve
+
+CELLS = 12
+DENOISE = {"rule": "mask-predict", "steps": 6}
+WIDE = {"viewport": {"width": 1400, "height": 1000}}
+
+
+@pytest.fixture(scope="module")
+def server(tiny_diffusion_path):
+    with serve(LLM(tiny_diffusion_path, threads=1, progress=False)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_diffusion_path):
+    return LLM(tiny_diffusion_path, threads=1, progress=False)
+
+
+def written(page, **denoise):
+    page.write("ab", max_tokens=CELLS, denoise=denoise or DENOISE, seed=3)
+    return page
+
+
+def fates(page):
+    cells = page.tab.locator("canvas-panel .cells .cell")
+    return cells.evaluate_all("(all) => all.map((cell) => cell.dataset.fate)")
+
+
+def expected(passes, at):
+    """The fate of each cell after a pass, from what the engine told of it and the one before."""
+
+    def standing(upto):
+        now = {}
+        for made in passes[:upto]:
+            now |= {cell.position: cell.now for cell in made.cells}
+            now |= dict.fromkeys(made.masked_again)
+        return now
+
+    before, after = standing(at), standing(at + 1)
+    first, fates = passes[0].block[0], []
+    for position in range(first, first + CELLS):
+        was, now = before.get(position), after.get(position)
+        if now is None:
+            again = position in passes[at].masked_again
+            looked = position in {cell.position for cell in passes[at].cells}
+            fates.append("again" if again else "masked" if looked else "later")
+        else:
+            fates.append("fresh" if was is None else "kept" if was == now else "edited")
+    return fates
+
+
+@pytest.mark.parametrize(
+    "denoise", [DENOISE, {"rule": "edit", "threshold": 0.05, "block": 5}, {"steps": 3}]
+)
+def test_the_cells_are_those_of_every_pass(open_page, server, alone, denoise):
+    page = written(open_page(server.url, **WIDE), **denoise)
+    passes = alone.generate("ab", denoise=denoise, max_tokens=CELLS, seed=3).passes
+    assert page.tab.get_by_role("tabpanel", name="Canvas").is_visible()
+    page.tab.locator("token-strip .tokens").focus()
+    for at in reversed(range(len(passes))):
+        page.settle()
+        assert f"pass {at + 1} of {len(passes)}" in page.tab.locator("canvas-panel").inner_text()
+        assert fates(page) == expected(passes, at), at
+        page.press("P")
+    said = page.tab.locator("canvas-panel dl").last.inner_text().split()
+    assert str(sum(made.rows for made in passes)) in said
+    assert f"{CELLS / len(passes):.2f}" in said
+
+
+def test_a_cell_tells_its_life(open_page, server, alone):
+    page = written(open_page(server.url, **WIDE))
+    passes = alone.generate("ab", denoise=DENOISE, max_tokens=CELLS, seed=3).passes
+    cell = 4
+    page.tab.locator("canvas-panel .cells .cell").nth(cell).click()
+    page.settle()
+    assert page.step == cell
+    position = passes[0].block[0] + cell
+    looked = [m.index for m in passes if position in {one.position for one in m.cells}]
+    shown = page.tab.locator("canvas-panel .life tbody tr")
+    assert shown.count() == len(looked)
+    shown.first.get_by_role("button").click()
+    page.settle()
+    assert "pass 1 of" in page.tab.locator("canvas-panel .where").inner_text()
+    assert "pass=0" in page.address
+
+
+def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
+    page = written(open_page(server.url, **WIDE), steps=4)
+    page.tab.locator("canvas-panel .cells .cell").nth(2).click()
+    page.tab.locator("token-strip .tokens").focus()
+    page.press("P", "P", "P")
+    page.settle()
+    page.tab.get_by_label("The chosen cell").locator(".row button.token").last.click()
+    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.ended()
+    page.settle()
+    shown = page.tab.locator("run-picker select").locator("option").last.inner_text()
+    assert "in cell 2, pass 0" in shown
+    passes = alone.generate("ab", denoise={"steps": 4}, max_tokens=CELLS, seed=3).passes
+    token = next(c for c in passes[0].cells if c.position == passes[0].block[0] + 2).likely[1][0]
+    again = alone.generate(
+        "ab", denoise={"steps": 4, "forced_cells": [(0, 2, token)]}, max_tokens=CELLS, seed=3
+    )
+    page.press("End")
+    page.settle()
+    assert page.tab.locator("step-facts dl div").last.get_attribute("title") == again.fingerprint
+
+
+def test_the_panel_asks_for_a_canvas(open_page, server):
+    page = open_page(server.url, **WIDE)
+    page.tab.get_by_text("Canvas", exact=True).first.click()
+    page.tab.get_by_label("rule", exact=True).select_option("left")
+    page.tab.get_by_label("steps", exact=True).fill("3")
+    page.tab.get_by_role("tab", name="Completion").click()
+    page.tab.get_by_label("A text to go on with").fill("ab")
+    page.tab.get_by_role("button", name="Write", exact=True).click()
+    page.ended()
+    page.settle()
+    said = page.tab.locator("canvas-panel dl").last.inner_text()
+    assert "order left" in said and "steps 3" in said
+
+
+def test_passes_are_played(open_page, server):
+    page = written(open_page(server.url, **WIDE), steps=4)
+    page.tab.locator("canvas-panel").get_by_role("button", name="Play").click()
+    page.tab.locator("canvas-panel .where").get_by_text("pass 1 of 4").wait_for()
+    page.tab.locator("canvas-panel .where").get_by_text("pass 4 of 4").wait_for()
+    page.tab.locator("canvas-panel").get_by_role("button", name="Play").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 360])
+def test_no_serious_barrier(open_page, server, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is missing"
+    ).Axe()
+    page = open_page(server.url, color_scheme=scheme, viewport={"width": width, "height": 900})
+    written(page)
+    page.press("P", "P")
+    page.settle()
+    found = axe.run(page.tab).response["violations"]
+    serious = [v for v in found if v["impact"] in ("serious", "critical")]
+    assert not serious, [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
+    assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_one_file_shows_a_canvas(open_page, alone, tmp_path, capsys):
+    from cutaway.cli.main import main
+
+    run, out = tmp_path / "run.jsonl", tmp_path / "run.html"
+    done = alone.generate("ab", denoise=DENOISE, max_tokens=CELLS, seed=3, trace=run)
+    assert main(["trace", "export", str(run), "--html", str(out)]) == 0
+    page = open_page(out.as_uri(), **WIDE)
+    page.settle()
+    assert page.tab.get_by_role("tabpanel", name="Canvas").is_visible()
+    assert fates(page) == expected(done.passes, len(done.passes) - 1)
+    page.press("P", "P")
+    page.settle()
+    assert fates(page) == expected(done.passes, len(done.passes) - 3)
+    assert page.tab.get_by_text("go on with the same luck").count() == 0
+
+
+def test_the_next_cell_is_chosen_by_hand(open_page, server):
+    page = written(open_page(server.url, **WIDE), steps=4)
+    page.press("P", "P", "P")
+    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("button", name="Cells of pass 1").click()
+    page.tab.get_by_text("masked cells in pass 1 of your run").wait_for()
+    lesson = page.tab.locator("practice-lesson")
+    figures = lesson.locator("tbody tr td:nth-child(3)").all_inner_texts()
+    best = max(range(len(figures)), key=lambda i: float(figures[i]))
+    lesson.locator(".answers button").nth(best).click()
+    lesson.get_by_text("Right.").wait_for()
+
+
+def test_three_ways_to_write_are_shown_by_the_model_that_is_served(open_page, server, alone):
+    page = open_page(server.url, **WIDE)
+    page.tab.get_by_role("tab", name="Lesson").click()
+    page.tab.get_by_role("button", name="Three ways to write").click()
+    lesson = page.tab.locator("practice-lesson")
+    lesson.get_by_text("Direction. 24 cells").wait_for()
+    answer = ways(alone).exercises[0].answer.solution
+    lesson.get_by_role("textbox").fill(answer)
+    lesson.get_by_role("button", name="Check").click()
+    lesson.get_by_text("Right.").wait_for()
+    assert "The order was" in lesson.inner_text()

@@ -1,0 +1,204 @@
+"""The page for everyone: by keyboard alone, small, dark, and whatever stands in a text."""
+
+import json
+
+import pytest
+
+from cutaway import LLM
+from cutaway.server.http.settings import Settings
+from support.served import serve
+
+HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
+PANELS = (
+    "Step", "Canvas", "Timelines", "Inside", "Without", "Why it ended", "What if", "Branches",
+    "Two runs", "Lesson",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tiny_path):
+    with serve(LLM(tiny_path, threads=1)) as served:
+        yield served
+
+
+def written(page, prompt="ab", **settings):
+    page.write(prompt, **{"max_tokens": 12, "ignore_eos": True, "seed": 1, **settings})
+    return page
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1400, "light"), (390, "dark"),
+        *(pytest.param(*both, marks=pytest.mark.slow) for both in ((1400, "dark"), (390, "light"))),
+    ],
+)  # fmt: skip
+def test_no_serious_barrier(open_page, server, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is missing"
+    ).Axe()
+    page = open_page(server.url, color_scheme=scheme, viewport={"width": width, "height": 900})
+    written(page)
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel).click()
+        page.settle()
+        # What surrounds the panels is the same beside each of them.
+        where = None if panel == PANELS[0] else "panel-tabs"
+        found = axe.run(page.tab, context=where).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        told = [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in serious]
+        assert not serious, (panel, told)
+
+
+def test_the_chosen_panel_is_seen(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 1400, "height": 1000}), max_tokens=48)
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel, exact=True).click()
+        page.settle()
+        box = page.tab.get_by_role("tabpanel", name=panel).bounding_box()
+        assert box["y"] < 500, panel
+        assert page.tab.evaluate("() => scrollY") == 0
+
+
+def test_the_candidates_use_the_whole_width(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 1400, "height": 1000}))
+    table = page.tab.locator("step-waterfall table").bounding_box()
+    strip = page.tab.locator("token-strip .tokens").bounding_box()
+    assert table["width"] > 0.98 * strip["width"]
+
+
+def test_a_phone_scrolls_one_way(open_page, server):
+    page = written(open_page(server.url, viewport={"width": 360, "height": 740}))
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel).click()
+        page.settle()
+        wide = page.tab.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 360, panel
+
+
+def test_by_keyboard_alone(open_page, server):
+    page = open_page(server.url, viewport={"width": 1400, "height": 900})
+    page.go(settings={"ignore_eos": True, "max_tokens": 12}, seed="1")  # a text of some tokens
+    focused = "() => document.activeElement.innerText || document.activeElement.ariaLabel || ''"
+
+    def tab_to(name):
+        for _ in range(80):
+            page.press("Tab")
+            if name in page.tab.evaluate(focused):
+                return
+        raise AssertionError(f"{name} cannot be reached")
+
+    tab_to("Chat")
+    page.press("ArrowRight")
+    page.settle()  # people see the field before they go there
+    page.press("Tab")
+    page.tab.keyboard.type("ab")
+    tab_to("Write")
+    page.press("Enter")
+    page.ended()
+    page.press("Home", "ArrowRight")
+    page.settle()
+    page.press("ArrowDown", "Enter")  # a fork
+    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.ended()
+    page.press("Home", "End", "e", "r", "x", "t")
+    page.settle()
+
+
+def test_text_is_only_ever_text(open_page, server):
+    page = open_page(server.url, viewport={"width": 1400, "height": 900})
+    dialogs = []
+    page.tab.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    written(page, HOSTILE)
+    page.tab.get_by_role("tab", name="Chat").click()
+    page.tab.get_by_label("Your message").fill(HOSTILE)
+    page.tab.get_by_label("Your message").press("Enter")
+    page.ended()
+    for panel in PANELS:
+        page.tab.get_by_role("tab", name=panel).click()
+        page.settle()
+    assert page.tab.locator("img").count() == 0
+    assert page.tab.title() == "cutaway"
+    assert not dialogs
+    assert "<img src=x" in page.tab.locator("chat-box").inner_text()
+
+
+def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
+    page = open_page(server.url, java_script_enabled=False)
+    assert "drawn by scripts" in page.tab.locator("noscript").inner_text()
+
+
+@pytest.fixture
+def guarded(tiny_path):
+    """A server with a key. It outlives the page, which asks when it pauses."""
+    with serve(LLM(tiny_path, threads=1), Settings(api_key="secret")) as served:
+        yield served
+
+
+def test_a_key_is_asked_for(guarded, open_page):
+    page = open_page(guarded.url, viewport={"width": 1400, "height": 900})
+    page.expected = "401"
+    field = page.tab.locator("run-picker input[type=password]")
+    field.wait_for()
+    field.fill("secret")
+    field.press("Enter")
+    field.wait_for(state="detached")
+    page.settle()
+    assert all("401" in complaint for complaint in page.complaints)
+    written(page)
+
+
+def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
+    from cutaway.cli.main import main
+
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    run, out = folder / "run.jsonl", folder / "run ü.html"
+    LLM(tiny_path, threads=1).generate(
+        HOSTILE, trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2
+    )
+    assert main(["trace", "export", str(run), "--html", str(out)]) == 0
+    page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
+    assert len(page.tokens) == 8
+    page.press("Home", "ArrowRight", "ArrowRight")
+    page.settle()
+    assert page.step == 2
+    assert not page.tab.get_by_label("Another token").is_visible()
+    page.tab.reload()
+    page.settle()
+    assert page.step == 2
+    assert page.tab.locator("img").count() == 0
+    assert page.requests == [page.requests[0]] * len(page.requests)
+    assert json.loads(run.read_text().splitlines()[0])["prompt"] == HOSTILE
+
+
+def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path, capsys):
+    from cutaway.cli.main import main
+    from cutaway.lab.inside import inside
+    from cutaway.trace import Trace
+
+    run, out = tmp_path / "run.jsonl", tmp_path / "run.html"
+    llm = LLM(tiny_path, threads=1)
+    llm.generate("ab", trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2)
+    asked = ["trace", "export", str(run), "--html", str(out), "--inside", "1-3,5"]
+    assert main([*asked, "-m", str(tiny_path), "-q"]) == 0
+    page = open_page(out.as_uri(), viewport={"width": 1200, "height": 900})
+    page.tab.get_by_role("tab", name="Inside").click()
+    panel = page.tab.locator("inside-panel")
+    panel.get_by_text("holds the inside of steps 1 to 3, 5. For other steps, cutaway").wait_for()
+    assert panel.locator("canvas").first.is_hidden()
+    page.tab.locator("token-strip .tokens").focus()
+    page.press("ArrowRight", "ArrowRight")
+    look = inside(llm, Trace.read(run), 2)
+    panel.get_by_text(f"row {look.row_hash:016x} as on record").wait_for()
+    page.settle()
+    total = f"in logits: {look.pushes().total:+.3f}".replace("-", "−")
+    assert total in panel.inner_text()
+    assert page.tab.locator("token-strip .place[data-tint]").count() > 0
+    page.press("ArrowDown", "ArrowDown")
+    panel.get_by_text("Against another candidate the model is needed").wait_for()
+    assert total in panel.inner_text()
+    assert page.requests == [page.requests[0]] * len(page.requests)
+    assert main(["trace", "export", str(run), "--html", str(out)]) == 0
+    page.tab.reload()
+    panel.get_by_text("The inside of a step needs the model").wait_for()
