@@ -37,7 +37,7 @@ from cutaway.engine import (
     Started,
     Step,
 )
-from cutaway.requests.request import parse_options
+from cutaway.requests.options import parse_options
 from load import Visit
 
 PHASES = ("queue", "prefill", "decode")

@@ -99,7 +99,7 @@ def keywords() -> str:
 
 def _meanings() -> dict[str, tuple[str, str]]:
     """Keyword -> its default and what it does, as the classes say that check it."""
-    from cutaway.requests.request import OPTIONS, parse_options
+    from cutaway.requests.options import OPTIONS, parse_options
     from cutaway.sampling.params import PARAMS
     from docstrings import columns
 

@@ -14,7 +14,7 @@ import yaml
 from cutaway.cli import parsed, serve
 from cutaway.cli.parser import Parser
 from cutaway.cluster.plan import read_replicas
-from cutaway.requests.request import OPTIONS
+from cutaway.requests.options import OPTIONS
 from cutaway.server import status
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.process import CUT_AFTER_S

@@ -15,7 +15,7 @@ from cutaway import LLM
 from cutaway.cli import arguments, parsed
 from cutaway.cli.main import main
 from cutaway.cli.parser import Parser
-from cutaway.requests.request import OPTIONS
+from cutaway.requests.options import OPTIONS
 from support.random_llama import write_tiny_llama
 
 RULE = re.compile(r"^--- (\d) of (\d) · seed (\d+) ---\n", re.MULTILINE)

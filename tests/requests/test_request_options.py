@@ -3,7 +3,7 @@
 from typing import get_type_hints
 
 from cutaway.requests.keywords import RequestOptions
-from cutaway.requests.request import OPTIONS
+from cutaway.requests.options import OPTIONS
 
 
 def test_every_keyword_has_a_type_and_no_other_has():

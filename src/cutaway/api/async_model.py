@@ -20,8 +20,8 @@ from cutaway.methods.samples import answers
 from cutaway.requests.base import Asked, Message, common_options, read_messages
 from cutaway.requests.generation import Generation
 from cutaway.requests.generations import Generations
+from cutaway.requests.options import Options
 from cutaway.requests.prompts import Prompt, one_or_many
-from cutaway.requests.request import Options
 from cutaway.text.grammar import Grammar, Trial, source_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class AsyncModel(AsyncReader):
 
     async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """As ``LLM.denoise``."""
-        from cutaway.requests.request import rule_apart
+        from cutaway.requests.options import rule_apart
 
         return await self.generate(prompt, **rule_apart(settings))
 

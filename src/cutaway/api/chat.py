@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
 from cutaway.requests.base import Message, read_messages
-from cutaway.requests.request import Options
+from cutaway.requests.options import Options
 from cutaway.requests.tools import Tools, ToolUse, check_function
 
 if TYPE_CHECKING:

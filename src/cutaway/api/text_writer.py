@@ -18,8 +18,8 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.methods.samples import answers
 from cutaway.requests.base import Asked, Message, common_options, load_draft
 from cutaway.requests.completion import Completion
+from cutaway.requests.options import Options
 from cutaway.requests.prompts import Prompt, one_or_many
-from cutaway.requests.request import Options
 from cutaway.requests.stream import Stream
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class TextWriter(TextReader):
         as for generate. ``Completion.passes`` says what each pass did. InputError where the model
         writes from left to right alone.
         """
-        from cutaway.requests.request import rule_apart
+        from cutaway.requests.options import rule_apart
 
         return self.generate(prompt, **rule_apart(settings))
 

@@ -28,7 +28,7 @@ def model_options(args: Namespace) -> dict[str, Any]:
 
 def request_options(args: Namespace) -> dict[str, Any]:
     """The keywords of the request that were given, refused here, before a model is fetched."""
-    from cutaway.requests.request import OPTIONS, parse_options
+    from cutaway.requests.options import OPTIONS, parse_options
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options.pop("track", None)  # texts of tokens as yet: see tracked

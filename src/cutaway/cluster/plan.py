@@ -13,7 +13,7 @@ from cutaway.base.resources import usable_cores
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
 from cutaway.files.hub import DEFAULT_MODEL
-from cutaway.requests.request import parse_options
+from cutaway.requests.options import parse_options
 
 MOST_REPLICAS = 4096
 MAX_RUNNING, MAX_WAITING = 64, 256

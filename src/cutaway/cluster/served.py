@@ -19,7 +19,7 @@ from cutaway.cluster.plan import Plan
 from cutaway.cluster.serving import ENGINE, RayReplicas, engines
 from cutaway.compute.loading.setup import Setup
 from cutaway.errors import InputError
-from cutaway.requests.request import OPTIONS
+from cutaway.requests.options import OPTIONS
 from cutaway.server.app import create_app
 from cutaway.server.http import log
 from cutaway.server.http.settings import Settings

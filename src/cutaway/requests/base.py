@@ -17,8 +17,8 @@ from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
 from cutaway.errors import InputError
 from cutaway.files import hub
 from cutaway.requests.breakers import with_breakers
+from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prompts import Prompt, check_prompt
-from cutaway.requests.request import Options, parse_options
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.grammar.source import KINDS
 

@@ -26,7 +26,7 @@ from cutaway.engine.events import chain_as_data, neg_log_z
 from cutaway.engine.fingerprint import START
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
-from cutaway.requests.request import Options
+from cutaway.requests.options import Options
 from cutaway.sampling import ReadRow, build_chain
 
 if TYPE_CHECKING:

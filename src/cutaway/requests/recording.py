@@ -9,7 +9,7 @@ from typing import Any
 from cutaway._version import __version__
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Denoise, Request
-from cutaway.requests.request import Options
+from cutaway.requests.options import Options
 from cutaway.trace import Head, Token
 from cutaway.trace.decoder import DecoderRecord
 from cutaway.trace.record import GrammarRecord

@@ -15,7 +15,7 @@ from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
-from cutaway.requests.request import Options
+from cutaway.requests.options import Options
 from cutaway.requests.runner import Runner
 
 

@@ -13,8 +13,8 @@ from cutaway.api.llm import LLM
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.methods.filling.between import DRAWN, WEIGHED
 from cutaway.requests.generation import Generation
+from cutaway.requests.options import Options
 from cutaway.requests.prompts import Prompt
-from cutaway.requests.request import Options
 from cutaway.server.events import dumps
 from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError

@@ -13,8 +13,8 @@ from weakref import WeakSet
 from cutaway.api.async_model import AsyncModel
 from cutaway.engine.canvas import looked_at
 from cutaway.errors import InputError
+from cutaway.requests.options import Options
 from cutaway.requests.prompts import Prompt
-from cutaway.requests.request import Options
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.job import AccessRecord, Job

@@ -21,7 +21,7 @@ from cutaway.errors import InputError
 from cutaway.methods.filling.causal import Causal, Ids, Known
 from cutaway.methods.row import held
 from cutaway.requests.completion import Between
-from cutaway.requests.request import Options
+from cutaway.requests.options import Options
 from cutaway.requests.runner import Runner
 from cutaway.requests.stream import Stream
 from cutaway.sampling import derive_seed, text_luck
