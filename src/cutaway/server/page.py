@@ -70,7 +70,7 @@ class Static(StaticFiles):
     """The page's files, with its security policy."""
 
     def __init__(self) -> None:
-        super().__init__(packages=[("cutaway", "web")])
+        super().__init__(packages=[("cutaway.trace", "web")])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a file."""
