@@ -20,7 +20,7 @@ from cutaway.server.http.settings import Settings
 from cutaway.server.inside import InsideRequest
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
-from cutaway.server.openai.request_models import StreamOptions
+from cutaway.server.shared.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
 from cutaway.server.without import WithoutRequest
 from support.documented import ask_for_everything

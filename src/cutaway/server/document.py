@@ -17,14 +17,8 @@ from cutaway.server.http.errors import MessagesError, OllamaError, is_messages, 
 from cutaway.server.http.guard import OPEN_PATHS
 from cutaway.server.http.settings import Settings
 from cutaway.server.ollama import schemas as ollama_schemas
-from cutaway.server.openai import (
-    chat_schemas,
-    inside_schemas,
-    plain_schemas,
-    response_schemas,
-    schemas,
-    score_schemas,
-)
+from cutaway.server.openai import response_schemas, score_schemas
+from cutaway.server.shared import chat_schemas, inside_schemas, plain_schemas, schemas
 
 Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""

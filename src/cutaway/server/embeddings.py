@@ -24,7 +24,7 @@ from cutaway.server.ollama.answers import nanoseconds
 from cutaway.server.ollama.fields import STAYS, KeepAlive, OllamaMachine
 from cutaway.server.ollama.keeping import keeping
 from cutaway.server.ollama.schemas import OllamaEmbedded, OllamaVector
-from cutaway.server.openai.plain_schemas import Embeddings as Answer
+from cutaway.server.shared.plain_schemas import Embeddings as Answer
 from cutaway.server.vectors import vectors
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])

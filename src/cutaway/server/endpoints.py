@@ -28,15 +28,15 @@ from cutaway.server.ollama.fields import TextAsked
 from cutaway.server.ollama.keeping import keeping, seconds_of
 from cutaway.server.ollama.schemas import OllamaChat, OllamaGenerated
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
-from cutaway.server.openai.chat_schemas import ChatChunk, ChatCompletion
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
-from cutaway.server.openai.request_models import TextFields
 from cutaway.server.openai.response_schemas import Response as ResponseShape
 from cutaway.server.openai.response_schemas import ResponseEvent
 from cutaway.server.openai.responses import ResponsesAnswer
 from cutaway.server.openai.responses_request import ResponsesRequest
-from cutaway.server.openai.schemas import Completion, CompletionChunk
 from cutaway.server.service import Service
+from cutaway.server.shared.chat_schemas import ChatChunk, ChatCompletion
+from cutaway.server.shared.request_models import TextFields
+from cutaway.server.shared.schemas import Completion, CompletionChunk
 
 T = TypeVar("T")
 

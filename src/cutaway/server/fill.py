@@ -16,7 +16,7 @@ from cutaway.server.guests import MOST_ROWS, as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.openai.plain_schemas import FilledIn
+from cutaway.server.shared.plain_schemas import FilledIn
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 

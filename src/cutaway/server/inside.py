@@ -23,7 +23,7 @@ from cutaway.server.guests import as_guest
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.openai.inside_schemas import Looked
+from cutaway.server.shared.inside_schemas import Looked
 from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])

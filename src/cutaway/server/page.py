@@ -11,8 +11,8 @@ from cutaway._version import __version__
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import models_of, service_of
-from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
+from cutaway.server.shared.request_models import SampledFields
 from cutaway.trace.catalogue import catalogue
 from cutaway.trace.web.bundle import index
 

@@ -9,8 +9,8 @@ from cutaway.server.document import plain_replies, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.models import models_of, service_of
-from cutaway.server.openai.plain_schemas import Health, Model, Models, Ready
 from cutaway.server.service import Service
+from cutaway.server.shared.plain_schemas import Health, Model, Models, Ready
 
 router = APIRouter(tags=["status"])
 

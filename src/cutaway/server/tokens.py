@@ -16,8 +16,8 @@ from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.job import unless_gone
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
-from cutaway.server.openai.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 from cutaway.server.service import Service
+from cutaway.server.shared.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
 ModelNamed = Annotated[str | None, Query(description="one of /v1/models; left out: the first")]

@@ -15,7 +15,7 @@ from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText, beside, other_row, traced
-from cutaway.server.openai.inside_schemas import LeftOut
+from cutaway.server.shared.inside_schemas import LeftOut
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
 

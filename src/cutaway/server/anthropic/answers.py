@@ -15,9 +15,9 @@ from cutaway.server.anthropic.schemas import Content, MessageAnswered, MessageUs
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job
-from cutaway.server.openai import common
-from cutaway.server.openai.schemas import Ending
 from cutaway.server.service import Service
+from cutaway.server.shared import common
+from cutaway.server.shared.schemas import Ending
 
 _REASONS: Mapping[str, StopReason] = {
     "stop_string": "stop_sequence",

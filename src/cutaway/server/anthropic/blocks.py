@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.messages import ONLY_TEXT
+from cutaway.server.shared.messages import ONLY_TEXT
 
 CacheControl = Annotated[
     dict[str, Any] | None,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from cutaway.requests.answer import Delta, Thought
 from cutaway.server.anthropic.schemas import CallContent
 from cutaway.server.anthropic.schemas import Content as Block
-from cutaway.server.openai.tools import arguments_of
+from cutaway.server.shared.tools import arguments_of
 from cutaway.text.tools import Arguments, CallStart, Content
 
 Event = tuple[str, dict[str, Any]]

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from cutaway.server.anthropic.conversation import Conversation, Message
 from cutaway.server.body import Body, Stops, Unsupported, examples
-from cutaway.server.openai.formats import InPrompt
-from cutaway.server.openai.request_models import TextFields
 from cutaway.server.service import Service
+from cutaway.server.shared.formats import InPrompt
+from cutaway.server.shared.request_models import TextFields
 from cutaway.text.messages import with_schema
 from cutaway.text.tools import Tool
 

@@ -1,4 +1,4 @@
-"""The JSON of ``/v1/messages`` and ``/v1/messages/count_tokens``; see ``openai.schemas``."""
+"""The JSON of ``/v1/messages`` and ``/v1/messages/count_tokens``; see ``shared.schemas``."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -7,7 +7,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from cutaway.server.http.errors import MessagesError, MessagesFault
 from cutaway.server.openai.response_schemas import ResponseSettings
-from cutaway.server.openai.schemas import Ending, PromptIds, TokenIds, Traced
+from cutaway.server.shared.schemas import Ending, PromptIds, TokenIds, Traced
 
 __all__ = [
     "CallContent", "Delta", "InputTokens", "MessageAnswered", "MessageEvent", "MessageUsage",

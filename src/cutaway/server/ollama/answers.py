@@ -14,12 +14,12 @@ from cutaway.server.events import Events, dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job
 from cutaway.server.ollama.requests import OllamaChatRequest, OllamaGenerateRequest
-from cutaway.server.openai import common
-from cutaway.server.openai.logprobs import Entries, Entry, chat_form
-from cutaway.server.openai.request_models import SampledFields
-from cutaway.server.openai.schemas import InForce
-from cutaway.server.openai.tools import arguments_of
 from cutaway.server.service import Service
+from cutaway.server.shared import common
+from cutaway.server.shared.logprobs import Entries, Entry, chat_form
+from cutaway.server.shared.request_models import SampledFields
+from cutaway.server.shared.schemas import InForce
+from cutaway.server.shared.tools import arguments_of
 from cutaway.text.tools import CallEnd, Content
 
 

@@ -13,9 +13,9 @@ from cutaway.requests.tools import ToolUse
 from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.formats import InPrompt
-from cutaway.server.openai.request_models import NumberFields
 from cutaway.server.service import Service
+from cutaway.server.shared.formats import InPrompt
+from cutaway.server.shared.request_models import NumberFields
 
 KeepAlive = float | str | None
 STAYS = (

@@ -12,8 +12,8 @@ from pydantic import Field
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.ollama.fields import TextAsked
-from cutaway.server.openai.messages import ONLY_TEXT
 from cutaway.server.service import Service
+from cutaway.server.shared.messages import ONLY_TEXT
 from cutaway.text.messages import with_schema
 
 _TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"

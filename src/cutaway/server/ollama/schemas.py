@@ -1,4 +1,4 @@
-"""The JSON of Ollama's endpoints; see ``openai.schemas``."""
+"""The JSON of Ollama's endpoints; see ``shared.schemas``."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -6,8 +6,8 @@ from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from cutaway.server.http.errors import OllamaError
-from cutaway.server.openai.chat_schemas import ChatToken
-from cutaway.server.openai.schemas import Ending, InForce
+from cutaway.server.shared.chat_schemas import ChatToken
+from cutaway.server.shared.schemas import Ending, InForce
 
 __all__ = [
     "OllamaCall",

@@ -10,20 +10,20 @@ from cutaway.requests.answer import Delta, Thought
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job
-from cutaway.server.openai.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
 from cutaway.server.openai.choices import Choices
-from cutaway.server.openai.formats import (
+from cutaway.server.service import Service
+from cutaway.server.shared.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
+from cutaway.server.shared.formats import (
     ChatFormat,
     ChatSchema,
     InPrompt,
     constraint,
     schema_of,
 )
-from cutaway.server.openai.logprobs import Entry, chat_form
-from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
-from cutaway.server.openai.request_models import ONE_CACHE, SampledFields
-from cutaway.server.openai.tools import Tools, WithTools, finish_reason, piece
-from cutaway.server.service import Service
+from cutaway.server.shared.logprobs import Entry, chat_form
+from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, text_parts
+from cutaway.server.shared.request_models import ONE_CACHE, SampledFields
+from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
 from cutaway.text.messages import with_schema
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content, Tool
 

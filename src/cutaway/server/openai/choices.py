@@ -13,11 +13,11 @@ from cutaway.engine import Ended, Step
 from cutaway.methods.samples import align
 from cutaway.server.events import Events, event
 from cutaway.server.job import Job
-from cutaway.server.openai import common as answers
-from cutaway.server.openai.logprobs import Entries, Entry
-from cutaway.server.openai.request_models import SampledFields
-from cutaway.server.openai.schemas import Between, CompletionEnding, InForce, Usage
 from cutaway.server.service import Service
+from cutaway.server.shared import common as answers
+from cutaway.server.shared.logprobs import Entries, Entry
+from cutaway.server.shared.request_models import SampledFields
+from cutaway.server.shared.schemas import Between, CompletionEnding, InForce, Usage
 
 Delta = tuple[str, list[Entry]]
 """Text, and its tokens' log-probabilities where they are wanted."""

@@ -12,9 +12,9 @@ from cutaway.server.body import Texts, Unsupported, examples
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job
 from cutaway.server.openai.choices import Choices, Delta
-from cutaway.server.openai.logprobs import Entry, completion_form, of_prompt
-from cutaway.server.openai.request_models import SampledFields
 from cutaway.server.service import Service
+from cutaway.server.shared.logprobs import Entry, completion_form, of_prompt
+from cutaway.server.shared.request_models import SampledFields
 
 
 def _number(value: Any) -> Any:

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from cutaway.server.openai.chat_schemas import ChatToken
-from cutaway.server.openai.plain_schemas import Fault
-from cutaway.server.openai.schemas import (
+from cutaway.server.shared.chat_schemas import ChatToken
+from cutaway.server.shared.plain_schemas import Fault
+from cutaway.server.shared.schemas import (
     HeldTo,
     InForce,
     PromptIds,

@@ -14,10 +14,6 @@ from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
 from cutaway.server.job import Job
-from cutaway.server.openai import common as answers
-from cutaway.server.openai.chat_schemas import ChatToken
-from cutaway.server.openai.formats import answered
-from cutaway.server.openai.logprobs import Entries, Entry, chat_form
 from cutaway.server.openai.response_schemas import (
     MessageStatus,
     OutputItem,
@@ -26,8 +22,12 @@ from cutaway.server.openai.response_schemas import (
 )
 from cutaway.server.openai.responses_output import Event, Output
 from cutaway.server.openai.responses_request import ResponsesRequest
-from cutaway.server.openai.schemas import InForce
 from cutaway.server.service import Service
+from cutaway.server.shared import common as answers
+from cutaway.server.shared.chat_schemas import ChatToken
+from cutaway.server.shared.formats import answered
+from cutaway.server.shared.logprobs import Entries, Entry, chat_form
+from cutaway.server.shared.schemas import InForce
 
 _FIXED: Mapping[str, Any] = {
     "background": False,

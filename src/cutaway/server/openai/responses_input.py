@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.messages import ONLY_TEXT, BaseMessage, text_parts
+from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, text_parts
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from cutaway.requests.answer import Delta, Thought
-from cutaway.server.openai.chat_schemas import ChatToken
 from cutaway.server.openai.response_schemas import (
     CallItem,
     CustomItem,
@@ -18,6 +17,7 @@ from cutaway.server.openai.response_schemas import (
     OutputText,
     ReasoningItem,
 )
+from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
 Event = tuple[str, dict[str, Any]]

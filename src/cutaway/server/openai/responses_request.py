@@ -12,7 +12,8 @@ from pydantic import Field
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.server.body import Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.formats import (
+from cutaway.server.openai.responses_input import Items, conversation
+from cutaway.server.shared.formats import (
     FlatFormat,
     FlatSchema,
     InPrompt,
@@ -20,9 +21,8 @@ from cutaway.server.openai.formats import (
     constraint,
     schema_of,
 )
-from cutaway.server.openai.request_models import ONE_CACHE, MinTokens, TextFields
-from cutaway.server.openai.responses_input import Items, conversation
-from cutaway.server.openai.tools import WithTools
+from cutaway.server.shared.request_models import ONE_CACHE, MinTokens, TextFields
+from cutaway.server.shared.tools import WithTools
 from cutaway.text.messages import with_schema
 from cutaway.text.tools import Tool
 

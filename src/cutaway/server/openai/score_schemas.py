@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.server.openai.plain_schemas import TokensRead
+from cutaway.server.shared.plain_schemas import TokensRead
 
 __all__ = [
     "Decision", "DecisionChoice", "DecisionPredicate", "DecisionScore", "Ranking", "Scores",

@@ -8,7 +8,7 @@ from fastapi import Request
 
 from cutaway.errors import InputError
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.plain_schemas import TokensRead
+from cutaway.server.shared.plain_schemas import TokensRead
 from cutaway.server.vectors import vectors
 
 

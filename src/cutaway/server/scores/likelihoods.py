@@ -13,10 +13,10 @@ from fastapi import Request
 from cutaway.api.async_model import AsyncModel
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, Scorer
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.plain_schemas import TokensRead
 from cutaway.server.openai.score_schemas import Answered, ScoredToken, TracedAnswer
 from cutaway.server.readings import read_texts
 from cutaway.server.service import Service
+from cutaway.server.shared.plain_schemas import TokensRead
 
 Ids = tuple[int, ...]
 

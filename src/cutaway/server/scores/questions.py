@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field
 
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.messages import text_parts
 from cutaway.server.openai.responses_input import (
     CallResult,
     EarlierCustomCall,
@@ -22,6 +21,7 @@ from cutaway.server.openai.responses_input import (
     as_items,
     conversation,
 )
+from cutaway.server.shared.messages import text_parts
 
 MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
 

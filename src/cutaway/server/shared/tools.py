@@ -14,9 +14,9 @@ from cutaway.requests.answer import AnswerReader
 from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai import common
-from cutaway.server.openai.chat_schemas import CallPiece, ChatReason
 from cutaway.server.service import Service
+from cutaway.server.shared import common
+from cutaway.server.shared.chat_schemas import CallPiece, ChatReason
 from cutaway.text.tools import Arguments, CallStart
 
 Tools = list[dict[str, Any]]

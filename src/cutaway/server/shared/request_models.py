@@ -18,8 +18,8 @@ from cutaway.base.checks import check_int
 from cutaway.sampling import PARAMS, PRESETS, STAGES, Param
 from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.canvas import Denoised
 from cutaway.server.service import MOST_TEXTS
+from cutaway.server.shared.canvas import Denoised
 
 When = Literal["before", "after"]
 

@@ -11,9 +11,9 @@ from typing import cast
 
 from cutaway.engine import Ended, FinishReason, Step
 from cutaway.sampling import ReadRow
-from cutaway.server.openai.chat_schemas import ChatToken, LikelyToken
-from cutaway.server.openai.request_models import When
-from cutaway.server.openai.schemas import CompletionLogprobs
+from cutaway.server.shared.chat_schemas import ChatToken, LikelyToken
+from cutaway.server.shared.request_models import When
+from cutaway.server.shared.schemas import CompletionLogprobs
 from cutaway.text import TextStream, Tokenizer
 from cutaway.text.openai_token import REMOVED, openai_token
 

@@ -12,8 +12,8 @@ from cutaway.engine.events import neg_log_z
 from cutaway.methods.samples import constraint_estimate
 from cutaway.requests.generation import Generation
 from cutaway.server.job import Job
-from cutaway.server.openai.request_models import TextFields
-from cutaway.server.openai.schemas import (
+from cutaway.server.shared.request_models import TextFields
+from cutaway.server.shared.schemas import (
     Ending,
     Estimate,
     InForce,
