@@ -1,9 +1,10 @@
-"""How many rooms the package has, how many imports between them, and whether any go in circles.
+"""The rooms of the checkout, the imports between them, and whether any go in a circle.
 
     python bench/rooms.py [FOLDER]      FOLDER: of a checkout; default this one
 
-A room is a package or a module directly below ``cutaway``. Imports that only type checkers see do
-not count. The last line is JSON.
+A room is a folder of ``src/cutaway``, and ``native``, ``tools`` and ``bench`` beside it; ``base``
+holds what ``native`` is compiled to. Imports inside functions count, imports that only type
+checkers see do not; the circles of files count both. The last line is JSON.
 """
 
 import ast
@@ -13,63 +14,99 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+Arrows = dict[str, set[str]]
+
 
 def main() -> None:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]) / "src/cutaway"
-    arrows: dict[str, set[str]] = {}
-    lines = 0
-    for path in sorted(root.rglob("*.py")):
-        inside = path.relative_to(root)
-        room = inside.parts[0].removesuffix(".py")
-        text = path.read_text(encoding="utf-8")
-        lines += text.count("\n")
-        if room in ("__init__", "__main__"):
-            continue
-        found = {other for other in imports(ast.parse(text), root) if other != room}
-        arrows.setdefault(room, set()).update(found)
-    try:
-        TopologicalSorter(arrows).prepare()
-        circles = 0
-    except CycleError as error:
-        circles = 1
-        print("circle:", " → ".join(error.args[1]))
-    for room in sorted(arrows):
-        print(f"{room:<12} → {', '.join(sorted(arrows[room])) or '-'}")
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1])
+    files, rooms, lines = read(root)
+    for room in sorted(rooms):
+        print(f"{room:<9} → {', '.join(sorted(rooms[room])) or '-'}")
+    room_circles, file_circles = circles(rooms), circles(files)
+    for circle in room_circles + file_circles:
+        print("circle:", " → ".join(circle))
     counts = {
-        "rooms": len(arrows),
-        "arrows": sum(map(len, arrows.values())),
-        "floors": floors(arrows) if not circles else None,
-        "circles": circles,
+        "rooms": len(rooms),
+        "arrows": sum(map(len, rooms.values())),
+        "floors": floors(rooms) if not room_circles else None,
+        "circles": len(room_circles),
+        "circles_of_files": len(file_circles),
         "lines": lines,
     }
     print(json.dumps(counts))
 
 
-def imports(tree: ast.Module, root: Path) -> Iterator[str]:
-    """The rooms that a module imports, inside functions too."""
-    seen_by_checkers = {
+def read(root: Path) -> tuple[Arrows, Arrows, int]:
+    """Arrows between modules, between rooms, and the lines of the package."""
+    package = root / "src/cutaway"
+    sources = {name_of(path, package.parent): path for path in sorted(package.rglob("*.py"))}
+    lines = sum(path.read_bytes().count(b"\n") for path in sources.values())
+    others = [path for room in ("tools", "bench") for path in (root / room).rglob("*.py")]
+    known = set(sources)
+    files: Arrows = {
+        name: set(imports(path, known)) | set(imports(path, known, typing=True))
+        for name, path in sources.items()
+    }
+    rooms: Arrows = {"native": set(), "base": {"native"}}
+    for name, path in (*sources.items(), *((name_of(path, root), path) for path in others)):
+        room = room_of(name)
+        if room:
+            found = {room_of(other) for other in imports(path, known)} - {"", room}
+            rooms.setdefault(room, set()).update(found)
+    return files, rooms, lines
+
+
+def name_of(path: Path, root: Path) -> str:
+    """The module's dotted name below a folder."""
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room_of(module: str) -> str:
+    """The folder that a module is in; "" for those beside the folders."""
+    first, *rest = module.split(".")
+    if first != "cutaway":
+        return first
+    return "" if not rest or rest[0] in ("__main__", "_version", "errors") else rest[0]
+
+
+def imports(path: Path, known: set[str], *, typing: bool = False) -> Iterator[str]:
+    """The modules of the package that a file imports, inside functions too.
+
+    typing: those that only type checkers see, instead of the others
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_checkers = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if id(node) in seen_by_checkers:
+        if (id(node) in for_checkers) is not typing:
             continue
-        if isinstance(node, ast.ImportFrom) and node.module == "cutaway":
-            yield from (a.name for a in node.names if is_room(root, a.name))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cutaway."):
-            yield (node.module or "").split(".")[1]
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield from {name if name in known else node.module} & known
         elif isinstance(node, ast.Import):
-            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("cutaway."))
+            yield from {alias.name for alias in node.names} & known
 
 
-def is_room(root: Path, name: str) -> bool:
-    """Whether it is a module or a package, and not what a package offers."""
-    return (root / name).is_dir() or (root / f"{name}.py").is_file()
+def circles(arrows: Arrows) -> list[list[str]]:
+    """Circles of imports, each found once the earlier ones were cut open."""
+    left, found = {name: set(others) for name, others in arrows.items()}, list[list[str]]()
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            circle = error.args[1]
+            found.append(circle)
+            left[circle[1]].discard(circle[0])
+        else:
+            return found
 
 
-def floors(arrows: dict[str, set[str]]) -> int:
+def floors(arrows: Arrows) -> int:
     """How many rooms lie on the longest way down."""
     depth: dict[str, int] = {}
     for room in TopologicalSorter(arrows).static_order():
