@@ -31,14 +31,14 @@ from cutaway.files.weights.gguf_writer import write_gguf
 from peers.table import replace_between_markers
 
 MASK = 0  # any token is as dear as another
-SIGHTS = ("past", "all", "4", "8")
+ATTENTIONS = ("causal", "bidirectional", "4", "8")
 
 
 class Way(NamedTuple):
     """One way to write. rule: None is the loop; share: cells that a pass reveals."""
 
     title: str
-    sight: str
+    attention: str
     share: int = 1
     rule: Mapping[str, Any] | None = None
 
@@ -52,16 +52,16 @@ class Run(NamedTuple):
     rows: int
 
 
-LOOP = Way("the loop", "past")
+LOOP = Way("the loop", "causal")
 WAYS = (
-    Way("canvas, one cell a pass", "all", 1, {}),
-    Way("canvas, 2 cells a pass", "all", 2, {}),
-    Way("canvas, 4 cells a pass", "all", 4, {}),
-    Way("blocks of 32, 4 cells a pass", "all", 4, {"block": 32}),
-    Way("blocks of 8, 4 cells a pass", "all", 4, {"block": 8}),
-    Way("blocks of 8, 4 cells a pass, cache prefix (approximate)", "all", 4,
+    Way("canvas, one cell a pass", "bidirectional", 1, {}),
+    Way("canvas, 2 cells a pass", "bidirectional", 2, {}),
+    Way("canvas, 4 cells a pass", "bidirectional", 4, {}),
+    Way("blocks of 32, 4 cells a pass", "bidirectional", 4, {"block": 32}),
+    Way("blocks of 8, 4 cells a pass", "bidirectional", 4, {"block": 8}),
+    Way("blocks of 8, 4 cells a pass, cache prefix (approximate)", "bidirectional", 4,
         {"block": 8, "cache": "prefix"}),
-    Way("blocks of 8, 4 cells a pass, cache dual (approximate)", "all", 4,
+    Way("blocks of 8, 4 cells a pass, cache dual (approximate)", "bidirectional", 4,
         {"block": 8, "cache": "dual"}),
     Way("sees blocks of 4, one cell a pass", "4", 1, {}),
     Way("sees blocks of 4, 2 cells a pass", "4", 2, {}),
@@ -72,11 +72,11 @@ WAYS = (
 )  # fmt: skip
 
 
-def seen_as(source: Path, sight: str, folder: Path) -> Path:
+def seen_as(source: Path, attention: str, folder: Path) -> Path:
     """A copy of a model's file that says that its tokens see something else."""
-    file, path = GGUFFile(source), folder / f"sees-{sight}.gguf"
+    file, path = GGUFFile(source), folder / f"sees-{attention}.gguf"
     prefix = file.metadata["general.architecture"]
-    said = {"cutaway.block_size": int(sight)} if sight.isdecimal() else {}
+    said = {"cutaway.block_size": int(attention)} if attention.isdecimal() else {}
     said |= {f"{prefix}.attention.causal": False, "tokenizer.ggml.mask_token_id": MASK}
     file.metadata = MappingProxyType({**file.metadata, **said})
     write_gguf(path, file)
@@ -85,20 +85,20 @@ def seen_as(source: Path, sight: str, folder: Path) -> Path:
 
 
 @contextmanager
-def models(name: str | None, sights: set[str]) -> Iterator[dict[str, LLM]]:
-    """The model, once for each sight; nothing of a prompt is kept for the next text."""
+def models(name: str | None, attentions: set[str]) -> Iterator[dict[str, LLM]]:
+    """The model, once for each attention; nothing of a prompt is kept for the next text."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source = Path(hub.resolve(name or "smollm2"))
         yield {
-            sight: stack.enter_context(
+            attention: stack.enter_context(
                 LLM(
-                    source if sight == "past" else seen_as(source, sight, folder),
+                    source if attention == "causal" else seen_as(source, attention, folder),
                     prefix_cache=False, progress=False,
                 )
             )
-            for sight in SIGHTS
-            if sight in sights
+            for attention in ATTENTIONS
+            if attention in attentions
         }  # fmt: skip
 
 
@@ -123,11 +123,11 @@ def measured(
     loops: list[Run] = []
     found: list[list[tuple[Run, Run]]] = [[] for _ in ways]
     for way in (LOOP, *ways):  # what both use is warm then
-        written(llms[way.sight], way, prompt, 8)
+        written(llms[way.attention], way, prompt, 8)
     for _ in range(rounds):
         for way, pairs in zip(ways, found, strict=True):
-            loops.append(written(llms["past"], LOOP, prompt, cells))
-            pairs.append((loops[-1], written(llms[way.sight], way, prompt, cells)))
+            loops.append(written(llms["causal"], LOOP, prompt, cells))
+            pairs.append((loops[-1], written(llms[way.attention], way, prompt, cells)))
     return loops, found
 
 
@@ -173,8 +173,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     if args.write:
         replace_between_markers(args.write.read_text(), "denoise", "")  # now, not at the end
-    with models(args.model, set(SIGHTS)) as llms:
-        name, vocab = llms["past"].name, llms["past"].tokenizer.vocab_size
+    with models(args.model, set(ATTENTIONS)) as llms:
+        name, vocab = llms["causal"].name, llms["causal"].tokenizer.vocab_size
         prompt = np.random.default_rng(0).integers(min(100, vocab // 2), vocab, args.prompt)
         loops, found = measured(llms, WAYS, prompt.tolist(), args.cells, args.rounds)
     rows = [row_of(LOOP, loops, [1.0], args.cells)]

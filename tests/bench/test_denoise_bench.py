@@ -26,8 +26,8 @@ def test_it_writes_the_table(tiny_path, tmp_path, capsys):
     assert all(row["ms_a_pass"] > 0 and row["tokens_per_s"] > 0 for row in found)
 
 
-@pytest.mark.parametrize(("sight", "means"), [("all", "all"), ("4", 4)])
-def test_the_same_weights_are_seen_otherwise(tiny_path, tmp_path, sight, means):
-    path = denoise.seen_as(tiny_path, sight, tmp_path)
+@pytest.mark.parametrize(("attention", "means"), [("bidirectional", "bidirectional"), ("4", 4)])
+def test_the_same_weights_are_seen_otherwise(tiny_path, tmp_path, attention, means):
+    path = denoise.seen_as(tiny_path, attention, tmp_path)
     model = LLM(path, progress=False)
-    assert (model.config.sight, model.tokenizer.mask_id) == (means, denoise.MASK)
+    assert (model.config.attention, model.tokenizer.mask_id) == (means, denoise.MASK)

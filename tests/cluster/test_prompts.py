@@ -44,8 +44,8 @@ def test_keys_are_the_same_in_every_process():
 
 
 def test_what_need_not_be_read():
-    def read(tokens, sight="past", **fields):
-        return read_prompt(Request(prompt_token_ids=tuple(range(tokens)), **fields), 3, sight)
+    def read(tokens, attention="causal", **fields):
+        return read_prompt(Request(prompt_token_ids=tuple(range(tokens)), **fields), 3, attention)
 
     keys = block_keys([*range(64)])
     assert read(64) == (keys, 1, 64, 3)  # the last token's logits are wanted

@@ -91,7 +91,9 @@ def test_a_rolling_update_breaks_no_stream(cluster, tiny_path, own):
         async with llm, load(llm, own) as texts:
             (name,) = serve.status().applications
             plan = Plan.of("2", 1, {"model": str(tiny_path), "max_num_seqs": 32}, {})
-            await asyncio.to_thread(serve.run, engines(plan, "past"), name=name, route_prefix=None)
+            await asyncio.to_thread(
+                serve.run, engines(plan, "causal"), name=name, route_prefix=None
+            )
             before = texts.done
             await asyncio.sleep(1)
             assert texts.done > before

@@ -69,14 +69,14 @@ def test_the_two_run_together_and_share_what_is_computed():
 # -- against the definition --------------------------------------------------------------------
 
 
-def by_definition(request, model, sight, *, shift=False):
+def by_definition(request, model, attention, *, shift=False):
     """(token ids, the cells that each pass revealed, the last fingerprint), without an engine."""
     rule, params = request.decoder.rule, request.params
     prompt, behind = list(request.prompt), list(request.decoder.behind)
     chain = CompiledChain(build_chain(params, constrained=True), params, prompt)
     mask = ~np.zeros(-(-VOCAB // 32), np.uint32)
     mask[0] &= ~np.uint32(1 << MASK)
-    block = sight if isinstance(sight, int) else None
+    block = attention if isinstance(attention, int) else None
     cells = make_canvas(rule, len(prompt), request.stops.max_tokens, block)
     reveals, fingerprint = [], START
     while not cells.is_full:
@@ -86,7 +86,7 @@ def by_definition(request, model, sight, *, shift=False):
         history = [c.drawn.token_id for c in cells.cells if c.drawn]
         for cell in cells.asked:
             row = len(prompt) + cell - shift
-            limit = last_seen(sight, row, len(text))
+            limit = last_seen(attention, row, len(text))
             seen = tuple(text[: limit + 1])
             logits = model((*seen, AT, row) if limit != row else seen)
             visit = cells.index if rule.luck == "fresh" else 0
@@ -142,30 +142,41 @@ STORED = [
     Rule(cache="prefix", threshold=0.02, remask="edit", edit_threshold=0.01),
 ]
 """The mock stores tokens and nothing that is made of them, so that these are exact on it."""
-SIGHTS = [("all", False), ("all", True), (4, False), (8, True), (32, False), (5, False)]
+ATTENTION = [
+    ("bidirectional", False),
+    ("bidirectional", True),
+    (4, False),
+    (8, True),
+    (32, False),
+    (5, False),
+]
 
 
-def rules_for(sight):
-    return [*RULED, *STORED] if sight == "all" else [replace(rule, block=None) for rule in RULED]
+def rules_for(attention):
+    return (
+        [*RULED, *STORED]
+        if attention == "bidirectional"
+        else [replace(rule, block=None) for rule in RULED]
+    )
 
 
 @settings(max_examples=40)
 @given(st.data())
 def test_any_rule_and_sight_in_any_company_is_the_definition(data):
     """Neighbours that decode and read long prompts, few KV blocks, few rows, a warm cache."""
-    sight, shift = data.draw(st.sampled_from(SIGHTS))
+    attention, shift = data.draw(st.sampled_from(ATTENTION))
     rows = data.draw(st.sampled_from([32, 128, 512]))
     engine = make_engine(
-        noise, context=128, kv_blocks=data.draw(st.sampled_from([5, 7, 40])), sight=sight,
+        noise, context=128, kv_blocks=data.draw(st.sampled_from([5, 7, 40])), attention=attention,
         shift=shift, tells_places=True, rows=rows, max_prefill_rows_while_decoding=16,
     )  # fmt: skip
     prompts = [tuple(range(7, 7 + n)) for n in (1, 3, 30, 45)]
     asked, sequences, events = [], [], []
     for _ in range(data.draw(st.integers(1, 4))):
-        rule = data.draw(st.sampled_from(rules_for(sight)))
+        rule = data.draw(st.sampled_from(rules_for(attention)))
         params = data.draw(st.sampled_from([GREEDY, DRAWN, SamplingParams(temperature=2.0)]))
         params = replace(params, seed=data.draw(st.integers(0, 3)))
-        behind = (9, 8) if sight == "all" and data.draw(st.booleans()) else ()
+        behind = (9, 8) if attention == "bidirectional" and data.draw(st.booleans()) else ()
         cells = data.draw(st.integers(1, 17))
         asked.append(canvas(rule, data.draw(st.sampled_from(prompts)), cells, params, behind))
         sequences.append(asked[-1].add_to(engine))
@@ -173,7 +184,7 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
             events += engine.step()
     events = run_to_end(engine, events)
     for request, sequence in zip(asked, sequences, strict=True):
-        token_ids, reveals, fingerprint = by_definition(request, noise, sight, shift=shift)
+        token_ids, reveals, fingerprint = by_definition(request, noise, attention, shift=shift)
         made = passes_of(events, sequence)
         first = len(request.prompt)
         got = [(p.index, sorted(c.position - first for c in p.revealed)) for p in made]
@@ -189,35 +200,35 @@ def test_any_rule_and_sight_in_any_company_is_the_definition(data):
 
 
 @pytest.mark.parametrize(
-    ("sight", "change", "words"),
+    ("attention", "change", "words"),
     [
-        ("past", {}, "writes from left to right"),
-        ("all", {"decoder": Denoise(Rule())}, "names no mask token"),
+        ("causal", {}, "writes from left to right"),
+        ("bidirectional", {"decoder": Denoise(Rule())}, "names no mask token"),
         (8, {"decoder": Denoise(Rule(block=4), MASK)}, "blocks have 8 tokens"),
         (8, {"decoder": Denoise(Rule(), MASK, (3,))}, "behind: "),
         (8, {"decoder": Denoise(Rule(cache="dual"), MASK)}, "is kept exactly"),
-        ("all", {"stops": StopParams(max_tokens=0)}, "how many cells"),
-        ("all", {"prompt": tuple(range(1, 60))}, "maximum context length is 64"),
-        ("all", {"run": RunParams(forced=(1,))}, "forced needs a text"),
-        ("all", {"run": RunParams(speculate="ngram")}, "speculate needs a text"),
-        ("all", {"observe": Observe(prompt_top=1)}, "prompt_logprobs needs a text"),
+        ("bidirectional", {"stops": StopParams(max_tokens=0)}, "how many cells"),
+        ("bidirectional", {"prompt": tuple(range(1, 60))}, "maximum context length is 64"),
+        ("bidirectional", {"run": RunParams(forced=(1,))}, "forced needs a text"),
+        ("bidirectional", {"run": RunParams(speculate="ngram")}, "speculate needs a text"),
+        ("bidirectional", {"observe": Observe(prompt_top=1)}, "prompt_logprobs needs a text"),
         (
-            "all",
+            "bidirectional",
             {"decoder": Denoise(Rule(forced_cells=((0, 12, 1),)), MASK)},
             "from 0 to 11",
         ),
-        ("all", {"decoder": Denoise(Rule(forced_cells=((0, 1, 999),)), MASK)}, "999"),
+        ("bidirectional", {"decoder": Denoise(Rule(forced_cells=((0, 1, 999),)), MASK)}, "999"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(sight, change, words):
-    engine = make_engine(noise, sight=sight, tells_places=True)
+def test_what_cannot_be_is_said_in_a_sentence(attention, change, words):
+    engine = make_engine(noise, attention=attention, tells_places=True)
     with pytest.raises(InputError, match=words):
         replace(canvas(), **change).add_to(engine)
     assert engine.is_idle
 
 
 def test_a_model_without_a_head_has_no_canvas():
-    engine = make_engine(noise, sight="all", tells_places=True)
+    engine = make_engine(noise, attention="bidirectional", tells_places=True)
     engine.limits = replace(engine.limits, has_head=False)
     with pytest.raises(InputError, match="no head that predicts tokens"):
         canvas().add_to(engine)
@@ -230,7 +241,7 @@ def test_a_forced_cell_changes_nothing_before_its_pass():
     free, forced = canvas(), canvas(Rule(forced_cells=((4, 9, 77),)))
     runs = []
     for request in (free, forced):
-        engine = make_engine(noise, sight="all", tells_places=True)
+        engine = make_engine(noise, attention="bidirectional", tells_places=True)
         sequence = request.add_to(engine)
         events = run_to_end(engine)
         runs.append((passes_of(events, sequence), steps_of(events)))
@@ -244,10 +255,10 @@ def test_a_forced_cell_changes_nothing_before_its_pass():
     assert before[5].fingerprint != after[5].fingerprint
 
 
-@pytest.mark.parametrize("sight", ["all", 4])
-def test_a_forced_cell_of_another_block_ends_the_text_with_an_error(sight):
-    rule = Rule(block=None if sight == 4 else 4, forced_cells=((2, 9, 77),))
-    engine = make_engine(noise, sight=sight, tells_places=True)
+@pytest.mark.parametrize("attention", ["bidirectional", 4])
+def test_a_forced_cell_of_another_block_ends_the_text_with_an_error(attention):
+    rule = Rule(block=None if attention == 4 else 4, forced_cells=((2, 9, 77),))
+    engine = make_engine(noise, attention=attention, tells_places=True)
     sequence = canvas(rule).add_to(engine)
     run_to_end(engine)
     assert sequence.finish_reason == FinishReason.ERROR
@@ -260,7 +271,7 @@ def test_the_mask_is_never_drawn():
         logits[MASK] += 50
         return logits
 
-    engine = make_engine(likes_the_mask, sight="all", tells_places=True)
+    engine = make_engine(likes_the_mask, attention="bidirectional", tells_places=True)
     sequence = canvas().add_to(engine)
     events = run_to_end(engine)
     assert MASK not in written(sequence, events).token_ids
@@ -269,12 +280,16 @@ def test_the_mask_is_never_drawn():
 def test_a_text_that_is_seen_whole_does_not_wait_for_those_that_decode():
     """Longer than what may be read beside a text that is being written, which never ends."""
     engine = make_engine(
-        noise, context=512, sight="all", tells_places=True, max_prefill_rows_while_decoding=16
+        noise,
+        context=512,
+        attention="bidirectional",
+        tells_places=True,
+        max_prefill_rows_while_decoding=16,
     )
-    engine.limits = replace(engine.limits, sight="past")
+    engine.limits = replace(engine.limits, attention="causal")
     endless = StopParams(max_tokens=400, ignore_eos=True)
     first = Request((1, 2), GREEDY, endless).add_to(engine)
-    engine.limits = replace(engine.limits, sight="all")
+    engine.limits = replace(engine.limits, attention="bidirectional")
     whole = canvas(prompt=tuple(range(1, 101))).add_to(engine)
     while not whole.finish_reason:
         engine.step()
@@ -284,7 +299,7 @@ def test_a_text_that_is_seen_whole_does_not_wait_for_those_that_decode():
 
 
 def test_a_block_is_text_when_it_is_finished():
-    engine = make_engine(noise, sight="all", tells_places=True)
+    engine = make_engine(noise, attention="bidirectional", tells_places=True)
     sequence = canvas(Rule(block=4)).add_to(engine)
     kinds = []
     while not sequence.finish_reason:
@@ -293,12 +308,12 @@ def test_a_block_is_text_when_it_is_finished():
 
 
 def test_samples_of_one_prompt_have_luck_of_their_own():
-    engine = make_engine(noise, sight="all", tells_places=True)
+    engine = make_engine(noise, attention="bidirectional", tells_places=True)
     sequences = engine.add(canvas().asked(), 3)
     events = run_to_end(engine)
     texts = {written(s, events).token_ids for s in sequences}
     assert len(texts) == 3
-    again = make_engine(noise, sight="all", tells_places=True)
+    again = make_engine(noise, attention="bidirectional", tells_places=True)
     [alone] = again.add(replace(canvas().asked()).with_seed(sequences[2].seed), 1)
     assert written(alone, run_to_end(again)) == written(sequences[2], events)
 
@@ -306,7 +321,7 @@ def test_samples_of_one_prompt_have_luck_of_their_own():
 @pytest.mark.parametrize("prompt", [3, 45])
 def test_samples_of_a_prompt_wait_for_its_blocks_alone(prompt):
     """What is shared of it is computed in a step; the block that it ends in is never shared."""
-    engine = make_engine(noise, context=128, sight=8, tells_places=True)
+    engine = make_engine(noise, context=128, attention=8, tells_places=True)
     engine.add(canvas(prompt=tuple(range(1, prompt + 1))).asked(), 3)
     other = canvas().add_to(engine)
     for _ in range(3):
@@ -319,7 +334,7 @@ def test_samples_of_a_prompt_wait_for_its_blocks_alone(prompt):
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_by_name_ends(name):
-    engine = make_engine(noise, sight="all", tells_places=True)
+    engine = make_engine(noise, attention="bidirectional", tells_places=True)
     sequence = canvas(RULES[name], cells=24).add_to(engine)
     events = run_to_end(engine)
     assert written(sequence, events).finish_reason in (

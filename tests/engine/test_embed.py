@@ -63,7 +63,7 @@ def test_a_text_read_in_parts_among_others_has_the_vector_of_its_rows(texts, row
     rows=st.integers(8, 130),
 )
 def test_a_text_that_is_seen_as_a_whole_has_too(texts, rows):
-    engine = make_engine(rows=rows, context=64, sight="all")
+    engine = make_engine(rows=rows, context=64, attention="bidirectional")
     asked = [ask(engine, *text) for text in texts]
     found = vectors(run_to_end(engine))
     for sequence, (ids, pooling) in zip(asked, texts, strict=True):
@@ -105,9 +105,9 @@ def test_a_row_that_is_not_finite_is_the_error_of_its_text():
     assert "not finite" in str(bad.error)
 
 
-@pytest.mark.parametrize("sight", ["past", "all"])
-def test_a_text_that_cannot_be_read_is_refused(sight):
-    engine = make_engine(rows=20, context=64, sight=sight)
+@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+def test_a_text_that_cannot_be_read_is_refused(attention):
+    engine = make_engine(rows=20, context=64, attention=attention)
     ask(engine, range(64), "mean")
     with pytest.raises(InputError, match="has 65 tokens, and 64 can be read"):
         ask(engine, range(65), "mean")

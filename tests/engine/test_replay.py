@@ -87,8 +87,8 @@ def texts(draw, decoders=DECODERS):
 
 def engine_for(request, **given):
     sees_all = isinstance(request.decoder, Denoise) and request.decoder.behind
-    sight = "all" if sees_all else "past"
-    return make_engine(narrow, context=CONTEXT, draft=often_wrong, sight=sight, **given)
+    attention = "bidirectional" if sees_all else "causal"
+    return make_engine(narrow, context=CONTEXT, draft=often_wrong, attention=attention, **given)
 
 
 def run(request, engine=None, company=()):

@@ -204,9 +204,9 @@ def test_a_server_may_reveal_for_clients_that_know_of_no_canvas(tiny_diffusion_p
 
 
 def test_who_asks_hears_what_the_model_sees(served, tiny):
-    for url, sight in ((served.url, "all"), (tiny.url, "past")):
-        assert httpx.get(f"{url}/v1/models").json()["data"][0]["sight"] == sight
-        assert httpx.get(f"{url}/page/about").json()["sight"] == sight
+    for url, attention in ((served.url, "bidirectional"), (tiny.url, "causal")):
+        assert httpx.get(f"{url}/v1/models").json()["data"][0]["attention"] == attention
+        assert httpx.get(f"{url}/page/about").json()["attention"] == attention
 
 
 @pytest.mark.parametrize(
@@ -219,4 +219,4 @@ def test_who_asks_hears_what_the_model_sees(served, tiny):
 )  # fmt: skip
 def test_no_canvas_looks_at_more_cells_than_is_counted(alone, rule):
     done = alone.generate("ab", denoise=rule, **ASKED | {"max_tokens": 30})
-    assert sum(len(made.cells) for made in done.passes) <= looked_at(rule, 30, "all")
+    assert sum(len(made.cells) for made in done.passes) <= looked_at(rule, 30, "bidirectional")

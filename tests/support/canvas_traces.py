@@ -28,14 +28,23 @@ def told(token_id):
     return Token(token_id, b"" if token_id == MASK else token_bytes(token_id))
 
 
-def events_of(rule, *, cells=8, prompt=(5, 6, 7, 8), behind=(), sight="all", model=noise, seed=11):
+def events_of(
+    rule,
+    *,
+    cells=8,
+    prompt=(5, 6, 7, 8),
+    behind=(),
+    attention="bidirectional",
+    model=noise,
+    seed=11,
+):
     """(head, passes and steps as they came, end) of a canvas."""
     params = SamplingParams(temperature=0.8, top_p=0.9, seed=seed)
     observe = Observe(top=4, track=(END,), stages=True)
     decoder = Denoise(rule, MASK, behind)
     stops = StopParams(max_tokens=cells)
     request = Request(prompt, params, stops, observe=observe, decoder=decoder)
-    engine = make_engine(model, sight=sight, tells_places=True)
+    engine = make_engine(model, attention=attention, tells_places=True)
     [sequence] = engine.add(request.asked(), 1)
     events = run_to_end(engine)
     head = Head(
@@ -43,7 +52,7 @@ def events_of(rule, *, cells=8, prompt=(5, 6, 7, 8), behind=(), sight="all", mod
         tier="mock", threads=1, vocab_size=VOCAB, prompt=None, prompt_token_ids=prompt,
         chain=tuple(map(dict, chain_as_data(build_chain(params, constrained=True)))),
         params={"max_tokens": cells}, seed=seed, candidates=4, watch=(END,), end_ids=(END,),
-        kv_bytes=4, decoder=DecoderRecord(rule, sight, False, MASK, behind),
+        kv_bytes=4, decoder=DecoderRecord(rule, attention, False, MASK, behind),
     )  # fmt: skip
     [end] = [event for event in events if isinstance(event, Ended)]
     assert not end.error and sequence.finish_reason

@@ -30,7 +30,7 @@ class Row(NamedTuple):
     body: str
     model_type: str
     architecture: str
-    sight: str | int
+    attention: str | int
     shift: bool = False
     keys: Mapping[str, str] = {}
     more: Mapping[str, Any] = {}
@@ -60,12 +60,14 @@ _WRAPPED_LLAMA = {r"^model\.embed_tokens": "embed_tokens", r"^model\.": "denoise
 _WRAPPED_GPT2 = {r"^transformer\.wte": "embed_tokens", r"^transformer\.": "denoise_model."}
 
 DIFFUSION: Mapping[str, Row] = {
-    "llada": Row("llama-tied", "llada", "llada", "all", False, _LLADA, _LLADA_MORE, _LLADA_NAMES),
+    "llada": Row(
+        "llama-tied", "llada", "llada", "bidirectional", False, _LLADA, _LLADA_MORE, _LLADA_NAMES
+    ),
     "llada-untied": Row(
-        "llama-biased", "llada", "llada", "all", False, _LLADA, _LLADA_MORE, _LLADA_NAMES
+        "llama-biased", "llada", "llada", "bidirectional", False, _LLADA, _LLADA_MORE, _LLADA_NAMES
     ),
     "llada-moe": Row(
-        "qwen3_moe-unnormed", "llada", "llada-moe", "all", False,
+        "qwen3_moe-unnormed", "llada", "llada-moe", "bidirectional", False,
         {
             "intermediate_size": "dense_intermediate_size",
             "moe_intermediate_size": "expert_intermediate_size", "num_local_experts": "num_experts",
@@ -75,21 +77,21 @@ DIFFUSION: Mapping[str, Row] = {
             "moe_router_score_function": "softmax", "shared_expert_intermediate_size": None,
         },
     ),
-    "dream": Row("qwen2", "Dream", "dream", "all", True),
+    "dream": Row("qwen2", "Dream", "dream", "bidirectional", True),
     "sdar": Row("qwen3", "sdar", "qwen3", 4),
     "sdar-blocks": Row("qwen3", "sdar", "qwen3", 7, more={"block_size": 7}),
     "sdar-moe": Row("qwen3_moe", "sdar_moe", "qwen3moe", 4),
-    "a2d-llama": Row("llama3-rope", "a2d-llama", "llama", "all"),
-    "a2d-qwen2": Row("qwen2", "a2d-qwen2", "qwen2", "all"),
-    "a2d-qwen3": Row("qwen3", "a2d-qwen3", "qwen3", "all"),
+    "a2d-llama": Row("llama3-rope", "a2d-llama", "llama", "bidirectional"),
+    "a2d-qwen2": Row("qwen2", "a2d-qwen2", "qwen2", "bidirectional"),
+    "a2d-qwen3": Row("qwen3", "a2d-qwen3", "qwen3", "bidirectional"),
     "a2d-blocks": Row("qwen3", "a2d-qwen3", "qwen3", 32, more={"block_size": 32}),
-    "diffugpt": Row("gpt2", "gpt2", "gpt2", "all", True, names=_WRAPPED_GPT2),
-    "diffullama": Row("llama", "llama", "llama", "all", True, names=_WRAPPED_LLAMA),
+    "diffugpt": Row("gpt2", "gpt2", "gpt2", "bidirectional", True, names=_WRAPPED_GPT2),
+    "diffullama": Row("llama", "llama", "llama", "bidirectional", True, names=_WRAPPED_LLAMA),
     "rnd1": Row(
-        "qwen3_moe", "rnd1", "rnd1", "all", True,
+        "qwen3_moe", "rnd1", "rnd1", "bidirectional", True,
         more={"rope_scaling": False, "sliding_window": False},
     ),
-    "mdlm": Row("", "mdlm", "gptneox", "all", mask=VOCAB - 1),  # which has a body of its own
+    "mdlm": Row("", "mdlm", "gptneox", "bidirectional", mask=VOCAB - 1),  # with its own body
 }  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def save(name: str, folder: Path, **options: Any) -> Any:
     if name == "mdlm":
         return tiny_mdlm.save(folder, **options)
     body = random_models.save(made.body, folder, **options)
-    body.sight = made.sight
+    body.attention = made.attention
     file = folder / "model.safetensors"
     save_file({_called(k, made.names): v for k, v in load_file(file).items()}, file)
     config = json.loads((folder / "config.json").read_text())
@@ -142,8 +144,8 @@ def logits(body: Any, ids: list[int]) -> Any:
         return tiny_mdlm.logits(body, ids)
     n = len(ids)
     rows, columns = torch.arange(n)[:, None], torch.arange(n)[None]
-    sight = n if body.sight == "all" else body.sight
-    seen = columns // sight <= rows // sight
+    block = n if body.attention == "bidirectional" else body.attention
+    seen = columns // block <= rows // block
     mask = torch.where(seen, 0.0, float("-inf"))[None, None]
     body.set_attn_implementation("eager")
     with torch.no_grad():

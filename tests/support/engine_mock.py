@@ -34,16 +34,20 @@ GREEDY = SamplingParams(temperature=0)
 
 def make_engine(
     model: Model = noise, *, context: int = 64, kv_blocks: int = 64, block: int = 32,
-    pieces=token_bytes, draft: Model | None = None, window: int = 0, sight: str | int = "past",
-    shift: bool = False, tells_places: bool = False, **policy,
+    pieces=token_bytes, draft: Model | None = None, window: int = 0,
+    attention: str | int = "causal", shift: bool = False, tells_places: bool = False, **policy,
 ) -> Engine:  # fmt: skip
     """policy: as for Policy; ``rows`` bounds every step, also where somebody decodes."""
     rows = policy.pop("rows", 512)
     limits = Limits(
-        context_length=context, vocab_size=VOCAB, end_ids=frozenset({END}), sight=sight, shift=shift
+        context_length=context,
+        vocab_size=VOCAB,
+        end_ids=frozenset({END}),
+        attention=attention,
+        shift=shift,
     )
     backend = MockBackend(kv_blocks, model, block, window)
-    backend.most_rows = rows if sight == "past" else rows + 64  # a whole text, beside others
+    backend.most_rows = rows if attention == "causal" else rows + 64  # a whole text, beside others
     backend.tells_places = tells_places
     beside = policy.pop("max_prefill_rows_while_decoding", rows)
     made = Policy(max_rows=rows, max_prefill_rows_while_decoding=beside, **policy)

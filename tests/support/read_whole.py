@@ -7,12 +7,12 @@ from cutaway.engine import Engine, ReadWhole, Request, Scored
 
 
 def read(
-    engine: Engine, texts: list[list[int]], sight: str | int = "all"
+    engine: Engine, texts: list[list[int]], attention: str | int = "bidirectional"
 ) -> tuple[list[NDArray[np.float32]], int]:
     """The logits of all rows of each text, and the number of steps."""
     found: dict[int, list[NDArray[np.float32]]] = {}
     for text in texts:
-        decoder = ReadWhole(tuple(range(len(text))), sight)
+        decoder = ReadWhole(tuple(range(len(text))), attention)
         [sequence] = engine.add(Request(prompt_token_ids=tuple(text), decoder=decoder))
         found[sequence.id] = []
     steps = 0

@@ -22,10 +22,10 @@ KINDS = ["head", "pass", "step", "end"]
 
 
 @cache
-def raw(number=0, sight="all"):
-    behind = (9, 8) if sight == "all" else ()
-    rule = RULES[number] if sight == "all" else replace(RULES[number], block=None)
-    return file_of(*events_of(rule, behind=behind, sight=sight))
+def raw(number=0, attention="bidirectional"):
+    behind = (9, 8) if attention == "bidirectional" else ()
+    rule = RULES[number] if attention == "bidirectional" else replace(RULES[number], block=None)
+    return file_of(*events_of(rule, behind=behind, attention=attention))
 
 
 def lines(data):
@@ -36,11 +36,11 @@ def joined(records):
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-@pytest.mark.parametrize("sight", ["all", 4])
+@pytest.mark.parametrize("attention", ["bidirectional", 4])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.remask + rule.order)
-def test_what_is_written_is_read(rule, sight):
-    rule = rule if sight == "all" else replace(rule, block=None)
-    head, events, end = events_of(rule, sight=sight)
+def test_what_is_written_is_read(rule, attention):
+    rule = rule if attention == "bidirectional" else replace(rule, block=None)
+    head, events, end = events_of(rule, attention=attention)
     data = file_of(head, events, end)
     for record in lines(data):
         VALID.validate(record)
@@ -82,7 +82,9 @@ def test_the_schema_is_closed(kind):
 @settings(max_examples=150)
 @given(st.data())
 def test_whatever_stands_in_a_file_is_a_trace_or_an_error(data):
-    whole = raw(data.draw(st.integers(0, len(RULES) - 1)), data.draw(st.sampled_from(["all", 4])))
+    whole = raw(
+        data.draw(st.integers(0, len(RULES) - 1)), data.draw(st.sampled_from(["bidirectional", 4]))
+    )
     pieces = st.sampled_from(
         [b"null", b"-1", b"1e999", b'"pass"', b"[]", b"{}", b"0", b"\n", b"7,"]
     )

@@ -78,11 +78,11 @@ class TextReader(ModelUser):
         runner = self.with_adapter(adapter)._runner
         ids = check_ids("token_ids", token_ids)
         start = check_int("start", start, 0, max(len(ids) - 1, 0))
-        sight, wanted = self.config.sight, tuple(range(start, len(ids)))
-        sees_more = sight != "past"
-        decoder = ReadWhole(wanted, sight) if sees_more else Score(logits_from=start)
+        attention, wanted = self.config.attention, tuple(range(start, len(ids)))
+        is_causal = self.config.is_causal
+        decoder = Score(logits_from=start) if is_causal else ReadWhole(wanted, attention)
         request = Request(prompt_token_ids=ids, decoder=decoder, changes=changes)
-        first = 0 if sees_more else start
+        first = start if is_causal else 0
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
         with runner.running(request, reader):
             runner.wait(lambda: reader.ended)

@@ -38,12 +38,12 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
     yield "layers", f"{c.layers} of width {c.hidden:,}"
     yield "attention", f"{c.heads} heads on {c.kv_heads} of keys and values, {c.head_dim} wide"
-    if c.sight != "past":
-        yield "sight", _sight(c)
+    if not c.is_causal:
+        yield "", _attention(c)
     yield "positions", _positions(c)
     if any(c.windows):
         seeing = sum(window > 0 for window in c.windows)
-        which = "the last {:,} tokens" if c.sight == "past" else "{:,} tokens to each side"
+        which = "the last {:,} tokens" if c.is_causal else "{:,} tokens to each side"
         yield "windows", f"{seeing} of {c.layers} layers see {which.format(max(c.windows))}"
     if c.experts:
         yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
@@ -60,7 +60,7 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         yield "", f"{megabytes(memory.free)} of {memory.whose} are free: see --offload-folder"
     yield "chat", _chat(card)
     yield "begins with", _special(card.begin) if card.begin and card.add_begin else "nothing added"
-    ends = [card.behind] if card.behind and c.sight != "past" else card.ends
+    ends = [card.behind] if card.behind and not c.is_causal else card.ends
     for i, end in enumerate(ends):
         yield "" if i else "ends with", _special(end)
     if card.mask:
@@ -74,10 +74,10 @@ def _each_token(card: ModelInfo) -> str:
     return f"{card.kv_bytes:,} bytes a token{later}"
 
 
-def _sight(c: ModelConfig) -> str:
-    whole = isinstance(c.sight, str)
-    seen = "the whole text" if whole else f"all to the end of a token's block of {c.sight}"
-    return f"{seen}; rows predict the next position" if c.shift else seen
+def _attention(c: ModelConfig) -> str:
+    blocks = isinstance(c.attention, int)
+    kind = f"block-causal, in blocks of {c.attention} tokens" if blocks else c.attention
+    return f"{kind}; rows predict the next position" if c.shift else str(kind)
 
 
 def _positions(c: ModelConfig) -> str:
@@ -93,7 +93,7 @@ def _positions(c: ModelConfig) -> str:
 
 
 def _chat(card: ModelInfo) -> str:
-    if card.template is None and card.config.sight != "past":
+    if card.template is None and not card.config.is_causal:
         return "none: it sees what is behind a token, too, and fills in what is masked"
     if card.template is None:
         return "no template: completion only"

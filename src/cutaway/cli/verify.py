@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
         say(f"checking {name}; this takes half a minute to a few minutes")
     config = _config(path)
     load = _loader(path, args.quantize, args.kv, args.offload_folder, config.context_length)
-    source = checks(load, _sample(path), tiers(), args.threads, config.sight)
+    source = checks(load, _sample(path), tiers(), args.threads, config.attention)
     total = _EVERY_MACHINE + 2 * (len(args.threads) - 1) + len(tiers()) - 1
     done = list(_shown(source, total, show=not args.quiet and sys.stderr.isatty()))
     seconds = perf_counter() - started

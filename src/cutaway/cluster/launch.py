@@ -60,7 +60,7 @@ def launched(
         from cutaway.cluster.serving import RayReplicas, engines
 
         name = f"cutaway-{token_hex(4)}"
-        application = engines(plan, model.config.sight)
+        application = engines(plan, model.config.attention)
         try:
             try:
                 handle = serve.run(application, name=name, route_prefix=None)

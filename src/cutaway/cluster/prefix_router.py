@@ -34,9 +34,9 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     end or its machine is lost, its calls are cancelled, so that their jobs go on elsewhere at once.
     """
 
-    def initialize_state(self, *, sight: str | int = "past", **_: Any) -> None:
-        """sight: what a token of the model sees, see ``Limits.sight``."""
-        self._router, self._sight = Router(), sight
+    def initialize_state(self, *, attention: str | int = "causal", **_: Any) -> None:
+        """attention: of the model, see ``Limits.attention``."""
+        self._router, self._attention = Router(), attention
         self._names: set[str] = set()  # that have told something of themselves
         self._calls: dict[str, _Call] = {}  # by Ray's id of each
         self._over: Counter[str] = Counter()
@@ -109,7 +109,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
 
     def _rank(self, job: Job, pending: PendingRequest) -> list[Choice]:
         self._front = front_of(job)
-        prompts = [read_prompt(request, n, self._sight) for request, n in job.asked]
+        prompts = [read_prompt(request, n, self._attention) for request, n in job.asked]
         # Where all that are there are to be avoided, one of them is better than none.
         ranked = self._router.rank(prompts, job.avoid) or self._router.rank(prompts)
         if ranked:

@@ -29,14 +29,14 @@ class Prompt(NamedTuple):
     texts: int
 
 
-def read_prompt(request: Request, texts: int = 1, sight: str | int = "past") -> Prompt:
-    """Of a request, how many samples of it, and what a token of the model sees (``Limits.sight``).
+def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal") -> Prompt:
+    """Of a request, how many samples of it, and the model's attention (``Limits.attention``).
 
     Blocks are shared only where nothing in them depends on what is behind them. The last token is
     read in any case, since its logits are wanted; all are where the prompt is scored.
     """
     ids, salt = request.prompt_token_ids, request.salt
-    keys = block_keys(ids, salt) if shares_blocks(sight) and request.run.kv_cache else ()
+    keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()
     known = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
     return Prompt(keys, min(known, len(keys)), len(ids), texts)
 

@@ -52,7 +52,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         )
     own = Settings(**{"names": [str(model.get("model", ""))], **settings} if model else settings)
     plan = Plan.of(replicas, cores, model, options)
-    sight = without_weights(plan).config.sight
+    attention = without_weights(plan).config.attention
 
     def build() -> FastAPI:
         log.configure("human")
@@ -65,7 +65,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         serve.ingress(build)(), name="Front", max_ongoing_requests=_MOST_ANSWERS,
         ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": FRONT_ENVIRONMENT}},
     )  # fmt: skip
-    made: serve.Application = front.bind(engines(plan, sight))
+    made: serve.Application = front.bind(engines(plan, attention))
     return made
 
 

@@ -57,9 +57,9 @@ class Engine:
     async def write(self, job: Job) -> None:
         """See ``Replica``."""
         self._received[front_of(job)] += 1
-        sight = self._replica.llm.model.config.sight
+        attention = self._replica.llm.model.config.attention
         for request, n in job.asked:
-            self._came.append((monotonic(), read_prompt(request, n, sight).keys))
+            self._came.append((monotonic(), read_prompt(request, n, attention).keys))
         await self._replica.write(job)
 
     async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -97,11 +97,11 @@ def _load(engine: Loop) -> tuple[int, int]:
     return sum(len(text) - text.num_computed_tokens for text in texts), len(texts)
 
 
-def engines(plan: Plan, sight: str | int) -> serve.Application:
-    """The deployment. sight: what a token of the model sees, see ``Limits.sight``."""
+def engines(plan: Plan, attention: str | int) -> serve.Application:
+    """The deployment. attention: of the model, see ``Limits.attention``."""
     router = RequestRouterConfig(
         request_router_class="cutaway.cluster.prefix_router.PrefixRouter",
-        request_router_kwargs={"sight": sight},
+        request_router_kwargs={"attention": attention},
         request_routing_stats_period_s=1.0,
     )
     deployment = serve.deployment(

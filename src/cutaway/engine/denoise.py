@@ -3,7 +3,7 @@
 A pass computes the rows of the canvas and of what is before it, as far as they can change; each
 masked cell of the current block is drawn, and the rule (canvas/) says which of the draws stay. When
 a block is finished its tokens become steps, from left to right. With blocks of one cell, from the
-left, on a model that sees only the past, this is the autoregressive loop, bit for bit.
+left, on a causal model, this is the autoregressive loop, bit for bit.
 
 Refuses to know other sequences, KV blocks and how logits are computed.
 """
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
 
 
+_BLOCKS = {"causal": 1, "bidirectional": None}
+
+
 @dataclass(frozen=True)
 class Denoise:
     """Writes a canvas of ``max_tokens`` cells behind the prompt.
 
-    mask_id  what a masked cell is computed as, and what is never drawn; None where nothing ahead
-             is seen
+    mask_id  what a masked cell is computed as, and what is never drawn; None where attention is
+             causal
     behind   tokens behind the canvas
     """
 
@@ -58,11 +61,11 @@ class Denoise:
         limits.check_ids("behind", self.behind)
         limits.check_ids("forced_cells", [one.token_id for one in self.rule.forced_cells])
         limits.check_canvas(total, prompt, self.rule.block, self.mask_id)
-        if self.behind and limits.sight != "all":
+        if self.behind and limits.attention != "bidirectional":
             raise InputError(
                 "behind: this model does not see what is behind a canvas: leave it out"
             )
-        if self.rule.cache != "exact" and limits.sight != "all":
+        if self.rule.cache != "exact" and limits.attention != "bidirectional":
             raise InputError(
                 "cache: what is before a block of this model does not change, and is kept exactly: "
                 "leave it out"
@@ -75,7 +78,7 @@ class Denoise:
 
     def shares(self, sequence: "Sequence") -> bool:
         """Whether keys and values of a KV block depend on nothing behind it."""
-        return shares_blocks(sequence.vocabulary.limits.sight)
+        return shares_blocks(sequence.vocabulary.limits.attention)
 
     def positions(self, sequence: "Sequence") -> int:
         """To the end of what is computed."""
@@ -263,25 +266,25 @@ def _out_of_reach(canvas: Canvas) -> InputError | None:
 
 
 def _model_block(sequence: "Sequence") -> int | None:
-    """How many tokens of a block see each other: one, where all see the past; None: all do."""
-    sight = sequence.vocabulary.limits.sight
-    return {"past": 1, "all": None}.get(sight) if isinstance(sight, str) else sight
+    """How many tokens of a block attend to each other: one, of a causal model; None: all do."""
+    attention = sequence.vocabulary.limits.attention
+    return _BLOCKS.get(attention) if isinstance(attention, str) else attention
 
 
 def _shift(sequence: "Sequence") -> int:
     """How far before a cell the row is that says what stands there."""
     limits = sequence.vocabulary.limits
-    return int(limits.shift or limits.sight == "past")
+    return int(limits.shift or limits.is_causal)
 
 
 def _limits(
     sequence: "Sequence", start: int, end: int, length: int | None = None
 ) -> list[int] | None:
     """The last position that each row sees, in a text of ``length`` or so far; None: its own."""
-    sight = sequence.vocabulary.limits.sight
+    attention = sequence.vocabulary.limits.attention
     if _model_block(sequence) == 1:
         return None
-    return [last_seen(sight, p, length or end) for p in range(start, end)]
+    return [last_seen(attention, p, length or end) for p in range(start, end)]
 
 
 def _check_plain(request: "Request") -> None:

@@ -49,8 +49,8 @@ class Embed(Undrawn):
         if _sees_more(sequence):
             if length > room:
                 return Scheduled(sequence, 0, [], first_logit_row=0)
-            sight = sequence.vocabulary.limits.sight
-            limits = [last_seen(sight, position, length) for position in range(length)]
+            attention = sequence.vocabulary.limits.attention
+            limits = [last_seen(attention, position, length) for position in range(length)]
             return Scheduled(sequence, 0, sequence.tokens(0, length), length, [*wanted], limits)
         start = sequence.num_computed_tokens
         tokens = sequence.tokens(start, start + room)
@@ -96,4 +96,4 @@ def added_up(before: NDArray[np.float64] | None, rows: NDArray[np.float32]) -> N
 
 def _sees_more(sequence: "Sequence") -> bool:
     """Whether a token sees what is behind it, so that the text is one step's."""
-    return sequence.vocabulary.limits.sight != "past"
+    return not sequence.vocabulary.limits.is_causal

@@ -7,27 +7,28 @@ from cutaway.compute.backends import KV_BLOCK
 from cutaway.errors import InputError, TooLongError
 
 
-def last_seen(sight: str | int, position: int, length: int) -> int:
-    """The last position that a token sees, in a text of so many tokens."""
-    if sight == "past":
+def last_seen(attention: str | int, position: int, length: int) -> int:
+    """The causal mask as a number: the last position that a token attends to, of ``length``."""
+    if attention == "causal":
         return position
-    if isinstance(sight, str):
+    if isinstance(attention, str):
         return length - 1
-    return min((position // sight + 1) * sight, length) - 1
+    return min((position // attention + 1) * attention, length) - 1
 
 
-def shares_blocks(sight: str | int) -> bool:
-    """Whether what is computed of a whole KV block depends on nothing behind it."""
-    return sight == "past" or (isinstance(sight, int) and KV_BLOCK % sight == 0)
+def shares_blocks(attention: str | int) -> bool:
+    """Whether keys and values of a whole KV block depend on no token after it."""
+    return attention == "causal" or (isinstance(attention, int) and KV_BLOCK % attention == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the model itself imposes.
 
-    sight      what a token sees: what is before it ("past"), "all" of its text, or all to the end
-               of its own block of so many tokens
-    shift      whether a row predicts the next position, where tokens see more than the past
+    attention  which tokens a token attends to: "causal", itself and those before it;
+               "bidirectional", all of its text; a number, block-causal: all to the end of its own
+               block of this many tokens
+    shift      whether a row predicts the next position, where attention is not causal
     mask_id    the token in the place of one that is not written yet
     has_head   whether the model predicts tokens
     """
@@ -35,10 +36,15 @@ class Limits:
     context_length: int
     vocab_size: int
     end_ids: frozenset[int]
-    sight: str | int = "past"
+    attention: str | int = "causal"
     shift: bool = False
     mask_id: int | None = None
     has_head: bool = True
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token attends to nothing after it, so that a text can be continued."""
+        return self.attention == "causal"
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """How many tokens a text can have at most, its prompt included."""
@@ -74,7 +80,7 @@ class Limits:
         instead: what such a model is asked with
         """
         self.check_head()
-        if self.sight != "past":
+        if not self.is_causal:
             raise InputError(
                 "this model sees what is behind a token, too, and cannot continue a text: it fills "
                 f"in what is masked, with {instead}"
@@ -82,7 +88,7 @@ class Limits:
 
     def check_whole(self, ids: tuple[int, ...]) -> None:
         """InputError where a text cannot be computed as a whole."""
-        if self.sight == "past":
+        if self.is_causal:
             raise InputError("this model sees only what is before a token, and no text as a whole")
         self.check_head()
         self.check_read(ids)
@@ -101,7 +107,7 @@ class Limits:
         block: cells that are finished before others, where the rule says so
         """
         self.check_head()
-        if self.sight == "past":
+        if self.is_causal:
             if block != 1:
                 raise InputError(
                     "this model sees only what is before a token: it writes from left to right, "
@@ -109,15 +115,17 @@ class Limits:
                 )
         elif mask_id is None:
             raise InputError("this model names no mask token, so it has no canvas to reveal")
-        elif self.sight != "all" and block not in (None, self.sight):
-            raise InputError(f"block: this model's blocks have {self.sight} tokens: leave it out")
+        elif self.attention != "bidirectional" and block not in (None, self.attention):
+            raise InputError(
+                f"block: this model's blocks have {self.attention} tokens: leave it out"
+            )
         if total > self.context_length:
             raise TooLongError(
                 f"prompt and canvas have {total} tokens, {prompt} of them the prompt's, and this "
                 f"model's maximum context length is {self.context_length}: shorten the prompt or "
                 "lower max_tokens"
             )
-        if not prompt and (self.shift or self.sight == "past"):
+        if not prompt and (self.shift or self.is_causal):
             raise InputError("prompt is empty and this model has no begin token: write something")
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:

@@ -177,11 +177,11 @@ class ReadWhole(Undrawn):
     """Nothing is drawn: what a model that sees more than the past expects at some positions.
 
     All rows are of one step; what is computed is of use to no other text. The events have the
-    logits in the order of ``wanted``, so many in a step as there is room for. sight: the model's
+    logits in the order of ``wanted``, as many in a step as fit. attention: the model's
     """
 
     wanted: tuple[int, ...]
-    sight: str | int
+    attention: str | int
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Never."""
@@ -202,7 +202,7 @@ class ReadWhole(Undrawn):
         if length > room:
             return Scheduled(sequence, 0, [], first_logit_row=0)
         rows = [*self.wanted[done : done + logit_room]]
-        limits = [last_seen(self.sight, position, length) for position in range(length)]
+        limits = [last_seen(self.attention, position, length) for position in range(length)]
         return Scheduled(sequence, 0, sequence.tokens(0, length), length, rows, limits)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:

@@ -126,7 +126,7 @@ class Embedder:
         return vector / (length or 1.0)
 
     def _pooling(self, asked: str | None) -> tuple[str, str]:
-        said, sees_more = self._llm.model.pooling, self._llm.config.sight != "past"
+        said, sees_more = self._llm.model.pooling, not self._llm.config.is_causal
         if asked is not None:
             check_choice("pooling", asked, POOLINGS)
             if asked == "cls" and not sees_more:

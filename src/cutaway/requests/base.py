@@ -164,7 +164,7 @@ class ModelUser:
 
         tokenizer, after = self.tokenizer, list[int]()
         if options.suffix:
-            if self.config.sight != "all":
+            if self.config.attention != "bidirectional":
                 raise InputError(
                     "suffix: this model does not see what is behind a canvas: leave it out"
                 )
@@ -172,7 +172,7 @@ class ModelUser:
             after = tokenizer.encode(options.suffix, special=options.special, goes_on=True)
         ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
         ids, after = (ids[:-1], [*after, ids[-1]]) if ends else (ids, after)
-        never = tokenizer.mask_id if self.config.sight != "past" else None
+        never = None if self.config.is_causal else tokenizer.mask_id
         return ids, Denoise(options.denoise, never, tuple(after))
 
     def _healed(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
@@ -277,7 +277,7 @@ def limits_of(model: LoadedModel) -> Limits:
         context_length=model.context,
         vocab_size=tokenizer.vocab_size,
         end_ids=frozenset(tokenizer.end_ids),
-        sight=model.config.sight,
+        attention=model.config.attention,
         shift=model.config.shift,
         mask_id=tokenizer.mask_id,
         has_head=model.graph.has_head,

@@ -60,5 +60,5 @@ def _decoder(request: Request, model: LoadedModel) -> DecoderRecord | None:
     """Of a canvas."""
     if not isinstance(made := request.decoder, Denoise):
         return None
-    sight, shift = model.config.sight, model.config.shift
-    return DecoderRecord(made.rule, sight, shift, made.mask_id, made.behind)
+    attention, shift = model.config.attention, model.config.shift
+    return DecoderRecord(made.rule, attention, shift, made.mask_id, made.behind)

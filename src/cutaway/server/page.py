@@ -47,7 +47,7 @@ async def about(request: Request, model: str | None = None) -> Response:
         "weights": service.names.model(model).identity.weights,
         "version": __version__,
         "context": service.room,
-        "sight": service.llm.config.sight,
+        "attention": service.llm.config.attention,
         "canvas": _canvas(service),
         "defaults": {name: params[name] for name in SampledFields.ASKED if name in params},
     }
@@ -60,10 +60,10 @@ async def about(request: Request, model: str | None = None) -> Response:
 def _canvas(service: Service) -> dict[str, Any] | None:
     """Whether a model's blocks are its own, and whether a text is a canvas where nothing is said;
     None of one that reveals no canvas."""
-    llm, sight = service.llm, service.llm.config.sight
-    if sight == "past" or llm.tokenizer.mask_id is None or not llm.graph.has_head:
+    llm, attention = service.llm, service.llm.config.attention
+    if llm.config.is_causal or llm.tokenizer.mask_id is None or not llm.graph.has_head:
         return None
-    return {"blocks": isinstance(sight, int), "usual": llm.parse({}).denoise is not None}
+    return {"blocks": isinstance(attention, int), "usual": llm.parse({}).denoise is not None}
 
 
 class Static(StaticFiles):

@@ -167,7 +167,8 @@ class Service:
                     "all; ask for fewer, or for less text"
                 )
         if options.denoise:
-            looks = looked_at(options.denoise, options.stopping.max_tokens, self.llm.config.sight)
+            attention, cells = self.llm.config.attention, options.stopping.max_tokens
+            looks = looked_at(options.denoise, cells, attention)
             if texts * looks > MOST_BESIDE:
                 raise InputError(
                     f"max_tokens: the passes over {texts} canvases look at {texts * looks} cells, "

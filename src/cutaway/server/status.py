@@ -46,7 +46,7 @@ def _model(service: Service, name: str) -> Model:
         "owned_by": "cutaway",
         "root": service.names.model(name).name,
         "max_model_len": service.room,
-        "sight": service.llm.config.sight,
+        "attention": service.llm.config.attention,
     }
     if service.names.adapter(name):
         answer["parent"] = service.names.first

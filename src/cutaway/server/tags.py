@@ -145,7 +145,7 @@ def _info(service: Service) -> dict[str, Any]:
 
 
 def _capabilities(llm: AsyncModel) -> list[Any]:
-    writes = llm.graph.has_head and llm.config.sight == "past"
+    writes = llm.graph.has_head and llm.config.is_causal
     found = {
         "completion": llm.graph.has_head, "tools": writes and _knows_tools(llm),
         "insert": writes and llm.tokenizer.middle is not None,

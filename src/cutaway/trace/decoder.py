@@ -11,21 +11,25 @@ from cutaway.errors import InputError
 from cutaway.trace import check
 
 KIND = "denoise"
+_AS_RECORDED: dict[str | int, str] = {
+    "causal": "past",
+    "bidirectional": "all",
+}  # of formats up to 4
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderRecord:
     """The decoder of a canvas; a text that was written from left to right has none.
 
-    rule     how it was revealed
-    sight    what a token of the model sees: "past", "all", or a block of so many tokens
-    shift    whether the row of a token says what stands behind it
-    mask_id  what a masked cell was computed as; None where nothing ahead is seen
-    behind   tokens behind the canvas
+    rule       how it was revealed
+    attention  of the model, see ``Limits``: "causal", "bidirectional" or a block's tokens
+    shift      whether the row of a token says what stands behind it
+    mask_id    what a masked cell was computed as; None where nothing ahead is seen
+    behind     tokens behind the canvas
     """
 
     rule: Rule
-    sight: str | int
+    attention: str | int
     shift: bool
     mask_id: int | None
     behind: tuple[int, ...]
@@ -35,7 +39,7 @@ class DecoderRecord:
         return {
             "kind": KIND,
             "rule": self.rule.to_json(),
-            "sight": self.sight,
+            "sight": _AS_RECORDED.get(self.attention, self.attention),
             "shift": self.shift,
             "mask_id": self.mask_id,
             "behind": self.behind,
@@ -45,7 +49,7 @@ class DecoderRecord:
 def decoder(value: Any) -> DecoderRecord:
     """The inverse of ``to_json``; ValueError where it is none."""
     known = check.fields(value, {"kind": check.one_of(KIND), **CHECKS})
-    return DecoderRecord(**{name: known[name] for name in CHECKS})
+    return DecoderRecord(**dict(zip(_OWN, (known[name] for name in CHECKS), strict=True)))
 
 
 def _rule(value: Any) -> Rule:
@@ -59,8 +63,12 @@ def _rule(value: Any) -> Rule:
     return rule
 
 
-def _sight(value: Any) -> str | int:
-    return check.integer(value) if type(value) is int else check.one_of("past", "all")(value)
+def _attention(value: Any) -> str | int:
+    if type(value) is int:
+        return check.integer(value)
+    recorded: str = check.one_of(*_AS_RECORDED.values())(value)
+    return next(name for name, said in _AS_RECORDED.items() if said == recorded)
 
 
-CHECKS = check.of(DecoderRecord, rule=_rule, sight=_sight)
+_OWN = check.of(DecoderRecord, rule=_rule, attention=_attention)
+CHECKS = {"sight" if name == "attention" else name: one for name, one in _OWN.items()}

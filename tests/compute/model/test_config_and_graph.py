@@ -236,11 +236,11 @@ def test_the_activation_of_an_encoder_is_what_the_file_says():
 
 
 def test_sight_is_what_the_file_says_and_else_the_architecture_s():
-    assert sizes("llama").sight == "past"
-    assert sizes("llama", attention__causal=False).sight == "all"
+    assert sizes("llama").attention == "causal"
+    assert sizes("llama", attention__causal=False).attention == "bidirectional"
     for name in ("bert", "dream", "llada", "llada-moe", "rnd1"):
-        assert sizes(name).sight == "all"
-    assert sizes("llama", besides={"cutaway.block_size": 4}).sight == 4
+        assert sizes(name).attention == "bidirectional"
+    assert sizes("llama", besides={"cutaway.block_size": 4}).attention == 4
     with pytest.raises(FormatError, match=r"cutaway\.block_size must be a positive number"):
         sizes("llama", besides={"cutaway.block_size": "four"})
     with pytest.raises(FormatError, match="windows are not supported where tokens see blocks of 4"):

@@ -157,10 +157,10 @@ def test_a_model_that_sees_all_is_not_cut(capsys):
     assert not varied & {"rows per call", "chunk boundaries"}
 
 
-@pytest.mark.parametrize(("sight", "cuts"), [(4, [4, 4, 8]), (8, [3, 9, 1])])
-def test_a_model_of_blocks_is_cut_between_them(path, sight, cuts):
+@pytest.mark.parametrize(("attention", "cuts"), [(4, [4, 4, 8]), (8, [3, 9, 1])])
+def test_a_model_of_blocks_is_cut_between_them(path, attention, cuts):
     backend = LLM(path, kv_tokens=256).backend
-    text = Sample(range(3, 73), range(3), sight=sight)
+    text = Sample(range(3, 73), range(3), attention=attention)
     whole = text.run(backend)
     assert np.array_equal(text.run(backend, cuts), whole)
     assert not np.array_equal(Sample(range(3, 73), range(3)).run(backend), whole)

@@ -38,7 +38,9 @@ def without_mask(history):
 
 
 def ours(rule, cells, *, shift=False, prompt=PROMPT):
-    engine = make_engine(without_mask, context=128, sight="all", tells_places=True, shift=shift)
+    engine = make_engine(
+        without_mask, context=128, attention="bidirectional", tells_places=True, shift=shift
+    )
     stops = StopParams(max_tokens=cells, ignore_eos=True)
     sequence = Request(prompt, GREEDY, stops, decoder=Denoise(rule, MASK)).add_to(engine)
     return [*written(sequence, run_to_end(engine)).token_ids]

@@ -47,12 +47,12 @@ def told(completion):
     return completion.token_ids, completion.fingerprint, passes
 
 
-def texts_of(completion, mask, sight):
+def texts_of(completion, mask, attention):
     """Of each pass, the text that it was computed from."""
     first = len(PROMPT)
     cells = {first + i: mask for i in range(len(completion.token_ids))}
     for made in completion.passes:
-        end = first + len(cells) if sight == "all" else made.block[1]
+        end = first + len(cells) if attention == "bidirectional" else made.block[1]
         yield made, [*PROMPT, *(cells[p] for p in range(first, end))]
         cells |= {p: mask if token is None else token for p, token in made.stands.items()}
 
@@ -64,7 +64,7 @@ def test_each_row_of_a_pass_is_that_of_its_text_read_alone(folders, name, rule):
     shift = int(DIFFUSION[name].shift)
     completion = run(llm, rule)
     assert completion.passes
-    for made, text in texts_of(completion, DIFFUSION[name].mask, DIFFUSION[name].sight):
+    for made, text in texts_of(completion, DIFFUSION[name].mask, DIFFUSION[name].attention):
         logits = llm.logits(text)
         for cell in made.cells:
             assert cell.logits_hash == row_hash(logits[cell.position - shift])
@@ -109,7 +109,7 @@ def test_what_is_kept_is_that_of_the_block_s_first_pass(folders, stored):
     llm = LLM(folders("llada"))
     completion = run(llm, replace_cache(RULES[0], stored), temperature=0, steps=12)
     blocks, exact = set(), []
-    for made, text in texts_of(completion, DIFFUSION["llada"].mask, "all"):
+    for made, text in texts_of(completion, DIFFUSION["llada"].mask, "bidirectional"):
         logits = llm.logits(text)
         same = all(cell.logits_hash == row_hash(logits[cell.position]) for cell in made.cells)
         assert same or made.block in blocks

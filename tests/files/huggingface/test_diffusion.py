@@ -61,10 +61,10 @@ def test_the_reference_s_logits_are_those_of_transformers(folders, name):
     llm = LLM(path, backend="reference")
     assert llm.config.architecture == row(name).architecture
     limits = limits_of(llm.model)
-    assert (limits.sight, limits.shift, limits.mask_id) == (
-        DIFFUSION[name].sight, DIFFUSION[name].shift, DIFFUSION[name].mask,
+    assert (limits.attention, limits.shift, limits.mask_id) == (
+        DIFFUSION[name].attention, DIFFUSION[name].shift, DIFFUSION[name].mask,
     )  # fmt: skip
-    assert (llm.config.sight, llm.config.shift) == (limits.sight, limits.shift)
+    assert (llm.config.attention, llm.config.shift) == (limits.attention, limits.shift)
     assert np.abs(llm.logits(IDS) - theirs).max() < 1e-3
     assert np.array_equal(llm.logits(IDS, 70), llm.logits(IDS)[70:])
 
@@ -102,7 +102,7 @@ def test_company_and_small_steps_change_no_bit(folders, name):
     llm = LLM(path, threads=2)
     alone = [llm.logits(text) for text in texts]
     for policy in (Policy(), Policy(max_rows=81, max_logit_rows=5), Policy(max_num_seqs=2)):
-        together, _ = read(make_engine(LoadedModel.open(path), policy), texts, llm.config.sight)
+        together, _ = read(make_engine(LoadedModel.open(path), policy), texts, llm.config.attention)
         assert all(map(np.array_equal, together, alone))
 
 
@@ -253,8 +253,8 @@ def test_a_model_is_shown_with_what_its_tokens_see(folders, capsys):
     for name in ("dream", "sdar"):
         assert main(["models", "show", str(folders(name)[0])]) == 0
         said[name] = capsys.readouterr().out
-    assert "sight         the whole text; rows predict the next position\n" in said["dream"]
-    assert "sight         all to the end of a token's block of 4\n" in said["sdar"]
+    assert "\n              bidirectional; rows predict the next position\n" in said["dream"]
+    assert "\n              block-causal, in blocks of 4 tokens\n" in said["sdar"]
     assert f"({MASK}), from tokenizer.ggml.mask_token_id\n" in said["sdar"]
 
 

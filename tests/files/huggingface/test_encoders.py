@@ -52,7 +52,7 @@ def folders(tmp_path_factory):
 def test_the_reference_s_logits_are_those_of_transformers(folders, name):
     path, theirs = folders(name)
     llm = LLM(path, backend="reference")
-    assert llm.config.sight == "all"
+    assert llm.config.attention == "bidirectional"
     assert np.abs(llm.logits(IDS) - theirs).max() < 1e-3
     assert np.array_equal(llm.logits(IDS, 70), llm.logits(IDS)[70:])
 
@@ -138,7 +138,7 @@ def test_a_model_is_shown_as_what_it_is(tmp_path, capsys):
     assert main(["models", "show", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "positions     learned\n" in said
-    assert "sight         the whole text\n" in said
+    assert "\n              bidirectional\n" in said
     assert "chat          none: it sees what is behind a token, too, and fills in what is " in said
     assert "begins with   [CLS] (2)" in said
     assert "ends with     [SEP] (3), from tokenizer.ggml.seperator_token_id\n" in said

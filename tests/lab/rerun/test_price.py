@@ -28,7 +28,7 @@ def log2_p(llm, text, position, token_id, shift):
 
 def by_hand(llm, wiring, made, text):
     """Of one pass, -log2 of its tokens' probabilities together, and one after the other."""
-    end = len(text) if wiring.sight == "all" else made.block[1]
+    end = len(text) if wiring.attention == "bidirectional" else made.block[1]
     seen, order = text[:end], sorted(made.revealed, key=lambda c: (-c.figure, c.position))
     together = [log2_p(llm, seen, c.position, c.token_id, wiring.shift) for c in order]
     apart = []
@@ -71,7 +71,7 @@ def test_a_canvas_that_ended_early_was_as_long_as_it_began(model):
     """The blocks that no pass came to stood there masked, and were seen."""
     llm, wiring = model
     settings = {"steps": 4, "max_tokens": 24, "seed": 2, "temperature": 1.5}
-    block = {"block": 4} if wiring.sight == "all" else {}
+    block = {"block": 4} if wiring.attention == "bidirectional" else {}
     whole = llm.denoise(PROMPT, **settings, **block, ignore_eos=True)
     made = llm.denoise(PROMPT, **settings, **block, stop_token_ids=[whole.token_ids[0]])
     assert made.passes[-1].block[1] < len(PROMPT) + 24

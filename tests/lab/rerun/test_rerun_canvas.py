@@ -1,4 +1,4 @@
-"""Traces of canvases: run again over rules, sights and company; forks; what needs another text."""
+"""Traces of canvases: run again over rules and company; forks; what needs another text."""
 
 import json
 from dataclasses import replace
@@ -15,11 +15,11 @@ from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
 MASK = 260
-SIGHTS = {
-    "all": {"llama.attention.causal": False},
+ATTENTION = {
+    "bidirectional": {"llama.attention.causal": False},
     "shifted": {"llama.attention.causal": False, "diffusion.shift_logits": True},
     "blocks": {"cutaway.block_size": 8},
-    "past": {},
+    "causal": {},
 }
 RULES = [
     {"steps": 5},
@@ -39,35 +39,37 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("canvas")
     mask = {"tokenizer.ggml.mask_token_id": MASK}
     return {
-        name: LLM(write_tiny_llama(folder / f"{name}.gguf", metadata=sight | mask))
-        for name, sight in SIGHTS.items()
+        name: LLM(write_tiny_llama(folder / f"{name}.gguf", metadata=attention | mask))
+        for name, attention in ATTENTION.items()
     }
 
 
-def asked(sight, rule):
-    """The rule as a model of this sight takes it."""
-    if sight == "past":
+def asked(attention, rule):
+    """The rule as a model of this attention takes it."""
+    if attention == "causal":
         return {"order": "left", "block": 1}
     no_block = {k: v for k, v in rule.items() if k not in ("block", "cache")}
-    return no_block if sight == "blocks" else rule
+    return no_block if attention == "blocks" else rule
 
 
-def traced(models, path, sight="all", rule=RULES[0], **more):
-    done = models[sight].generate("ab", **HOW | more, denoise=asked(sight, rule), trace=path)
+def traced(models, path, attention="bidirectional", rule=RULES[0], **more):
+    done = models[attention].generate(
+        "ab", **HOW | more, denoise=asked(attention, rule), trace=path
+    )
     return done, Trace.read(path)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("rule", "steps"))
-@pytest.mark.parametrize("sight", SIGHTS)
-def test_a_canvas_is_on_record_and_replays_in_company(models, tmp_path, sight, rule):
-    done, trace = traced(models, tmp_path / "t", sight, rule)
+@pytest.mark.parametrize("attention", ATTENTION)
+def test_a_canvas_is_on_record_and_replays_in_company(models, tmp_path, attention, rule):
+    done, trace = traced(models, tmp_path / "t", attention, rule)
     assert trace.output_token_ids == done.token_ids
     assert [p.fingerprint for p in trace.passes] == [p.fingerprint for p in done.passes]
     assert [p.cells for p in trace.passes] == [
         tuple(cell._replace(observed=None) for cell in p.cells) for p in done.passes
     ]
-    llm = models[sight]
-    with llm.stream("ba", max_tokens=9, seed=1, denoise=asked(sight, RULES[0])) as other:
+    llm = models[attention]
+    with llm.stream("ba", max_tokens=9, seed=1, denoise=asked(attention, RULES[0])) as other:
         found = replay(llm, trace)
         assert next(other).index == 0
     assert found.same
@@ -76,9 +78,9 @@ def test_a_canvas_is_on_record_and_replays_in_company(models, tmp_path, sight, r
 
 def test_threads_change_nothing(models, tmp_path):
     _, trace = traced(models, tmp_path / "t")
-    mask = SIGHTS["all"] | {"tokenizer.ggml.mask_token_id": MASK}
+    mask = ATTENTION["bidirectional"] | {"tokenizer.ggml.mask_token_id": MASK}
     file = write_tiny_llama(tmp_path / "all.gguf", metadata=mask)
-    assert replay(LLM(file, threads=models["all"].backend.threads + 1), trace).same
+    assert replay(LLM(file, threads=models["bidirectional"].backend.threads + 1), trace).same
 
 
 @settings(max_examples=40)
@@ -93,18 +95,20 @@ def test_a_figure_of_any_pass_stops_the_replay_there(models, tmp_path_factory, d
     cells = (*made.cells[:n], cell, *made.cells[n + 1 :])
     passes = [*trace.passes]
     passes[at] = made._replace(cells=cells)
-    found = replay(models["all"], replace(trace, passes=tuple(passes)))
+    found = replay(models["bidirectional"], replace(trace, passes=tuple(passes)))
     assert found.mismatch.passed == at
     assert found.mismatch.what.keys() == {f"{name} at {cell.position}"}
 
 
 def test_a_run_that_was_cut_short_is_replayed_as_far_as_it_goes(models, tmp_path):
-    with models["all"].stream("ab", **HOW, denoise=RULES[0], trace=tmp_path / "t") as stream:
+    with models["bidirectional"].stream(
+        "ab", **HOW, denoise=RULES[0], trace=tmp_path / "t"
+    ) as stream:
         events = stream.events()
         next(events), next(events)
     trace = Trace.read(tmp_path / "t")
     assert (trace.end.reason, trace.steps) == ("aborted", ())
-    found = replay(models["all"], trace)
+    found = replay(models["bidirectional"], trace)
     assert found.same
     assert found.passes == len(trace.passes) >= 2
 
@@ -112,15 +116,15 @@ def test_a_run_that_was_cut_short_is_replayed_as_far_as_it_goes(models, tmp_path
 def test_fewer_candidates_than_the_rule_looks_at(models, tmp_path):
     _, trace = traced(models, tmp_path / "t", candidates=1)
     assert trace.head.candidates == 1
-    assert replay(models["all"], trace).same
+    assert replay(models["bidirectional"], trace).same
 
 
-@pytest.mark.parametrize("sight", ["all", "shifted"])
-def test_what_is_behind_comes_back(models, tmp_path, sight):
-    _, trace = traced(models, tmp_path / "t", sight, suffix="ba a")
+@pytest.mark.parametrize("attention", ["bidirectional", "shifted"])
+def test_what_is_behind_comes_back(models, tmp_path, attention):
+    _, trace = traced(models, tmp_path / "t", attention, suffix="ba a")
     assert trace.head.decoder.behind
-    assert replay(models[sight], trace).same
-    fork = branch(models[sight], trace, 3, 7, trace=tmp_path / "fork")
+    assert replay(models[attention], trace).same
+    fork = branch(models[attention], trace, 3, 7, trace=tmp_path / "fork")
     assert fork.token_ids[3] == 7
     assert Trace.read(tmp_path / "fork").head.decoder.behind == trace.head.decoder.behind
 
@@ -132,25 +136,25 @@ def bare(made):
     return made._replace(phases=None)
 
 
-@pytest.mark.parametrize("sight", ["all", "blocks", "past"])
-def test_a_fork_changes_nothing_before_its_pass(models, tmp_path, sight):
-    _, trace = traced(models, tmp_path / "t", sight)
+@pytest.mark.parametrize("attention", ["bidirectional", "blocks", "causal"])
+def test_a_fork_changes_nothing_before_its_pass(models, tmp_path, attention):
+    _, trace = traced(models, tmp_path / "t", attention)
     at = 9
     token = (trace.steps[at].token_id + 1) % 256 + 3
-    done = branch(models[sight], trace, at, token, trace=tmp_path / "fork")
+    done = branch(models[attention], trace, at, token, trace=tmp_path / "fork")
     fork, passed = Trace.read(tmp_path / "fork"), trace.steps[at].passed
     assert fork.output_token_ids[at] == done.token_ids[at] == token
     assert fork.steps[at].source == "forced"
     assert [*map(bare, fork.passes[:passed])] == [*map(bare, trace.passes[:passed])]
     assert fork.passes[passed] != trace.passes[passed]
     assert (fork.head.parent.trace, fork.head.parent.step) == (trace.sha256, at)
-    assert replay(models[sight], fork).same
+    assert replay(models[attention], fork).same
 
 
 def test_a_fork_at_another_pass(models, tmp_path):
     _, trace = traced(models, tmp_path / "t")
     last = len(trace.passes) - 1
-    done = branch(models["all"], trace, 4, 7, passed=last)
+    done = branch(models["bidirectional"], trace, 4, 7, passed=last)
     assert (done.token_ids[4], done.steps[4].passed) == (7, last)
     assert [p.fingerprint for p in done.passes[:last]] == [
         p.fingerprint for p in trace.passes[:last]
@@ -169,12 +173,12 @@ def test_a_fork_at_another_pass(models, tmp_path):
 def test_what_no_fork_can_be(models, tmp_path, how, words):
     _, trace = traced(models, tmp_path / "t")
     with pytest.raises(InputError, match=words):
-        branch(models["all"], trace, 4, 7, **how)
+        branch(models["bidirectional"], trace, 4, 7, **how)
 
 
 def test_what_needs_a_text_from_left_to_right(models, tmp_path):
     _, trace = traced(models, tmp_path / "t")
-    llm = models["all"]
+    llm = models["bidirectional"]
     for ask in (
         lambda: rescore(llm, trace), lambda: logits(llm, trace), lambda: inside(llm, trace, 1),
         lambda: diff_models(llm, trace, trace),
@@ -191,11 +195,11 @@ def test_a_text_in_no_passes_has_no_fork_at_one(tiny, trace):
 # -- the price of passes -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sight", ["all", "shifted", "blocks"])
-def test_the_passes_of_a_trace_cost_what_those_of_the_run_do(models, tmp_path, sight):
-    done, trace = traced(models, tmp_path / "t", sight)
-    found = price_of_trace(models[sight], trace)
-    assert found == price(models[sight], done.prompt_token_ids, done.passes)
+@pytest.mark.parametrize("attention", ["bidirectional", "shifted", "blocks"])
+def test_the_passes_of_a_trace_cost_what_those_of_the_run_do(models, tmp_path, attention):
+    done, trace = traced(models, tmp_path / "t", attention)
+    found = price_of_trace(models[attention], trace)
+    assert found == price(models[attention], done.prompt_token_ids, done.passes)
     assert any(of.price for of in found.passes)
 
 
@@ -203,15 +207,16 @@ def test_what_has_no_price(models, tiny, trace, tmp_path):
     with pytest.raises(InputError, match="written from left to right"):
         price_of_trace(tiny, trace)
     _, canvas = traced(models, tmp_path / "t")
-    with pytest.raises(InputError, match=r"sees 'all', and of .* 8: use the same model"):
+    with pytest.raises(InputError, match=r"is 'bidirectional', and of .* 8: use the same model"):
         price_of_trace(models["blocks"], canvas)
 
 
 def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
     _, trace = traced(models, tmp_path / "t")
-    found = price_of_trace(models["all"], trace)
+    found = price_of_trace(models["bidirectional"], trace)
     file = write_tiny_llama(
-        tmp_path / "all.gguf", metadata=SIGHTS["all"] | {"tokenizer.ggml.mask_token_id": MASK}
+        tmp_path / "all.gguf",
+        metadata=ATTENTION["bidirectional"] | {"tokenizer.ggml.mask_token_id": MASK},
     )
     command = ["trace", "price", str(tmp_path / "t"), "-m", str(file)]
     assert main([*command, "--json"]) == 0

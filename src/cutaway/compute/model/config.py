@@ -15,7 +15,7 @@ from cutaway.compute.model.metadata import Reader
 from cutaway.compute.model.rope import Rope, Yarn
 from cutaway.errors import FormatError
 
-Sight = str | int
+Attention = str | int
 """See ``ModelConfig``."""
 
 MAX_CONTEXT = 2**24
@@ -67,13 +67,14 @@ _MUST_BE: Mapping[str, tuple[float, ...]] = {
 class ModelConfig:
     """The numbers that a graph is built from. Sizes are in elements, context in tokens.
 
-    sight              what a token sees: "past", itself and those before it, "all" of its text, or
-                       all to the end of its own block of so many tokens, counted from the first
-    shift              whether a row predicts the next position, where tokens see more than the past
+    attention          which tokens a token attends to: "causal", itself and those before it;
+                       "bidirectional", all of its text; a number, block-causal: all to the end of
+                       its own block of this many tokens, counted from the first
+    shift              whether a row predicts the next position, where attention is not causal
     rope, rope_local   of the layers that see the whole text, and of those that see a window
     extends_context    whether texts may be longer than the model was first trained for
-    windows            tokens that each layer sees, itself included, or where the sight is "all" how
-                       many to each side; 0: all
+    windows            tokens that a row of each layer attends to, its own included, or where
+                       attention is bidirectional how many to each side; 0: all
     activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" where it is the wiring's own
     attention_scale    of scores before the softmax
     *_softcap          largest score or logit, approached smoothly; 0: none
@@ -83,7 +84,7 @@ class ModelConfig:
 
     architecture: str
     context_length: int
-    sight: Sight
+    attention: Attention
     shift: bool
     layers: int
     hidden: int
@@ -107,6 +108,11 @@ class ModelConfig:
     experts_used: int
     norm_topk_prob: bool  # the weights of a token's experts add up to 1
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token attends to itself and those before it alone, so that texts can grow."""
+        return self.attention == "causal"
+
 
 def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
     """Read the sizes from GGUF metadata (keys as in llama.cpp's ``gguf-py/constants.py``).
@@ -123,11 +129,11 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
     rope = _rope(read, head_dim)
     norm = "norm" if architecture in _LAYER_NORMS else "norm_rms"
     experts = read.size_or_zero("expert_count")
-    sight = _sight(read)
+    attention = _attention(read)
     return ModelConfig(
         architecture=architecture,
         context_length=longest,
-        sight=sight,
+        attention=attention,
         shift=Reader(metadata, "diffusion").flag("shift_logits", architecture in _SHIFTED),
         layers=layers,
         hidden=hidden,
@@ -137,7 +143,7 @@ def config_from_gguf(metadata: Mapping[str, Any], context: int | None = None) ->
         rope=rope,
         rope_local=_rope_local(read, rope),
         extends_context=(context or longest) > _original_context(read, longest),
-        windows=_windows(read, layers, sight),
+        windows=_windows(read, layers, attention),
         activation=_activation(read),
         attention_scale=_attention_scale(read, layers, hidden / heads, head_dim),
         attention_softcap=read.or_zero("attn_logit_softcapping", _SCORE_CAP.get(architecture, 0)),
@@ -162,11 +168,12 @@ def _check_supported(read: Reader) -> None:
         read.must_be("attention.sliding_window", 0)  # Olmo 3, whose rope depends on the layer
 
 
-def _sight(read: Reader) -> Sight:
+def _attention(read: Reader) -> Attention:
     own = Reader(read.metadata, "cutaway")
     if own.value("block_size") is not None:
         return own.size("block_size")
-    return "past" if read.flag("attention.causal", read.prefix not in _SEES_ALL) else "all"
+    is_causal = read.flag("attention.causal", read.prefix not in _SEES_ALL)
+    return "causal" if is_causal else "bidirectional"
 
 
 def _heads(read: Reader, hidden: int) -> tuple[int, int, int]:
@@ -230,13 +237,13 @@ def _original_context(read: Reader, longest: int) -> int:
     return read.size_or_zero("rope.scaling.original_context_length") or longest
 
 
-def _windows(read: Reader, layers: int, sight: Sight) -> tuple[int, ...]:
+def _windows(read: Reader, layers: int, attention: Attention) -> tuple[int, ...]:
     window = read.size_or_zero("attention.sliding_window", _WINDOW.get(read.prefix, 0))
-    if window and isinstance(sight, int):
-        raise FormatError(f"windows are not supported where tokens see blocks of {sight}")
-    if window == 1 and sight == "all":
+    if window and isinstance(attention, int):
+        raise FormatError(f"windows are not supported where tokens see blocks of {attention}")
+    if window == 1 and attention == "bidirectional":
         raise FormatError(f"{read.prefix}.attention.sliding_window is 1, which holds no neighbour")
-    if sight == "all":  # files say the whole window, both sides together
+    if attention == "bidirectional":  # files say the whole window, both sides together
         window //= 2
     key = "attention.sliding_window_pattern"
     pattern = read.value(key)

@@ -209,12 +209,12 @@ def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[
     return [min(pair) for pair in zip(shares, sizes, strict=True)] if capped else shares
 
 
-def looked_at(rule: Rule, cells: int, sight: str | int) -> int:
+def looked_at(rule: Rule, cells: int, attention: str | int) -> int:
     """The most cells that all passes over a canvas look at.
 
-    sight: of the model; of one whose tokens see to the end of their block, its size
+    attention: of the model, see ``Limits``; a number is the size of its blocks
     """
-    block = min(rule.block or cells, cells) if isinstance(sight, str) else min(sight, cells)
+    block = min(rule.block or cells, cells) if isinstance(attention, str) else min(attention, cells)
     passes = cells if rule.steps is None else min(rule.steps, cells)
     if rule.remask == "none":
         return passes * (block + 1) // 2 + block

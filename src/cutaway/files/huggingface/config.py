@@ -77,22 +77,22 @@ class Config:
             values |= rope
         values |= family.own(s)
         self.experts = values.get("expert_count", 0)
-        besides = self._sight(values)
+        besides = self._attention(values)
         metadata = {f"{family.architecture}.{key}": value for key, value in values.items()}
         metadata["general.architecture"] = family.architecture
         metadata["general.name"] = folder.resolve().name
         return metadata | besides, tensors
 
-    def _sight(self, values: dict[str, Any]) -> dict[str, Any]:
-        """What a diffusion model's tokens see, as GGUF has it and beside that."""
+    def _attention(self, values: dict[str, Any]) -> dict[str, Any]:
+        """A diffusion model's attention, as GGUF has it and beside that."""
         s, family = self.settings, self.family
-        if family.sight == "past":
+        if family.attention == "causal":
             return {}
         values["attention.causal"] = False
         besides: dict[str, Any] = {"diffusion.shift_logits": family.shifts}
         if s.get("block_size") is None:
             return besides
-        if family.sight == "all":
+        if family.attention == "bidirectional":
             s.refuse("block_size", "of such models only those that see the whole text are")
         return besides | {"cutaway.block_size": s.size("block_size")}
 

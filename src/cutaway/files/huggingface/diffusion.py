@@ -1,4 +1,4 @@
-"""The families of masked diffusion models: each has another family's body, and another sight.
+"""The families of masked diffusion models: each has another family's body, and another attention.
 
 Knows what their configs call things, whether their rows are shifted, and which token masks where
 neither config nor tokenizer says so: papers and code do. Refuses to know files.
@@ -21,12 +21,12 @@ def _masked_by(token_id: int, family: Family, **more: Any) -> Family:
     return replace(family, defaults={**family.defaults, "mask_token_id": token_id, **more})
 
 
-_SEES_ALL_SHIFTED: dict[str, Any] = {"sight": "all", "shifts": True}
+_SEES_ALL_SHIFTED: dict[str, Any] = {"attention": "bidirectional", "shifts": True}
 
 DIFFUSION: Mapping[str, Family] = {
     # Nie et al. 2025, arXiv 2502.09992; the names are OLMo's
     "llada": replace(
-        _LLAMA, architecture="llada", prefixes=("model.transformer.",), sight="all",
+        _LLAMA, architecture="llada", prefixes=("model.transformer.",), attention="bidirectional",
         outside={"wte": "token_embd", "ln_f": "output_norm", "ff_out": "output"},
         layer={
             "attn_norm": "attn_norm", "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v",
@@ -50,7 +50,7 @@ DIFFUSION: Mapping[str, Family] = {
     "lladamoe": _masked_by(
         156895,
         replace(
-            _MOE, architecture="llada-moe", sight="all", own=keys.llada_moe,
+            _MOE, architecture="llada-moe", attention="bidirectional", own=keys.llada_moe,
             names={
                 "intermediate_size": "dense_intermediate_size",
                 "moe_intermediate_size": "expert_intermediate_size",
@@ -64,12 +64,12 @@ DIFFUSION: Mapping[str, Family] = {
         replace(FAMILIES["qwen2"], architecture="dream", own=keys.dream, **_SEES_ALL_SHIFTED),
     ),
     # Cheng et al. 2025, arXiv 2510.06303
-    "sdar": _masked_by(151669, replace(_QWEN3, sight="block"), block_size=4),
-    "sdar_moe": _masked_by(151669, replace(_MOE, sight="block"), block_size=4),
+    "sdar": _masked_by(151669, replace(_QWEN3, attention="block-causal"), block_size=4),
+    "sdar_moe": _masked_by(151669, replace(_MOE, attention="block-causal"), block_size=4),
     # of dLLM, arXiv 2602.22661; those made with BD3-LM's objective see blocks
-    "a2d-llama": replace(_LLAMA, sight="block"),
-    "a2d-qwen2": replace(FAMILIES["qwen2"], sight="block"),
-    "a2d-qwen3": replace(_QWEN3, sight="block"),
+    "a2d-llama": replace(_LLAMA, attention="block-causal"),
+    "a2d-qwen2": replace(FAMILIES["qwen2"], attention="block-causal"),
+    "a2d-qwen3": replace(_QWEN3, attention="block-causal"),
     # Gong et al. 2024, arXiv 2410.17891; the mask is a word of the vocabulary
     "diffugpt": replace(
         _GPT2, prefixes=(_WRAPPED, *_GPT2.prefixes),
@@ -83,7 +83,7 @@ DIFFUSION: Mapping[str, Family] = {
     ),
     # Sahoo et al. 2024, arXiv 2406.07524: a DiT, whose mask is behind GPT-2's vocabulary
     "mdlm": Family(
-        architecture="gptneox", prefixes=("backbone.",), sight="all", modulated=True,
+        architecture="gptneox", prefixes=("backbone.",), attention="bidirectional", modulated=True,
         outside={
             "vocab_embed": "token_embd", "output_layer.norm_final": "output_norm",
             "output_layer.linear": "output",

@@ -40,8 +40,8 @@ class Family:
     own           adds the family's own metadata, and refuses what it cannot say
     grouped       whether heads may share keys and values; if not, config.json's number is ignored
     layer_norm    whether norms subtract the mean
-    sight         "past"; of a diffusion model "all", or "block": of so many tokens as config.json
-                  says, and all where it does not
+    attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
+                  config.json's block_size, and bidirectional where it has none
     shifts        whether rows of a diffusion model predict the next position
     modulated     whether norms and matrices are to have MDLM's modulation in them
     """
@@ -62,7 +62,7 @@ class Family:
     rope: bool = True
     partial_rope: bool = False
     longrope: bool = False
-    sight: str = "past"
+    attention: str = "causal"
     shifts: bool = False
     modulated: bool = False
 

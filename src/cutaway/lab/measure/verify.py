@@ -77,7 +77,7 @@ class Sample:
     tokens: Sequence[int]
     blocks: Sequence[int]
     positions: frozenset[int] = field(default_factory=frozenset)  # whose logits are compared
-    sight: str | int = "past"
+    attention: str | int = "causal"
 
     def __post_init__(self) -> None:
         last = len(self.tokens) - 1
@@ -98,7 +98,7 @@ class Sample:
             wanted = [offset + p - start for p in range(start, stop) if p in self.positions]
             limits = rows[1].copy()
             limits[offset : offset + stop - start] = [
-                last_seen(self.sight, position, len(self.tokens)) for position in range(start, stop)
+                last_seen(self.attention, p, len(self.tokens)) for p in range(start, stop)
             ]
             batch = Batch(*rows, np.array(wanted, np.int32), limits)
             out.append(backend.run(batch).copy())
@@ -108,7 +108,7 @@ class Sample:
     def _stop(self, wanted: int) -> int:
         """Where a call may end: tokens that see each other are of one call."""
         length = len(self.tokens)
-        return min(length, last_seen(self.sight, wanted - 1, length) + 1)
+        return min(length, last_seen(self.attention, wanted - 1, length) + 1)
 
     def _parts(
         self, start: int, stop: int, mates: Sequence[BatchMate], done: list[int]
@@ -145,18 +145,18 @@ def checks(
     sample: Sequence[int],
     tiers: Sequence[str],
     threads: Sequence[int] = THREADS,
-    sight: str | int = "past",
+    attention: str | int = "causal",
 ) -> Iterator[Check]:
     """Every check in turn, each as soon as it is done.
 
     load: gives a backend whose KV blocks fit its context, asked for one at a time
     sample: token ids, repeated to make the text
     tiers: the instruction sets to compare, the first of them in all checks
-    sight: what a token sees; a text that is seen as a whole is not cut
+    attention: as of ``Limits``; a text of bidirectional attention is not cut
     """
     backend = load(tiers[0], threads[0])
     tokens = text_of(sample, backend.kv_blocks * KV_BLOCK)
-    text = Sample(tokens, range(-(-len(tokens) // KV_BLOCK)), sight=sight)
+    text = Sample(tokens, range(-(-len(tokens) // KV_BLOCK)), attention=attention)
     plain = text.run(backend)
     yield from _one_backend(text, backend, plain)
     for count in threads[1:]:
@@ -174,17 +174,17 @@ def checks(
 def _one_backend(text: Sample, backend: Backend, plain: Logits) -> Iterator[Check]:
     """How the text is cut, beside whom it is computed, and where it lies."""
     tokens, blocks = text.tokens, len(text.blocks)
-    for rows in ROWS_PER_CALL if text.sight != "all" else ():
+    for rows in ROWS_PER_CALL if text.attention != "bidirectional" else ():
         if rows < len(tokens):
             yield _check("rows per call", rows, text.run(backend, [rows]), plain)
-    for cuts in CUTS if text.sight != "all" else ():
+    for cuts in CUTS if text.attention != "bidirectional" else ():
         yield _check("chunk boundaries", " ".join(map(str, cuts)), text.run(backend, cuts), plain)
     for value, mates, rows in neighbours(tokens, blocks, backend.kv_blocks):
         yield _check("neighbours", value, text.run(backend, [rows], mates), plain)
     for value, moved in placements(text, backend):
         yield _check("KV blocks", value, moved.run(backend, [33]), plain)
     half = len(tokens) // 2 // KV_BLOCK * KV_BLOCK
-    if half and shares_blocks(text.sight):
+    if half and shares_blocks(text.attention):
         after = sum(position < half for position in text.positions)
         yield _check(
             "KV blocks", "saved, put elsewhere", restored(text, backend, half), plain[after:]
@@ -234,7 +234,7 @@ def placements(text: Sample, backend: Backend) -> Iterator[tuple[str, Sample]]:
 def restored(text: Sample, backend: Backend, half: int) -> Logits:
     """Of the text from ``half`` on: its first half's bytes are taken, and put into other blocks."""
     tokens, blocks, everywhere = text.tokens, len(text.blocks), range(backend.kv_blocks)
-    Sample(tokens[:half], everywhere[:blocks], sight=text.sight).run(backend)
+    Sample(tokens[:half], everywhere[:blocks], attention=text.attention).run(backend)
     memory = [backend.block_memory(i) for i in everywhere[: half // KV_BLOCK]]
     saved = [[part.copy() for part in parts] for parts in memory]
     order = everywhere[::-1][:blocks]

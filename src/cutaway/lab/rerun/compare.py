@@ -117,7 +117,7 @@ def compare(
     options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}
     planned = [(llm, way) for llm in llms for way in _ways(llm, rules, max_tokens)]
     for llm in llms:
-        first = None if llm.config.sight == "past" else Rule()
+        first = None if llm.config.is_causal else Rule()
         _run(llm, prompt, options | {"denoise": first, "max_tokens": 1})
     ways: list[Way] = []
     for llm, (name, rule) in planned:
@@ -133,8 +133,8 @@ def compare(
 
 
 def _judge_of(llms: Sequence[LLM], judge: LLM | None, prompt: str) -> LLM | None:
-    judge = judge or next((llm for llm in llms if llm.config.sight == "past"), None)
-    if judge and judge.config.sight != "past":
+    judge = judge or next((llm for llm in llms if llm.config.is_causal), None)
+    if judge and not judge.config.is_causal:
         raise InputError(f"judge: {judge.name} sees more than the past: name one that does not")
     if judge and not judge.tokenize(prompt):
         raise InputError("prompt is empty and the judge has no begin token: write something")
@@ -152,7 +152,7 @@ def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
 
 
 def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, Rule | None]]:
-    if llm.config.sight == "past":
+    if llm.config.is_causal:
         return [(LOOP, None)]
     named = usual_rules(llm, cells) if rules is None else rules
     if not named:

@@ -87,7 +87,8 @@ def price(
     if mask is None:
         raise InputError("this model names no mask token, so it has no canvas to reveal")
     found = []
-    for made, text in _states(passes, list(prompt_token_ids), mask, list(behind), llm.config.sight):
+    prompt, attention = list(prompt_token_ids), llm.config.attention
+    for made, text in _states(passes, prompt, mask, list(behind), attention):
         found.append(_price(llm, made, text))
         progress("reading", len(found), len(passes))
     return Price(tuple(found))
@@ -105,24 +106,25 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
     check_vocabulary(llm, trace)
     if head.changes:
         raise InputError("the run had changes inside the model: a price is of the model as it is")
-    if head.decoder.sight != llm.config.sight:
+    if head.decoder.attention != llm.config.attention:
         raise InputError(
-            f"a token of the model on record sees {head.decoder.sight!r}, and of {llm.name} "
-            f"{llm.config.sight!r}: use the same model"
+            f"attention of the model on record is {head.decoder.attention!r}, and of {llm.name} "
+            f"{llm.config.attention!r}: use the same model"
         )
     behind = head.decoder.behind
     return price(llm, head.prompt_token_ids, trace.passes, behind=behind, progress=progress)
 
 
 def _states(
-    passes: Sequence[Pass], prompt: list[int], mask: int, behind: list[int], sight: str | int
+    passes: Sequence[Pass], prompt: list[int], mask: int, behind: list[int], attention: str | int
 ) -> Iterator[tuple[Pass, list[int]]]:
     """Each pass, and the text that it was computed from."""
     # The first pass computes a canvas whole that is seen so, with blocks that no pass came to.
-    end = passes[0].rows - len(behind) if sight == "all" else max(one.block[1] for one in passes)
+    whole = attention == "bidirectional"
+    end = passes[0].rows - len(behind) if whole else max(one.block[1] for one in passes)
     text = [*prompt, *[mask] * (end - len(prompt))]
     for one in passes:
-        yield one, [*text, *behind] if sight == "all" else text[: one.block[1]]
+        yield one, [*text, *behind] if whole else text[: one.block[1]]
         for position, token_id in one.stands.items():
             text[position] = mask if token_id is None else token_id
 

@@ -105,7 +105,7 @@ class Repaired:
 
 def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
     """Rules that take nothing back, and rules that do; of a model that sees the past, the loop."""
-    if llm.config.sight == "past":
+    if llm.config.is_causal:
         return (LOOP,)
     steps = min(cells, 10)
     return (

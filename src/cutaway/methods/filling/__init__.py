@@ -40,7 +40,7 @@ def fill(
     parts = split_at_masks(text, llm.tokenizer)
     top, width = check_int("top", top, 1, 1000), check_int("candidates", candidates, 1, 1000)
     wanted = None if targets is None else _check_targets(targets)
-    way = fill_by_bayes if llm.config.sight == "past" else fill_masked
+    way = fill_by_bayes if llm.config.is_causal else fill_masked
     return way(llm, runner, parts, top=top, targets=wanted, width=max(top, width))
 
 

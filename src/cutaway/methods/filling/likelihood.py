@@ -47,7 +47,7 @@ def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) 
     check_choice("metric", metric, METRICS)
     limits_of(llm.model).check_head()
     tokenizer = llm.tokenizer
-    if llm.config.sight == "past":
+    if llm.config.is_causal:
         raise InputError(
             "this model sees only what is before a token: likelihood says how likely a text is"
         )

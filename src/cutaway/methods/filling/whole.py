@@ -35,7 +35,7 @@ class Whole:
         rows = [tuple(max(i - config.shift, 0) for i in wanted) for _, wanted in asked]
         jobs = (
             (
-                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted, config.sight)),
+                Request(prompt_token_ids=ids, decoder=ReadWhole(wanted, config.attention)),
                 LogitsReader(len(wanted), vocab, 0),
             )
             for (ids, _), wanted in zip(asked, rows, strict=True)

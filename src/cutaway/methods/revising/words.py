@@ -43,7 +43,7 @@ class Words:
     def __init__(
         self, judge: Model, llm: "TextWriter", filler: "TextWriter", candidates: int, draft: Text
     ) -> None:
-        if filler.config.sight != "all":
+        if filler.config.attention != "bidirectional":
             raise InputError(
                 "filler must be a model that sees a text as a whole, such as BERT; without one the "
                 "model itself fills in, by Bayes' rule"

@@ -27,7 +27,7 @@ MOST_CHARACTERS = 1 << 22
 
 def method_of(llm: AsyncModel) -> Literal["log_likelihood", "cosine"]:
     """What this model says of two texts: one that writes and is no model of vectors knows more."""
-    writes = llm.config.sight == "past" and llm.model.graph.has_head
+    writes = llm.config.is_causal and llm.model.graph.has_head
     return "log_likelihood" if writes and llm.model.pooling.kind is None else "cosine"
 
 

@@ -121,11 +121,12 @@ class Model(TypedDict):
     owned_by: Literal["cutaway"]
     root: Annotated[str, Field(description="the model's own name")]
     max_model_len: Annotated[int, Field(description="most tokens of a sequence, prompt included")]
-    sight: Annotated[
+    attention: Annotated[
         str | int,
         Field(
-            description="ours: what a token sees: what is before it (past), all of its text, or "
-            "all to the end of its block of so many tokens; but for past, ask with denoise"
+            description="ours: which tokens a token attends to: causal, those before it; "
+            "bidirectional, all; a number, all to the end of its block of this many tokens. But "
+            "for causal, ask with denoise"
         ),
     ]
     parent: NotRequired[Annotated[str, Field(description="of an adapter: the model's name")]]

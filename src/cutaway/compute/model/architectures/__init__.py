@@ -23,7 +23,7 @@ ARCHITECTURES: Mapping[str, Callable[[Graph, ModelConfig], Tensor]] = {
     "gptneox": gptneox,  # and pythia
     "olmo2": olmo2,
     "granite": llama,  # it has scales
-    "llada": llama,  # and 1.5: diffusion models, with a sight of their own (ModelConfig.sight)
+    "llada": llama,  # and 1.5: diffusion models: attention is bidirectional
     "llada-moe": qwen3,
     "dream": llama,  # and diffucoder
     "rnd1": qwen3,

@@ -39,7 +39,7 @@ def attention(
         factors = _rope_factors(g, c)
         q = g.rope(q, rope, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
-    seen = {"window" if c.sight == "past" else "reach": c.windows[layer]}
+    seen = {"window" if c.is_causal else "reach": c.windows[layer]}
     a = g.attend(
         q, k, v, layer=layer, heads=c.heads, kv_heads=c.kv_heads, head_dim=c.head_dim,
         scale=c.attention_scale, softcap=c.attention_softcap, **seen,

@@ -45,13 +45,13 @@ def ways(llm: "LLM", seed: int | None = None) -> Ways:
     more: dict[str, Any] = {
         "seed": _SEED if seed is None else seed, "max_tokens": _CELLS, "ignore_eos": True,
     }  # fmt: skip
-    if isinstance(llm.config.sight, int):
+    if isinstance(llm.config.attention, int):
         raise InputError(
             f"topic {TOPIC}: this model reveals blocks of its own: take one that sees all at once, "
             "as toy-canvas does, or only what is before a token"
         )
-    asked = _on_canvas(llm, more) if llm.config.sight != "past" else _from_the_left(llm, more)
-    sees = "only what is before it" if llm.config.sight == "past" else "what is behind it, too"
+    asked = _from_the_left(llm, more) if llm.config.is_causal else _on_canvas(llm, more)
+    sees = "only what is before it" if llm.config.is_causal else "what is behind it, too"
     return Ways(
         TEXT.strip(),
         f"{llm.name} writes {_CELLS} tokens here. A token of this model sees {sees}: that decides "
