@@ -14,7 +14,7 @@ from cutaway.cluster.replica import Replica
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.engine import Request
-from cutaway.engine.changes import scale
+from cutaway.engine.interventions import scale
 from cutaway.errors import InputError
 from cutaway.lab.rerun import replay
 from cutaway.trace import Trace
@@ -123,7 +123,7 @@ def test_each_adapter_has_a_prefix_tree_of_its_own(files, alone):
 
 def test_changes_are_made_of_what_the_adapter_computes(files, llm):
     model, adapters = files
-    how = {"changes": [scale("L1.mlp", 0.5)], "seed": 3, "max_tokens": 8}
+    how = {"interventions": [scale("L1.mlp", 0.5)], "seed": 3, "max_tokens": 8}
     found = llm.generate(PROMPT, adapter="one", **how)
     with LLM(model, lora=adapters["one"], threads=2) as other:
         is_same(found, other.generate(PROMPT, **how))

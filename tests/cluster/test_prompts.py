@@ -10,7 +10,7 @@ from cutaway.cluster.prompts import block_keys, read_prompt
 from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine import Request, RunParams
 from cutaway.engine.block_manager import BlockManager
-from cutaway.engine.changes import Bound
+from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe
 
 TEXTS = st.tuples(
@@ -55,9 +55,11 @@ def test_what_need_not_be_read():
     assert read(65, "all") == read(65, 64) == ((), 0, 65, 3)  # a block depends on what is behind
     assert read(65, 16) == (keys, 2, 65, 3)
     assert read(0) == ((), 0, 0, 3)
-    changed = Bound((), ((0, 3, 40),))  # from position 40 on rows do not see the first tokens
-    assert read(64, changes=changed).keys[0] == keys[0]
-    assert read(64, changes=changed).keys[1] != keys[1]
+    changed = BoundInterventions(
+        (), ((0, 3, 40),)
+    )  # from position 40 on rows do not see the first tokens
+    assert read(64, interventions=changed).keys[0] == keys[0]
+    assert read(64, interventions=changed).keys[1] != keys[1]
 
 
 def test_ids_that_are_no_tokens_have_no_keys():

@@ -31,7 +31,10 @@ NOT_RUN = {
     ("README.md", "cutaway serve"): SERVES,
     ("README.md", "cutaway verify "): MINUTES,
     ("docs/adapters.md", ""): "see tests/server/test_adapters.py",
-    ("docs/changes.md", 'cutaway generate "The sky is" --control-vector'): "needs such a file",
+    (
+        "docs/interventions.md",
+        'cutaway generate "The sky is" --control-vector',
+    ): "needs such a file",
     ("docs/embed.md", "python bench/embeddings.py"): "needs two other engines",
     ("docs/experiments.md", "cutaway compare "): SMALLER,
     ("docs/experiments.md", "cutaway snowball "): SMALLER,

@@ -27,7 +27,7 @@ def asked(tiny_path, trace):
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"by": "word", "how": "blind"}, {"how": "other", "other": 7, "rival": 9}]
+    "how", [{}, {"by": "word", "how": "knock_out"}, {"how": "other", "other": 7, "rival": 9}]
 )
 def test_it_is_what_python_finds(asked, tiny_path, trace, how):
     llm = LLM(tiny_path, threads=1)

@@ -25,7 +25,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.engine import Request as EngineRequest
-from cutaway.engine.changes import Bound
+from cutaway.engine.interventions import BoundInterventions
 from cutaway.sampling import Observe, SamplingParams
 from support.mock_backend import END, GRAMMARS, VOCAB, MockBackend, Model, noise, token_bytes
 
@@ -135,7 +135,7 @@ class Request:
     observe: Observe = Observe()  # noqa: RUF009 - frozen
     constraint: ConstraintParams = ConstraintParams()  # noqa: RUF009 - frozen
     decoder: Decoder = Autoregressive()  # noqa: RUF009 - frozen
-    changes: Bound | None = None
+    interventions: BoundInterventions | None = None
 
     def asked(self) -> EngineRequest:
         return EngineRequest(
@@ -146,7 +146,7 @@ class Request:
             run=self.run,
             observe=self.observe,
             decoder=self.decoder,
-            changes=self.changes,
+            interventions=self.interventions,
         )
 
     def add_to(self, engine: Engine) -> Sequence:

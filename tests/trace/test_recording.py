@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cutaway import LLM
-from cutaway.engine.changes import add
+from cutaway.engine.interventions import add
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.rerun import replay
 from cutaway.trace import Trace, why
@@ -56,7 +56,7 @@ SETTINGS = [
     {"kv_cache": False, "priority": -3},
     {"processors": [lambda ids, logits: np.where(np.arange(264) % 2, logits, -np.inf)]},
     {"max_tokens": 1000},
-    {"changes": ["L1.H2 x 0", "blind 1", add("L0", np.ones(32), 0.1, positions="0-4,9")]},
+    {"interventions": ["L1.H2 x 0", "knock_out 1", add("L0", np.ones(32), 0.1, positions="0-4,9")]},
 ]
 
 

@@ -30,7 +30,7 @@ def test_the_head_is_written_as_it_was_read(name):
 def test_the_fork_says_what_parted_it():
     run, fork = map(read, NAMES)
     assert [str(one) for one in run.head.changes[:3]] == [
-        "L25.H2 x 0", "L9.mlp x 0.5 at 3-7,20", "blind 4-6 from 3",
+        "L25.H2 x 0", "L9.mlp x 0.5 at 3-7,20", "knock_out 4-6 from 3",
     ]  # fmt: skip
     assert fork.head.changes[:-1] == run.head.changes
     assert str(fork.head.changes[-1]) == "L3.attn x 1.25 from 5"
@@ -46,6 +46,6 @@ def test_they_replay_to_the_bit_and_are_looked_into(smollm2_path):
             assert replay(llm, trace).same
             look = inside(llm, trace, 7)
             assert look.is_as_run
-            assert {"L14.change"} <= look.pushes().parts.keys()
+            assert {"L14.intervention"} <= look.pushes().parts.keys()
             assert (look.weights[:, :, 4:7] == 0).all()
             assert (look.weights[25, 2, :4] > 0).all()

@@ -17,7 +17,7 @@ from cutaway.requests.prompts import Prompt
 from cutaway.requests.reading import read_all
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Bound
+    from cutaway.engine.interventions import BoundInterventions
     from cutaway.methods.embedding import Embeddings
     from cutaway.methods.filling import Filled
     from cutaway.methods.filling.likelihood import PseudoLikelihood
@@ -115,12 +115,12 @@ class AsyncReader(ModelUser, ABC):
         self,
         token_ids: Sequence[int],
         start: int = 0,
-        changes: "Bound | None" = None,
+        interventions: "BoundInterventions | None" = None,
         *,
         adapter: str = "",
     ) -> Logits:
         """As ``LLM.logits``; others are served meanwhile."""
-        return await self.aside(LLM.logits, token_ids, start, changes, adapter=adapter)
+        return await self.aside(LLM.logits, token_ids, start, interventions, adapter=adapter)
 
     async def fill(
         self,

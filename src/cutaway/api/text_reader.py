@@ -22,7 +22,7 @@ from cutaway.requests.runner import Runner
 from cutaway.requests.stream import LogitsReader
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Bound
+    from cutaway.engine.interventions import BoundInterventions
     from cutaway.methods.embedding import Embeddings
     from cutaway.methods.filling import Filled
     from cutaway.methods.filling.likelihood import PseudoLikelihood
@@ -62,7 +62,7 @@ class TextReader(ModelUser):
         self,
         token_ids: Sequence[int],
         start: int = 0,
-        changes: "Bound | None" = None,
+        interventions: "BoundInterventions | None" = None,
         *,
         adapter: str = "",
     ) -> Logits:
@@ -71,7 +71,7 @@ class TextReader(ModelUser):
         Of a model that sees more than the past, it is the token at i (``ModelConfig.shift``: at
         i + 1).
         start: of which position the first row is; those before it are computed and not returned.
-        changes: of ``cutaway.engine.changes.bind``
+        interventions: of ``cutaway.engine.interventions.bind``
         adapter: the name of a loaded one, as for generate
         Runs beside whatever else is written.
         """
@@ -81,7 +81,7 @@ class TextReader(ModelUser):
         attention, wanted = self.config.attention, tuple(range(start, len(ids)))
         is_causal = self.config.is_causal
         decoder = Score(logits_from=start) if is_causal else ReadWhole(wanted, attention)
-        request = Request(prompt_token_ids=ids, decoder=decoder, changes=changes)
+        request = Request(prompt_token_ids=ids, decoder=decoder, interventions=interventions)
         first = start if is_causal else 0
         reader = LogitsReader(len(ids) - start, self.tokenizer.vocab_size, first)
         with runner.running(request, reader):
@@ -93,7 +93,7 @@ class TextReader(ModelUser):
         token_ids: Sequence[int],
         names: Sequence[str],
         firsts: Mapping[int, int],
-        changes: "Bound | None" = None,
+        interventions: "BoundInterventions | None" = None,
         *,
         adapter: str = "",
     ) -> Row:
@@ -105,26 +105,26 @@ class TextReader(ModelUser):
         from cutaway.methods.row import row
 
         ids = check_ids("token_ids", token_ids)
-        return row(self.with_adapter(adapter)._runner, ids, names, firsts, changes)
+        return row(self.with_adapter(adapter)._runner, ids, names, firsts, interventions)
 
     def last_rows(
         self,
         like: Sequence[int],
-        texts: Iterable[tuple[Sequence[int], "Bound | None"]],
+        texts: Iterable[tuple[Sequence[int], "BoundInterventions | None"]],
         stopped: Callable[[], bool] = bool,
         *,
         adapter: str = "",
     ) -> Iterator[tuple[int, Logits]]:
         """(index, logits (vocab,)) of what follows each text, in the order in which they end.
 
-        texts: token ids, each with changes of ``cutaway.engine.changes.bind``
+        texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
         like: what most of them begin like; its keys and values are held for them, where there is
         room. stopped: asked between two steps. Closing the iterator early aborts what runs.
         """
         from cutaway.methods.last_rows import last_rows
 
         runner, vocab = self.with_adapter(adapter)._runner, self.tokenizer.vocab_size
-        each = (Request(prompt_token_ids=tuple(ids), changes=made) for ids, made in texts)
+        each = (Request(prompt_token_ids=tuple(ids), interventions=made) for ids, made in texts)
         return last_rows(runner, check_ids("token_ids", like), each, vocab, stopped)
 
     def logits_at(self, asked: "Sequence[Asked]", *, adapter: str = "") -> list[Logits]:

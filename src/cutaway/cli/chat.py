@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, canvases, changes, console, figures, parsed, tools
+from cutaway.cli import arguments, canvases, console, figures, interventions, parsed, tools
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     tools.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
-    changes.add_arguments(parser)
+    interventions.add_arguments(parser)
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser)
 

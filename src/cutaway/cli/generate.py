@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, changes, console, figures, parsed, samples
+from cutaway.cli import arguments, console, figures, interventions, parsed, samples
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ examples:
   cutaway generate "The sky is" --json --logprobs 5 --prompt-logprobs 5
   cutaway generate - --speculate ngram < notes.txt
   cutaway generate "The sky is" --trace run.jsonl --track " blue"
-  cutaway generate "The sky is" --seed 7 --change "L25.H2 x 0"
+  cutaway generate "The sky is" --seed 7 --intervention "L25.H2 x 0"
   cutaway generate -m 70b.gguf --offload-folder /data --kv-tokens 4096 "The sky is"
   cutaway generate --prefix book.prefix " Who is the murderer?"
   cutaway generate --input prompts.jsonl --output answers.jsonl --seed 7
@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
-    changes.add_arguments(parser)
+    interventions.add_arguments(parser)
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser, samples=True)
 

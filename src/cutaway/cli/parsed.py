@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from cutaway.cli import changes
+from cutaway.cli import interventions
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def request_options(args: Namespace) -> dict[str, Any]:
 
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options.pop("track", None)  # texts of tokens as yet: see tracked
-    options |= changes.from_files(args)
+    options |= interventions.from_files(args)
     if "logit_bias" in options:
         options["logit_bias"] = _each_once(options["logit_bias"])
     if "trace" not in options and (hasattr(args, "track") or "candidates" in options):

@@ -41,8 +41,8 @@ _NAMES = (
     ("--cors", "ORIGIN", "allow requests from pages of this origin, or *; repeat for more"),
     ("--served-model-name", "NAME", "name of the model in requests; repeat for more"),
 )
-_ALLOW_CHANGES = (
-    'let requests change the model inside for their own texts: "changes": ["L25.H2 x 0"]'
+_ALLOW_INTERVENTIONS = (
+    'let requests change activations for their own texts: "interventions": ["L25.H2 x 0"]'
 )
 _LOG = "format of the log, one line per request; default human"
 _LIMITS = (
@@ -64,7 +64,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--api-key", metavar="KEY", help=_KEY_HELP)
     for flag, metavar, text in _NAMES:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=text)
-    group.add_argument("--allow-changes", action="store_true", help=_ALLOW_CHANGES)
+    group.add_argument("--allow-interventions", action="store_true", help=_ALLOW_INTERVENTIONS)
+    group.add_argument(  # the earlier name
+        "--allow-changes", dest="allow_interventions", action="store_true", help=SUPPRESS
+    )
     limits = parser.add_argument_group("limits", argument_default=SUPPRESS)
     for flag, kind, metavar, text in _LIMITS:
         limits.add_argument(flag, type=kind, metavar=metavar, help=text)
@@ -139,7 +142,7 @@ def _settings(args: Namespace) -> "Settings":
         allow_hosts=[*known, *args.allow_host] if local or args.allow_host else None,
         cors=args.cors,
         log_prompts=args.log_prompts,
-        allow_changes=args.allow_changes,
+        allow_interventions=args.allow_interventions,
         **given,
     )
 

@@ -12,8 +12,8 @@ from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams, derive_seed
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Bound
     from cutaway.engine.decoders import Decoder
+    from cutaway.engine.interventions import BoundInterventions
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
@@ -73,7 +73,7 @@ class Request:
     run               how it is computed
     observe           what is noted of each step
     decoder           how it is written
-    changes           what is other inside the model while it is computed
+    interventions     on what the model computes while it is computed
     adapter           the hash of the adapter that computes it (``LoadedModel.adapter``); "": none
 
     Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
@@ -86,7 +86,7 @@ class Request:
     run: RunParams = field(default_factory=RunParams)
     observe: Observe = field(default_factory=Observe)
     decoder: "Decoder" = field(default_factory=Autoregressive)
-    changes: "Bound | None" = None
+    interventions: "BoundInterventions | None" = None
     adapter: str = ""
 
     def __post_init__(self) -> None:
@@ -100,8 +100,8 @@ class Request:
         None: nowhere are they.
         """
         if not self.adapter:
-            return self.changes.salt if self.changes else None
-        return 0, f"{self.adapter} {self.changes.salt if self.changes else ''}"
+            return self.interventions.salt if self.interventions else None
+        return 0, f"{self.adapter} {self.interventions.salt if self.interventions else ''}"
 
     @property
     def is_constrained(self) -> bool:

@@ -115,13 +115,13 @@ def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
 
 
 def _blind(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
-    changes = [one.sequence.request.changes for one in scheduled]
-    if not any(one and one.blind for one in changes):
+    made = [one.sequence.request.interventions for one in scheduled]
+    if not any(one and one.knocked_out for one in made):
         return None
     blind = np.full((len(scheduled), tables.shape[1] * KV_BLOCK), np.inf, np.float32)
-    for i, one in enumerate(changes):
-        if one and one.blind:
-            blind[i] = one.blind_from(blind.shape[1])
+    for i, one in enumerate(made):
+        if one and one.knocked_out:
+            blind[i] = one.hidden_from(blind.shape[1])
     return blind
 
 
@@ -168,8 +168,8 @@ def _run(backend: Backend, kind: str, scheduled: list[Scheduled]) -> Logits:
 
 def edits_of(one: Scheduled, row: int = 0) -> list[Edit]:
     """What is changed in its rows, the first of which is ``row``."""
-    changes = one.sequence.request.changes
-    return changes.edits(one.start, one.num_rows, row) if changes else []
+    made = one.sequence.request.interventions
+    return made.edits(one.start, one.num_rows, row) if made else []
 
 
 def logits_of(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:

@@ -15,7 +15,7 @@ from cutaway.errors import CutawayError
 from cutaway.requests.runner import EndListener, Runner
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Bound
+    from cutaway.engine.interventions import BoundInterventions
 
 
 def row(
@@ -23,10 +23,10 @@ def row(
     token_ids: Sequence[int],
     names: Sequence[str],
     firsts: Mapping[int, int],
-    changes: "Bound | None" = None,
+    interventions: "BoundInterventions | None" = None,
 ) -> Row:
     """See ``LLM.row``."""
-    with held(runner, token_ids, changes=changes) as (sequence, wait):
+    with held(runner, token_ids, interventions=interventions) as (sequence, wait):
 
         def read() -> Row | None:  # others may have taken its memory since
             ready = is_ready(sequence)
@@ -42,14 +42,16 @@ def held(
     runner: Runner,
     token_ids: Sequence[int],
     priority: int = 0,
-    changes: "Bound | None" = None,
+    interventions: "BoundInterventions | None" = None,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
     """Keys and values of a text, but for its last token, until others need the memory.
 
     They are there when the block begins; what it is given waits until they are there again.
     """
     listener, run = EndListener(), RunParams(priority=priority)
-    request = Request(prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run, changes=changes)
+    request = Request(
+        prompt_token_ids=tuple(token_ids), decoder=Hold(), run=run, interventions=interventions
+    )
     with runner.running(request, listener) as sequence:
 
         def wait() -> None:

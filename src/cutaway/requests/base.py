@@ -138,10 +138,12 @@ class ModelUser:
             options = self._fitting(options, len(ids) + len(decoder.behind))
         request = options.request(ids, tuple(self.tokenizer.end_ids), decoder)
         request = request.but(adapter=self.adapter_hash(options.adapter))
-        if options.changes:
-            from cutaway.engine.changes import bind
+        if options.interventions:
+            from cutaway.engine.interventions import bind
 
-            request = replace(request, changes=bind(options.changes, self.graph, len(ids)))
+            request = replace(
+                request, interventions=bind(options.interventions, self.graph, len(ids))
+            )
         return Asked(request, text, tuple(notes), held)
 
     def adapter_hash(self, name: str) -> str:

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any, TypedDict
 
 from cutaway.engine.canvas import Rule
-from cutaway.engine.changes import Change
+from cutaway.engine.interventions import Intervention
 from cutaway.sampling import Processor
 from cutaway.text.grammar import OwnCheck
 
@@ -80,6 +80,6 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     special: bool
     suffix: str | None
     trace: str | PathLike[str] | None
-    changes: Sequence[Change | str]
+    interventions: Sequence[Intervention | str]
     denoise: Rule | str | bool | Mapping[str, Any] | None
     adapter: str | None

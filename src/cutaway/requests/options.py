@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_int, shown
+from cutaway.base.earlier_names import current_names
 from cutaway.engine import (
     Autoregressive,
     ConstraintParams,
@@ -25,7 +26,7 @@ from cutaway.sampling.observe import MAX_TOP
 if TYPE_CHECKING:
     from cutaway.engine import Decoder
     from cutaway.engine.canvas import Rule
-    from cutaway.engine.changes import Change
+    from cutaway.engine.interventions import Intervention
 
 _PARTS: Mapping[str, type] = {
     "sampling": SamplingParams,
@@ -38,7 +39,7 @@ _OBSERVED: Mapping[str, Any] = {
     "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
 }  # fmt: skip
 _OWN: Mapping[str, Any] = {
-    "n": 1, "align": False, "special": False, "suffix": "", "trace": None, "changes": (),
+    "n": 1, "align": False, "special": False, "suffix": "", "trace": None, "interventions": (),
     "denoise": None, "adapter": "",
 }  # fmt: skip
 OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
@@ -63,7 +64,7 @@ class Options:
     suffix           what stands behind the text that is to be written; "": nothing
     trace            the file to record the run in; of several texts the first, see
                      ``trace.write.numbered``
-    changes          what is other inside the model while it writes
+    interventions    on what the model computes while it writes
     denoise          the rule by which a canvas is revealed; None: written from left to right
     adapter          the name of a loaded adapter that computes it; "": none
     draft            the draft model, where speculate was "draft:MODEL"
@@ -85,7 +86,7 @@ class Options:
     special: bool
     suffix: str
     trace: Path | None
-    changes: "tuple[Change, ...]"
+    interventions: "tuple[Intervention, ...]"
     denoise: "Rule | None"
     adapter: str
     draft: str | None
@@ -138,11 +139,15 @@ class Options:
     def in_force(self, seed: int | None) -> dict[str, Any]:
         """Every setting by name, ready for JSON."""
         trace = None if self.trace is None else str(self.trace)
-        changes = [one.to_json() if one.vector else str(one) for one in self.changes]
+        interventions = [one.to_json() if one.vector else str(one) for one in self.interventions]
         own = {name: getattr(self, name) for name in ("n", "align", "special", "suffix", "adapter")}
         own["replay"] = self.run.replay
         denoise = self.denoise and self.denoise.to_json()
-        return self.settings(seed) | own | {"trace": trace, "changes": changes, "denoise": denoise}
+        return (
+            self.settings(seed)
+            | own
+            | {"trace": trace, "interventions": interventions, "denoise": denoise}
+        )
 
     def settings(self, seed: int | None) -> dict[str, Any]:
         """Those of one text, by name: the keywords of another request for the same.
@@ -175,9 +180,10 @@ def parse_options(
     common: keywords of all requests, which those given go before; traced: observe every step as
     for a trace
     """
-    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common or (), "common")
+    given, common = current_names(given), current_names(common or {})
+    sources = dict.fromkeys(OPTIONS, "default") | dict.fromkeys(common, "common")
     sources |= dict.fromkeys(given, "given")
-    given = {**(common or {}), **given}
+    given = {**common, **given}
     _check_names(given)
     if given.get("seed") is None:
         sources["seed"] = "chosen"
@@ -269,10 +275,10 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         from cutaway.trace.write import check_path
 
         own["trace"] = check_path(own["trace"])
-    if own["changes"] != ():
-        from cutaway.engine.changes import check_changes
+    if own["interventions"] != ():
+        from cutaway.engine.interventions import check_interventions
 
-        own["changes"] = check_changes(own["changes"])
+        own["interventions"] = check_interventions(own["interventions"])
     if own["denoise"] is False:
         own["denoise"] = None
     if own["denoise"] is not None:

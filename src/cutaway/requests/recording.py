@@ -44,7 +44,7 @@ def head_of(
         end_ids=tuple(model.tokenizer.end_ids),
         kv_bytes=model.kv.bytes_per_token,
         grammar=GrammarRecord.of(request.constraint.source),
-        changes=options.changes,
+        changes=options.interventions,
         decoder=_decoder(request, model),
     )
 

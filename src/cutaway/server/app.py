@@ -112,7 +112,7 @@ def _service(llm: AsyncModel, names: Names, settings: Settings, app: FastAPI) ->
     )  # fmt: skip
     return Service(
         llm, names, metrics, created=int(time()), keep_alive=settings.keep_alive,
-        log_prompts=settings.log_prompts, allow_changes=settings.allow_changes,
+        log_prompts=settings.log_prompts, allow_interventions=settings.allow_interventions,
     )  # fmt: skip
 
 

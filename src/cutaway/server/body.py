@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from cutaway.base.earlier_names import current_names
 from cutaway.server.http.errors import ApiError
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
@@ -38,6 +39,8 @@ class Body(BaseModel):
     def _drop_unsupported(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
+        if "interventions" in cls.model_fields:
+            data = current_names(data)
         for name, (harmless, why) in cls.unsupported.items():
             if name in data and not _among(data[name], (None, *harmless)):
                 raise ApiError(400, f"{name}: {why}", param=name, code="unsupported_parameter")

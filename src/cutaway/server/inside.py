@@ -61,7 +61,7 @@ class StepOfText(Body):
     drawn: int | None = Field(
         None, description="what was drawn at this step, where another token was given"
     )
-    changes: list[str | dict[str, Any]] | None = Field(
+    interventions: list[str | dict[str, Any]] | None = Field(
         None,
         fail_fast=True,
         description="those that the text was written with; where the server allows them",
@@ -115,7 +115,7 @@ async def beside(
 ) -> T:
     """What a function makes of the model and the request, while somebody waits for it."""
     service = service_of(request, body.model)
-    service.check_changes(body.changes)
+    service.check_interventions(body.interventions)
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)
     return await as_guest(request, body.model, function, body, *args, **kwargs)
@@ -126,7 +126,8 @@ def traced(llm: LLM, body: StepOfText) -> Trace:
     prompt = llm.tokenize(body.prompt) if isinstance(body.prompt, str) else body.prompt
     return written(
         llm, prompt, body.generated, body.step,
-        settings=body.settings, drawn=body.drawn, row=body.row, changes=body.changes or (),
+        settings=body.settings, drawn=body.drawn, row=body.row,
+        interventions=body.interventions or (),
     )  # fmt: skip
 
 

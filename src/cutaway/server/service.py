@@ -47,7 +47,7 @@ class Service:
     created: int
     keep_alive: float
     log_prompts: bool = False
-    allow_changes: bool = False
+    allow_interventions: bool = False
     draining: bool = False
     jobs: WeakSet[Job] = field(default_factory=WeakSet)
     slow: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "slow"))
@@ -78,12 +78,12 @@ class Service:
         """TooLongError for a text of more tokens than fit, without counting them."""
         self.llm.check_length(text)
 
-    def check_changes(self, changes: Sequence[Any] | None) -> None:
+    def check_interventions(self, interventions: Sequence[Any] | None) -> None:
         """ApiError where a request has some, and may not."""
-        if changes and not self.allow_changes:
+        if interventions and not self.allow_interventions:
             raise ApiError(
-                400, "changes: this server takes none; start it with --allow-changes",
-                param="changes", code="unsupported_parameter",
+                400, "interventions: this server takes none; start it with --allow-interventions",
+                param="interventions", code="unsupported_parameter",
             )  # fmt: skip
 
     @property
@@ -129,7 +129,7 @@ class Service:
         self, prompts: Sequence[Prompt], options: dict[str, Any], *, trace: bool = False
     ) -> Options:
         """A request's options, checked. InputError or ApiError where they cannot be."""
-        self.check_changes(options.get("changes"))
+        self.check_interventions(options.get("interventions"))
         if options.get("speculate") == "draft":
             options["speculate"] = self._draft
         parsed = self.llm.parse(options, traced=trace)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from cutaway.engine.changes import Change
+from cutaway.engine.interventions import Intervention
 from cutaway.errors import InputError
 from cutaway.text.grammar import Grammar, engine
 from cutaway.text.grammar.source import KINDS
@@ -100,7 +100,7 @@ class Head:
     kv_bytes: int
     parent: Parent | None = None
     grammar: GrammarRecord | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Intervention, ...] = ()
     decoder: DecoderRecord | None = None
 
     @property
@@ -249,9 +249,9 @@ def _parent(value: Any) -> Parent:
     return Parent(**check.fields(value, _PARENT))
 
 
-def _change(value: Any) -> Change:
+def _change(value: Any) -> Intervention:
     try:
-        return Change.from_json(value)
+        return Intervention.from_json(value)
     except InputError as error:
         raise ValueError(str(error)) from None
 

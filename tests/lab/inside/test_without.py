@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.engine.changes import bind, parse_change
+from cutaway.engine.interventions import bind, parse_intervention
 from cutaway.lab.inside import inside, without, written
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
@@ -174,18 +174,18 @@ def test_another_token_where_none_moves_is_a_branch_of_the_prompt(opened, traces
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_blind_is_the_change_of_that_name(opened, traces, name):
+def test_knock_out_is_the_intervention_of_that_name(opened, traces, name):
     """All stays where it is, so the loop itself draws with the same luck."""
     llm, trace = opened(name), traces[name]
-    done = without(llm, trace, 0, how="blind", by="word")
+    done = without(llm, trace, 0, how="knock_out", by="word")
     assert {part.start for part in done.parts} == {
         part.start for part in without(llm, trace, 0, by="word").parts
     } - {len(PROMPT) - 1}
-    changes = [f"blind {part.start}-{part.stop - 1}" for part in done.parts]
-    made = (bind([parse_change(text)], llm.graph, len(PROMPT)) for text in changes)
+    interventions = [f"knock_out {part.start}-{part.stop - 1}" for part in done.parts]
+    made = (bind([parse_intervention(text)], llm.graph, len(PROMPT)) for text in interventions)
     rows = dict(llm.last_rows(PROMPT, ((PROMPT, one) for one in made)))
-    for index, (part, change) in enumerate(zip(done.parts, changes, strict=True)):
-        one = OPTIONS | PURE | {"max_tokens": 1, "changes": [change]}
+    for index, (part, change) in enumerate(zip(done.parts, interventions, strict=True)):
+        one = OPTIONS | PURE | {"max_tokens": 1, "interventions": [change]}
         [step] = opened(name, prefix_cache=False).generate(PROMPT, **one).steps
         assert row_hash(rows[index]) == step.logits_hash
         assert part.drawn == step.token_id
@@ -194,12 +194,12 @@ def test_blind_is_the_change_of_that_name(opened, traces, name):
 
 
 @pytest.mark.parametrize(
-    "change", ["L0.mlp x 0", "L1.H2 x 0.5 at 3-60 from 2", "L1 x 2 from 0", "blind 5-9"]
+    "change", ["L0.mlp x 0", "L1.H2 x 0.5 at 3-60 from 2", "L1 x 2 from 0", "knock_out 5-9"]
 )
-@pytest.mark.parametrize("how", ["delete", "blind", "other"])
+@pytest.mark.parametrize("how", ["delete", "knock_out", "other"])
 def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
     llm = opened("Q8_0")
-    llm.generate(PROMPT, **OPTIONS, **PURE, changes=[change], trace=tmp_path / "run.jsonl")
+    llm.generate(PROMPT, **OPTIONS, **PURE, interventions=[change], trace=tmp_path / "run.jsonl")
     trace = Trace.read(tmp_path / "run.jsonl")
     if how == "delete" and change != "L0.mlp x 0":
         with pytest.raises(InputError, match="which delete would move"):
@@ -208,8 +208,8 @@ def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
     done = without(llm, trace, STEP, by="word", how=how)
     alone = opened("Q8_0", prefix_cache=False)
     for part in done.parts:
-        hidden = [f"blind {part.start}-{part.stop - 1}"] if how == "blind" else []
-        made = bind(map(parse_change, [change, *hidden]), llm.graph, len(PROMPT))
+        hidden = [f"knock_out {part.start}-{part.stop - 1}"] if how == "knock_out" else []
+        made = bind(map(parse_intervention, [change, *hidden]), llm.graph, len(PROMPT))
         text = text_of(done, part)
         row = alone.logits(text, len(text) - 1, made)[0]
         assert part.logprob == logprob(row, done.token)
@@ -217,7 +217,7 @@ def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
 
 
 def test_nobody_sees_the_last_token_but_itself(opened, traces):
-    done = without(opened("Q8_0"), traces["Q8_0"], STEP, how="blind")
+    done = without(opened("Q8_0"), traces["Q8_0"], STEP, how="knock_out")
     assert {part.start for part in done.parts} == set(range(len(done.token_ids) - 1))
 
 
@@ -258,7 +258,7 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
     llm, trace = opened("Q8_0"), traces["Q8_0"]
     for wrong, why in (
         ({"by": "letter"}, "by must be one of token, word, line, sentence"),
-        ({"how": "hide"}, "how must be one of delete, blind, other"),
+        ({"how": "hide"}, "how must be one of delete, knock_out, other"),
         ({"other": 7}, "how must be other, too"),
         ({"how": "other", "other": 9999}, "other must be between 0 and 263"),
         ({"how": "other", "other": "no such token"}, "is not one token"),
@@ -281,4 +281,4 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
     with pytest.raises(InputError, match="the first token stays"):
         without(llm, short, 0, how="other")
     with pytest.raises(InputError, match="nothing else sees the last token"):
-        without(llm, short, 0, how="blind")
+        without(llm, short, 0, how="knock_out")

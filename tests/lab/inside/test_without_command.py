@@ -133,7 +133,7 @@ def test_nothing_in_time(run, capsys):
     ("more", "why"),
     [
         (["--by", "letter"], "by must be one of token, word, line, sentence"),
-        (["--how", "hide"], "how must be one of delete, blind, other"),
+        (["--how", "hide"], "how must be one of delete, knock_out, other"),
         (["--budget", "0"], "budget_s must be a number of seconds above 0"),
         (["--other", "7"], "how must be other, too"),
         (["--rival", "9999"], "rival must be between 0 and 263"),

@@ -190,7 +190,7 @@ def test_what_followed_the_first_time(here, llm):
     best = np.sort(induction.ravel())[::-1][:5]
     assert [row[3] for row in exercise.arithmetic[1].rows] == [percent(float(w)) for w in best]
     done = llm.generate(
-        ids, changes=[f"blind {follower}"], max_tokens=1, logprobs=1000, ignore_eos=True
+        ids, interventions=[f"knock_out {follower}"], max_tokens=1, logprobs=1000, ignore_eos=True
     )
     hidden = dict(done.logprobs[0].model)[ids[follower]]
     assert percent(float(np.exp(hidden))) in exercise.arithmetic[-1]
@@ -207,7 +207,7 @@ def test_a_push_beside_what_a_cut_loses(here, llm):
     for row in rows[:2]:
         for column, where in ((2, f" at {len(here.ids) - 1}"), (3, "")):
             change = f"{row[0]} x 0{where}"
-            done = llm.generate(here.ids, changes=[change], max_tokens=1, logprobs=300)
+            done = llm.generate(here.ids, interventions=[change], max_tokens=1, logprobs=300)
             a, b = (dict(done.logprobs[0].model)[token] for token in pair)
             assert row[column] == number(found.total - (a - b), sign=True)
     push, lost = (float(cell.replace("−", "-")) for cell in rows[0][1:3])
@@ -216,7 +216,7 @@ def test_a_push_beside_what_a_cut_loses(here, llm):
 
 def test_lessons_on_a_changed_run(llm, tmp_path):
     """It stays changed: the row before any change of a lesson's is the one on record."""
-    options = {"seed": 3, "max_tokens": 4, "ignore_eos": True, "changes": ["L1.H1 x 0"]}
+    options = {"seed": 3, "max_tokens": 4, "ignore_eos": True, "interventions": ["L1.H1 x 0"]}
     llm.generate(PROMPT, trace=tmp_path / "run.jsonl", **options)
     there = scene(llm, Trace.read(tmp_path / "run.jsonl"), 3)
     [exercise] = asked(there, "mask")
@@ -224,8 +224,8 @@ def test_lessons_on_a_changed_run(llm, tmp_path):
     [exercise] = asked(there, "cut")
     assert "L1.H1" not in [row[0] for row in exercise.arithmetic[0].rows if row[1] != "+0.00"]
     [row, *_] = exercise.arithmetic[0].rows
-    changes = ["L1.H1 x 0", f"{row[0]} x 0"]
-    done = llm.generate(there.ids, changes=changes, max_tokens=1, logprobs=300)
+    interventions = ["L1.H1 x 0", f"{row[0]} x 0"]
+    done = llm.generate(there.ids, interventions=interventions, max_tokens=1, logprobs=300)
     a, b = (dict(done.logprobs[0].model)[i] for i in (there.pushes.token, there.pushes.rival))
     assert row[3] == number(there.pushes.total - (a - b), sign=True)
 

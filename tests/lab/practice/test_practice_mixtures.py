@@ -49,7 +49,7 @@ def test_a_logit_scale_is_not_taken_for_an_effect(tmp_path):
     [exercise] = lessons(here, ["cut"])
     row, found = exercise.arithmetic[0].rows[0], here.pushes
     change = f"{row[0]} x 0 at {len(here.ids) - 1}"
-    done = llm.generate(here.ids, changes=[change], max_tokens=1, logprobs=VOCAB)
+    done = llm.generate(here.ids, interventions=[change], max_tokens=1, logprobs=VOCAB)
     a, b = (dict(done.logprobs[0].model)[token] for token in (found.token, found.rival))
     lead = float(here.look.logits[found.token]) - float(here.look.logits[found.rival])
     scale = found.total / lead

@@ -167,7 +167,7 @@ def test_a_fork_at_another_pass(models, tmp_path):
         ({"passed": 99}, "was revealed in passes 0 to 4, not in 99"),
         ({"luck": "fresh"}, "luck fresh: it would change passes before the fork"),
         ({"max_tokens": 30}, "max_tokens: it would change"),
-        ({"changes": ["L0.H1 x 0"]}, "changes: it would change"),
+        ({"interventions": ["L0.H1 x 0"]}, "interventions: it would change"),
     ],
 )
 def test_what_no_fork_can_be(models, tmp_path, how, words):

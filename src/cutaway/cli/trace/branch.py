@@ -3,7 +3,7 @@
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from cutaway.base.progress import say
-from cutaway.cli import arguments, changes, console, figures, parsed
+from cutaway.cli import arguments, console, figures, interventions, parsed
 from cutaway.cli.terminal import streams
 from cutaway.errors import InputError
 
@@ -11,7 +11,7 @@ _EPILOG = """
 examples:
   cutaway trace branch run.jsonl --at 12 --token " never"
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
-  cutaway trace branch run.jsonl --at 12 --change "L25.H2 x 0" --trace fork.jsonl
+  cutaway trace branch run.jsonl --at 12 --intervention "L25.H2 x 0" --trace fork.jsonl
   cutaway trace branch canvas.jsonl --at 12 --pass 3 --token " never"
   cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
 
@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="maximum tokens, those before the branch included; default: as recorded",
     )  # fmt: skip
     parser.add_argument("--trace", default=SUPPRESS, metavar="OUT", help="record the branch in OUT")
-    changes.add_arguments(parser)
+    interventions.add_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_output_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
@@ -60,9 +60,9 @@ def run(args: Namespace) -> int:
     from cutaway.trace import Trace
 
     trace, options = Trace.read(args.file), parsed.request_options(args)
-    if args.token is None and args.id is None and "changes" not in options:
+    if args.token is None and args.id is None and "interventions" not in options:
         raise InputError(
-            "give what is other at this step: --token, --id, --change or --control-vector"
+            "give what is other at this step: --token, --id, --intervention or --control-vector"
         )
     llm = console.load(args)
     from cutaway.lab.rerun import open_branch

@@ -13,7 +13,7 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine import Row
-from cutaway.engine.changes import Affine, find
+from cutaway.engine.interventions import Affine, find
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.inside import attention, mixture
 from cutaway.lab.inside.draw import draws
@@ -110,15 +110,15 @@ class Look:
     @cached_property
     def _seen(self) -> Seen:
         row, weights, total = self._row, {}, len(self.token_ids)
-        changes, unseen = self._changes, None
-        if self._bound and self._bound.blind:
-            unseen = self._bound.blind_from(total) <= self.position
+        interventions, unseen = self._affine, None
+        if self._bound and self._bound.knocked_out:
+            unseen = self._bound.hidden_from(total) <= self.position
         for op in self._anatomy.attends:
             query, layer = row.tensors[op.inputs[0]], op.attrs["layer"]
             seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
             weight = attention.weights(query, row.keys[layer], op.attrs, seen)
             mixed = attention.mixed(weight, row.values[layer]).ravel()
-            if made := changes.get(op.out.name):
+            if made := interventions.get(op.out.name):
                 mixed = made.factor * mixed + made.added
             missed = np.abs(mixed - row.tensors[op.out.name]).max()
             if not missed <= _NEAR * max(float(np.abs(row.values[layer]).max()), _TINY):
@@ -128,11 +128,11 @@ class Look:
                 )
             weights[layer] = weight
         return Seen(
-            self._llm.backend, self._anatomy, row.tensors, weights, row.values, total, changes
+            self._llm.backend, self._anatomy, row.tensors, weights, row.values, total, interventions
         )
 
     @property
-    def _changes(self) -> dict[str, Affine]:
+    def _affine(self) -> dict[str, Affine]:
         """What the run made of the row's tensors."""
         widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
         return self._bound.affine(self.position, widths) if self._bound else {}

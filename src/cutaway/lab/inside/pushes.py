@@ -15,8 +15,8 @@ from cutaway.lab.inside.seen import NEAR, Direction, Floats, OfLayer, Seen, near
 class Pushes:
     """Of one step, toward ``token`` and away from ``rival``. All in logits, before scale and cap.
 
-    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.change", what a
-               change put into the stream after a layer
+    parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.intervention", what
+               an intervention put into the stream after a layer
     heads      (layers, heads), of each layer's attention; ``rounded`` and a bias are the rest of it
     positions  (layers, heads, positions), of each head
     experts    by layer that has some: of each that computed the row, by its number

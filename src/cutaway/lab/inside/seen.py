@@ -17,7 +17,7 @@ from cutaway.compute.backends import Backend
 from cutaway.compute.model import Op
 from cutaway.compute.model.anatomy import Anatomy, Part
 from cutaway.compute.model.lora import loras
-from cutaway.engine.changes import Affine
+from cutaway.engine.interventions import Affine
 from cutaway.errors import CutawayError
 from cutaway.lab.inside import attention, mixture
 
@@ -49,7 +49,7 @@ class Seen:
     """One row's tensors by name, with the attention weights and values of each layer it read.
 
     length   of the text; a layer with a window has weights and values of fewer positions
-    changes  by tensor: what the run made of it before anything read it
+    interventions  by tensor: what the run made of it before anything read it
     """
 
     backend: Backend
@@ -58,7 +58,7 @@ class Seen:
     weights: Mapping[int, Floats]
     values: Mapping[int, NDArray[Any]]
     length: int
-    changes: Mapping[str, Affine]
+    interventions: Mapping[str, Affine]
 
     def __getitem__(self, name: str) -> Floats:
         return self.tensors[name].astype(np.float64)
@@ -79,40 +79,40 @@ class Seen:
                 "the parts do not add up to the stream: this is a mistake of cutaway's"
             )
 
-    # -- changes ---------------------------------------------------------------------------------
+    # -- interventions ---------------------------------------------------------------------------
 
     def given(self, part: Part) -> Floats:
         """What was added to the stream."""
         name = self.anatomy.added[part.name]
-        if name in self.changes:
+        if name in self.interventions:
             return self[name]
         return self.anatomy.factor_within(part) * self[part.op.out.name]
 
     def reach(self, part: Part) -> Floats | float:
-        """What of it is in the last stream: changes of the stream behind it are of it, too."""
+        """Its factor in the last stream, with interventions on the stream after it."""
         found: Floats | float = part.factor / self.anatomy.factor_within(part)
         begun = 0 if part.layer is None else part.layer + 1
         for name in self.anatomy.stream[begun:]:
-            if name in self.changes:
-                found = found * self.changes[name].factor
+            if name in self.interventions:
+                found = found * self.interventions[name].factor
         return found
 
     @property
     def put_in(self) -> dict[str, Floats]:
-        """By place: what changes added to the stream, as it is in the last."""
+        """By place: what interventions added to the stream, as it is in the last."""
         found: dict[str, Floats] = {}
         for i, name in enumerate(self.anatomy.stream):
-            if name in self.changes:
-                made = self.changes[name]
+            if name in self.interventions:
+                made = self.interventions[name]
                 found = {place: made.factor * x for place, x in found.items()}
-                found[f"L{i - 1}.change"] = made.added
+                found[f"L{i - 1}.intervention"] = made.added
         return found
 
     def _unchanged(self, name: str, behind: Direction) -> Direction:
         """The same function of what a tensor was before it was changed."""
-        if name not in self.changes:
+        if name not in self.interventions:
             return behind
-        made = self.changes[name]
+        made = self.interventions[name]
         constant = behind.constant + float(behind.along @ made.added)
         return behind._replace(along=behind.along * made.factor, constant=constant)
 
@@ -201,15 +201,15 @@ class Seen:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
         linear = next(op for op in part.path if op.kind == "linear")
         matrix = part.factor * self._matrix(linear)
-        if part.path[-1].out.name in self.changes:
-            matrix = matrix * self.changes[part.path[-1].out.name].factor
+        if part.path[-1].out.name in self.interventions:
+            matrix = matrix * self.interventions[part.path[-1].out.name].factor
         for op in part.path[:-1]:
             if op.kind == "scale":
                 matrix = op.attrs["factor"] * matrix
             elif op.kind != "linear":
                 matrix = self._over_size(op)[:, None] * matrix
-        if self.anatomy.added[part.name] in self.changes:
-            matrix = self.changes[self.anatomy.added[part.name]].factor[:, None] * matrix
+        if self.anatomy.added[part.name] in self.interventions:
+            matrix = self.interventions[self.anatomy.added[part.name]].factor[:, None] * matrix
         return matrix
 
     # -- weights ---------------------------------------------------------------------------------

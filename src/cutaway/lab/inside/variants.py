@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
-from cutaway.engine.changes import Change, blind
+from cutaway.engine.interventions import Intervention, knock_out
 from cutaway.errors import InputError
 from cutaway.lab.rerun.branch import token_of
 
-HOW = ("delete", "blind", "other")
+HOW = ("delete", "knock_out", "other")
 
 Ids = tuple[int, ...]
 
@@ -20,13 +20,13 @@ Ids = tuple[int, ...]
 class Variant(NamedTuple):
     """A text in which ``instead`` stands at the positions from ``start`` to before ``stop``.
 
-    changes  what is other inside the model while it reads that
+    interventions  with which the model reads that
     """
 
     start: int
     stop: int
     instead: Ids
-    changes: tuple[Change, ...] = ()
+    interventions: tuple[Intervention, ...] = ()
 
     def of(self, ids: Ids) -> Ids:
         """The whole of it."""
@@ -49,8 +49,8 @@ def variants(
                 "a smaller part, or another how"
             )
         return [Variant(part.start, part.stop, ()) for part in parts]
-    if how == "blind":
-        return _blind(ids, parts)
+    if how == "knock_out":
+        return _knocked_out(ids, parts)
     others = _others(llm, ids, other)
     places = [range(max(part.start, 1), part.stop) for part in parts]
     found = [
@@ -65,7 +65,7 @@ def variants(
     return found
 
 
-def _blind(ids: Ids, parts: Sequence[range]) -> list[Variant]:
+def _knocked_out(ids: Ids, parts: Sequence[range]) -> list[Variant]:
     """The last token is seen by none but itself."""
     seen = [part for part in parts if part.start < len(ids) - 1]
     if not seen:
@@ -73,7 +73,7 @@ def _blind(ids: Ids, parts: Sequence[range]) -> list[Variant]:
     return [
         Variant(
             part.start, part.stop, ids[part.start : part.stop],
-            (blind(f"{part.start}-{part.stop - 1}"),),
+            (knock_out(f"{part.start}-{part.stop - 1}"),),
         )
         for part in seen
     ]  # fmt: skip

@@ -110,8 +110,9 @@ def without(
     """What a step of a run on record would have said without each part of the text before it.
 
     by        what a part is: "token", "word", "line" or "sentence"
-    how       "delete": the text less the part, so that what follows moves up; "blind": nothing
-              behind the part sees it, and all stays where it is; "other": other tokens in its place
+    how       "delete": the text less the part, so that what follows moves up; "knock_out": no
+              later token attends to the part, and all keep their positions;
+              "other": other tokens in its place
     other     the token that takes each place, by its text or its id; None: the likeliest other
               there, by the plain model. The first token stays: nothing says what else it could be
     rival     the token that the one that came is held against; None: the likeliest other
@@ -137,7 +138,7 @@ def without(
 
     parts: dict[int, Part] = {}
     progress("without", 0, len(ordered))
-    texts = ((each.of(ids), bound(llm, trace.head, each.changes)) for each in ordered)
+    texts = ((each.of(ids), bound(llm, trace.head, each.interventions)) for each in ordered)
     for index, row in llm.last_rows(ids, texts, is_over):
         parts[index] = whole.less(ordered[index], row)
         progress("without", len(parts), len(ordered))
@@ -147,7 +148,8 @@ def without(
 def _check_unmoved(trace: Trace) -> None:
     if any(one.positions or one.from_step is not None for one in trace.head.changes):
         raise InputError(
-            "how: this run had changes at some positions, which delete would move: take blind"
+            "how: this run had interventions at some positions, which delete would move: take "
+            "knock_out"
         )
 
 

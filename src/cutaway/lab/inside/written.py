@@ -11,8 +11,8 @@ from cutaway._version import __version__
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_ids, check_int, shown
 from cutaway.engine import Step
-from cutaway.engine.changes import check_changes
 from cutaway.engine.events import Phases
+from cutaway.engine.interventions import check_interventions
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import bound, settings_of
 from cutaway.sampling.row_hash import row_hash
@@ -32,7 +32,7 @@ def written(
     settings: Mapping[str, Any] | None = None,
     drawn: int | None = None,
     row: str | None = None,
-    changes: Sequence[Any] = (),
+    interventions: Sequence[Any] = (),
 ) -> Trace:
     """A trace that ends with this step, of a text whose token ids are given.
 
@@ -40,7 +40,7 @@ def written(
               not repeated
     drawn     what was drawn at this step, where another token was given
     row       the hash of the step's logits, as a trace has it; None: whatever they are
-    changes   what was other inside the model, as for ``generate``
+    interventions  those of the run, as for ``generate``
 
     Raises InputError for what cannot be.
     """
@@ -56,7 +56,9 @@ def written(
         )
     own = ids[1][step] if drawn is None else check_int("drawn", drawn, 0, _size(llm) - 1)
     before = [*ids[0], *ids[1][:step]]
-    head = replace(_head(llm, ids[0], _settings(settings)), changes=check_changes(changes))
+    head = replace(
+        _head(llm, ids[0], _settings(settings)), changes=check_interventions(interventions)
+    )
     hashed = _hash_of(llm, before, head) if row is None else _read(row)
     if settings is not None:
         _check(llm, head)

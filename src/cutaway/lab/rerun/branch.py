@@ -1,4 +1,4 @@
-"""Branch: another token, or a change inside the model, at one step of a recorded run.
+"""Branch: another token, or an intervention in the model, at one step of a recorded run.
 
 And how the text goes on from there.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.base.earlier_names import current_names
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import check_vocabulary, prompt_of, settings_of
@@ -19,7 +20,7 @@ from cutaway.trace import Parent, Trace
 from cutaway.trace.write import check_path
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Change
+    from cutaway.engine.interventions import Intervention
 
 Luck = Literal["same", "fresh"]
 
@@ -42,7 +43,7 @@ def branch(
     llm: LLM, recorded: Trace, at: int, token: str | int | None = None, **how: Any
 ) -> Completion:
     """``open_branch``, read to its end."""
-    return open_branch(llm, recorded, at, token, **how).finish()
+    return open_branch(llm, recorded, at, token, **current_names(how)).finish()
 
 
 def open_branch(
@@ -52,7 +53,7 @@ def open_branch(
     token: str | int | None = None,
     *,
     passed: int | None = None,
-    changes: "Iterable[Change | str]" = (),
+    interventions: "Iterable[Intervention | str]" = (),
     luck: Luck = "same",
     seed: int | None = None,
     max_tokens: int | None = None,
@@ -61,9 +62,9 @@ def open_branch(
 ) -> Stream:
     """Write the text again with another token at step ``at``, and go on from there.
 
-    token       its text, which must be exactly one token, or its id; None where changes are
+    token       its text, which must be exactly one token, or its id; None where interventions are
                 enough, and the step is drawn
-    changes     what is other inside the model from this step on, beside what was; one that names
+    interventions  what is other inside the model from this step on, beside what was; one that names
                 a step of its own begins there
     passed      on a canvas: the pass in which the token comes to stand in cell ``at``, which is
                 also its step; None: the one in which the recorded token did
@@ -83,15 +84,15 @@ def open_branch(
     if not recorded.steps:
         raise InputError("the trace has no steps: there is nowhere to branch")
     at = check_int("at", at, 0, len(recorded.steps) - 1)
-    token, added = _token_id(llm, token), _from_step(changes, at)
+    token, added = _token_id(llm, token), _from_step(interventions, at)
     if token is None and not added:
-        raise InputError("a branch needs a token, or changes: name one")
+        raise InputError("a branch needs a token, or interventions: name one")
     options = settings_of(head) | _seed(luck, seed) | more
     if head.decoder:
-        others = {"changes": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
+        others = {"interventions": added, "luck fresh": luck == "fresh", "max_tokens": max_tokens}
         options["denoise"] = _forced_cell(recorded, at, token, passed, others)
     else:
-        options["changes"] = (*head.changes, *added)
+        options["interventions"] = (*head.changes, *added)
         options["forced"] = (*recorded.output_token_ids[:at], *(() if token is None else (token,)))
         if passed is not None:
             raise InputError("passed: this text was written from left to right, in no passes")
@@ -122,7 +123,7 @@ def _forced_cell(
     for name, given in others.items():
         if given:
             raise InputError(f"{name}: it would change passes before the fork: give a token alone")
-    assert token is not None  # since there are no changes
+    assert token is not None  # since there are no interventions
     passed = recorded.steps[at].passed if passed is None else passed
     could = [p.index for p in recorded.passes if first + at in range(*p.block)]
     if passed not in could:
@@ -134,12 +135,14 @@ def _forced_cell(
     return replace(decoder.rule, forced_cells=(*kept, ForcedCell(passed, at, token)))
 
 
-def _from_step(changes: "Iterable[Change | str]", at: int) -> "tuple[Change, ...]":
-    if not changes:
+def _from_step(
+    interventions: "Iterable[Intervention | str]", at: int
+) -> "tuple[Intervention, ...]":
+    if not interventions:
         return ()
-    from cutaway.engine.changes import check_changes
+    from cutaway.engine.interventions import check_interventions
 
-    made = check_changes(changes)
+    made = check_interventions(interventions)
     return tuple(one if one.from_step is not None else replace(one, from_step=at) for one in made)
 
 

@@ -111,7 +111,7 @@ def compare(
     """
     if not llms:
         raise InputError("compare needs a model: name one or more")
-    if given := [name for name in ("denoise", "changes", "n", "trace") if name in options]:
+    if given := [name for name in ("denoise", "interventions", "n", "trace") if name in options]:
         raise InputError(f"{given[0]}: every way has one text, as its rule has it: leave it out")
     judge = _judge_of(llms, judge, prompt)
     options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}

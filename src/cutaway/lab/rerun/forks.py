@@ -19,7 +19,7 @@ from cutaway.trace import Trace
 from cutaway.trace.differences import SHORTEST_RUN
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Bound
+    from cutaway.engine.interventions import BoundInterventions
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Fork:
 class Original:
     """A text that forks are compared with. logits: of each of its steps, (steps, vocab).
 
-    changes  with which the model reads it, and the forks
+    interventions  with which the model reads it, and the forks
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Original:
         llm: LLM,
         prompt: Sequence[int],
         token_ids: Sequence[int],
-        changes: "Bound | None" = None,
+        interventions: "BoundInterventions | None" = None,
     ) -> None:
         self._llm, self.prompt, self.token_ids = llm, list(prompt), tuple(token_ids)
-        self._changes = changes
+        self._interventions = interventions
         self.logits = self._after(self.prompt, self.token_ids)
 
     def fork(self, at: int, token_ids: Sequence[int], horizon: int | None = None) -> Fork:
@@ -111,14 +111,14 @@ class Original:
 
     def _after(self, begun: list[int], following: Sequence[int]) -> Logits:
         """Logits of each of the tokens that follow, (len(following), vocab)."""
-        rows = self._llm.logits([*begun, *following[:-1]], len(begun) - 1, self._changes)
+        rows = self._llm.logits([*begun, *following[:-1]], len(begun) - 1, self._interventions)
         return rows[: len(following)]
 
 
 def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     """Trace ``b`` as a fork of ``a``, measured by a model: where they differ first, what ``a``'s
     tokens cost after ``b``'s mistake, and the divergence at every step after it; with ``a``'s
-    changes, if it had some.
+    interventions, if it had some.
 
     None where one text is the beginning of the other. Raises InputError where the prompts differ,
     or the model has another vocabulary.

@@ -98,14 +98,14 @@ def price_of_trace(llm: LLM, trace: Trace, *, progress: Progress = silent) -> Pr
     """Of the passes on record, as the model has them now.
 
     Raises InputError where the trace is of no canvas, or of another vocabulary, or the run had
-    changes inside the model.
+    interventions.
     """
     head = trace.head
     check_canvas(trace)
     assert head.decoder is not None
     check_vocabulary(llm, trace)
     if head.changes:
-        raise InputError("the run had changes inside the model: a price is of the model as it is")
+        raise InputError("the run had interventions: a price is of the model as it is")
     if head.decoder.attention != llm.config.attention:
         raise InputError(
             f"attention of the model on record is {head.decoder.attention!r}, and of {llm.name} "

@@ -18,7 +18,7 @@ from cutaway.trace.figures import chain_label
 from cutaway.trace.record import GrammarRecord
 
 if TYPE_CHECKING:
-    from cutaway.engine.changes import Bound, Change
+    from cutaway.engine.interventions import BoundInterventions, Intervention
 
 _SETTINGS = tuple(
     f.name for part in (SamplingParams, StopParams, ConstraintParams) for f in fields(part)
@@ -67,7 +67,7 @@ def settings_of(head: Head) -> dict[str, Any]:
         settings |= {
             name: head.params[name] for name in ("suffix", "special") if name in head.params
         }
-    return settings | {"seed": head.seed, "forced": forced, "changes": head.changes}
+    return settings | {"seed": head.seed, "forced": forced, "interventions": head.changes}
 
 
 def prompt_of(llm: LLM, head: Head) -> list[int]:
@@ -79,18 +79,20 @@ def prompt_of(llm: LLM, head: Head) -> list[int]:
     return [*prompt, *behind]
 
 
-def bound(llm: LLM, head: Head, more: "Iterable[Change]" = ()) -> "Bound | None":
-    """The changes of a run, and more, for rows of its text that are computed again."""
+def bound(llm: LLM, head: Head, more: "Iterable[Intervention]" = ()) -> "BoundInterventions | None":
+    """The interventions of a run, and more, for rows of its text that are computed again."""
     return bound_to(llm, (*head.changes, *more), len(head.prompt_token_ids))
 
 
-def bound_to(llm: LLM, changes: "Sequence[Change]", prompt_tokens: int) -> "Bound | None":
-    """Changes for rows of any text with such a prompt; None where there are none."""
-    if not changes:
+def bound_to(
+    llm: LLM, interventions: "Sequence[Intervention]", prompt_tokens: int
+) -> "BoundInterventions | None":
+    """Interventions bound for rows of any text with such a prompt; None where there are none."""
+    if not interventions:
         return None
-    from cutaway.engine.changes import bind
+    from cutaway.engine.interventions import bind
 
-    return bind(changes, llm.graph, prompt_tokens)
+    return bind(interventions, llm.graph, prompt_tokens)
 
 
 def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreement, ...]:

@@ -89,7 +89,7 @@ def _asked(trace: Trace) -> dict[str, Any]:
         raise InputError(
             "--url: thoughts, calls beside a schema and healed prompts cannot be asked of a server"
         )
-    asked["changes"] = [change.to_json() for change in head.changes] or None
+    asked["interventions"] = [change.to_json() for change in head.changes] or None
     asked["logit_bias"] = {str(i): bias for i, bias in asked.get("logit_bias", {}).items()}
     if asked.get("json_schema") is not None:
         asked["json_schema"] = json.loads(asked["json_schema"])

@@ -95,8 +95,8 @@ def snowball(
     (text,) = run_together(llm, [(ids, options)], lambda done: progress("writing", done, total))
     if len(text.token_ids) < max_tokens:
         raise InputError(f"max_tokens: the context has room for {len(text.token_ids)} only")
-    changes = bound_to(llm, llm.parse_options(options).changes, len(ids))
-    original, avoid = Original(llm, ids, text.token_ids, changes), [*llm.tokenizer.end_ids]
+    bound = bound_to(llm, llm.parse_options(options).interventions, len(ids))
+    original, avoid = Original(llm, ids, text.token_ids, bound), [*llm.tokenizer.end_ids]
     begun = [_with_mistake(original, place, rank, avoid) for place in places]
     requests = [(ids, options | _fork(text.seed, given, horizon)) for given in begun]
     written = run_together(

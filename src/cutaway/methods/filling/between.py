@@ -73,7 +73,7 @@ def _check(options: Options) -> None:
         "align": options.align,
         "forced": bool(options.run.forced),
         "replay": bool(options.run.replay),
-        "changes": bool(options.changes),
+        "interventions": bool(options.interventions),
         "check": constraint.check is not None,
         constraint.source.kind if constraint.source else "": constraint.source is not None,
     }

@@ -24,7 +24,7 @@ class Settings:
     read_timeout   seconds for a request's body to arrive
     write_timeout  seconds for the client to read one message
     log_prompts    whether the log shows prompts
-    allow_changes  whether requests may change the model inside, for their own texts
+    allow_interventions  whether requests may change activations, for their own texts
 
     Raises InputError naming the field.
     """
@@ -38,7 +38,7 @@ class Settings:
     read_timeout: float = 30.0
     write_timeout: float = 60.0
     log_prompts: bool = False
-    allow_changes: bool = False
+    allow_interventions: bool = False
 
     def __post_init__(self) -> None:
         check_int("max_body", self.max_body, 1)

@@ -27,7 +27,7 @@ ONE_CACHE = "what was read is kept while there is room; leave it out"
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 _SAME = (
     *PARAMS, "dry_breakers", "preset", "chain", "seed", "speculate", "candidates", "track",
-    "forced", "replay", "cache_prompt", "priority", "changes", "denoise",
+    "forced", "replay", "cache_prompt", "priority", "interventions", "denoise",
 )  # fmt: skip
 _SAME_SAMPLED = (
     "n", "align", "stop", "stop_token_ids", "ignore_eos", "allowed_token_ids", "bad_words",
@@ -158,11 +158,11 @@ class TextFields(NumberFields):  # type: ignore[misc]  # its fields are not know
         None,
         description="ours: lower goes first, in the queue and for KV blocks; default 0",
     )
-    changes: list[str | dict[str, Any]] | None = Field(
+    interventions: list[str | dict[str, Any]] | None = Field(
         None,
         fail_fast=True,
         description="ours: what is other inside the model, as text or as a trace's head has it; "
-        "where the server allows them (docs/changes.md)",
+        "where the server allows them (docs/interventions.md)",
     )
     denoise: Denoised = None
     return_token_ids: bool = Field(False, description="ours: prompt_token_ids and token_ids")

@@ -72,7 +72,7 @@ def judged(push: float, lost: float) -> int:
 
 def _cut(scene: Scene, head: "Head", redraw: "Redraw | None") -> tuple[float, float, str]:
     """What is lost of the lead where the head is cut at this step and everywhere; what is drawn."""
-    from cutaway.engine.changes import scale
+    from cutaway.engine.interventions import scale
     from cutaway.lab.rerun.request import bound
 
     ids, llm, found = tuple(scene.ids), scene.llm, scene.pushes

@@ -86,7 +86,7 @@ class Scene:
         )
 
     def logits(self, ids: Sequence[int], start: int) -> "Logits":
-        """The rows of a text from a position on, with the changes of the run."""
+        """The rows of a text from a position on, with the interventions of the run."""
         from cutaway.lab.rerun.request import bound
 
         return self.llm.logits(ids, start, bound(self.llm, self.trace.head))

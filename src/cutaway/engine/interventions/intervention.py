@@ -1,6 +1,6 @@
-"""One change: frozen data that can be compared, sent to another process and written into a trace.
+"""One intervention: frozen data that can be compared, pickled and written into a trace.
 
-Refuses to know models: whether there is such a place, and how wide, is found out by ``bind``.
+Whether a model has such a place, and how wide, is found out by ``bind``.
 """
 
 import math
@@ -16,37 +16,39 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cutaway.base.checks import check_choice, check_int, shown
-from cutaway.engine.changes.spans import LAST, Spans, check_spans, spans_text
+from cutaway.engine.interventions.spans import LAST, Spans, check_spans, spans_text
 from cutaway.errors import InputError
 
-KINDS = ("scale", "add", "patch", "blind")
+KINDS = ("scale", "add", "patch", "knock_out")
 _PLACE = re.compile(r"L(0|[1-9][0-9]{0,4})(?:\.(attn|mlp|H(?:0|[1-9][0-9]{0,4})))?", re.ASCII)
+
+_EARLIER = re.compile(r"^(\s*)blind\b")
 
 
 @runtime_checkable
 class Looked(Protocol):
-    """Where a patch may come from: ``cutaway.lab.inside.Look``."""
+    """What a patch may come from: ``cutaway.lab.inside.Look``."""
 
     def part(self, where: str) -> NDArray[np.float32]:
-        """What was at a place."""
+        """The activations at a place."""
         ...
 
     @property
     def position(self) -> int:
-        """Of the row that was looked into."""
+        """Of the row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one place, or which positions are not seen. See ``scale`` and the others.
+class Intervention:
+    """Activations of one place that become others, or positions that are not attended to.
 
     where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it;
-               "L9.H3", what a head gives before its output matrix. Empty for blind
+               "L9.H3", what a head gives before its output matrix. Empty for knock_out
     number     the factor, or the strength
     vector     float32 in little-endian order, of add and patch
-    positions  rows that are changed, or that are not seen; None: all
-    from_step  no row is changed before the one that gives this step's logits; None: from the first
+    positions  of the rows it is made in, or those that are not attended to; None: all
+    from_step  it begins at the row that gives this step's logits; None: at the first row
     """
 
     kind: str
@@ -57,16 +59,18 @@ class Change:
     from_step: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice("change", self.kind, KINDS)
-        if self.kind != "blind":
+        check_choice("intervention", self.kind, KINDS)
+        if self.kind != "knock_out":
             check_place(self.where)
         elif self.where or self.positions is None:
-            raise InputError("change: blind takes positions, and no place: blind 3-7")
+            raise InputError("intervention: knock_out takes positions, and no place: knock_out 3-7")
         with_vector = self.kind in ("add", "patch")
         if with_vector != bool(self.vector) or len(self.vector) % 4:
-            raise InputError(f"change: {self.kind} takes {'a' if with_vector else 'no'} vector")
+            raise InputError(
+                f"intervention: {self.kind} takes {'a' if with_vector else 'no'} vector"
+            )
         if not np.isfinite(self.numbers).all():
-            raise InputError("change: every number of a vector must be finite")
+            raise InputError("intervention: every number of a vector must be finite")
         self._set("number", _finite(self.number))
         if self.positions is not None:
             self._set("positions", check_spans("positions", self.positions))
@@ -86,9 +90,9 @@ class Change:
             "scale": f"{self.where} x {_number(self.number)}",
             "add": f"{self.where} + {_number(self.number)} * {self.sha256[:12]}",
             "patch": f"{self.where} = {self.sha256[:12]}",
-            "blind": f"blind {spans_text(self.positions or ())}",
+            "knock_out": f"knock_out {spans_text(self.positions or ())}",
         }[self.kind]
-        if self.kind != "blind" and self.positions is not None:
+        if self.kind != "knock_out" and self.positions is not None:
             made += f" at {spans_text(self.positions)}"
         return made if self.from_step is None else f"{made} from {self.from_step}"
 
@@ -108,31 +112,32 @@ class Change:
         return line
 
     @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> "Change":
+    def from_json(cls, line: Mapping[str, Any]) -> "Intervention":
         """The inverse; InputError where it is none."""
         own = {"kind", "where", "number", "positions", "from_step"}
         known = own | {"text", "sha256", "vector"}
         if not isinstance(line, Mapping) or not {"kind"} <= line.keys() <= known:
             raise InputError(
-                f"a change is an object with kind, where and number, not {shown(line)}"
+                f"an intervention is an object with kind, where and number, not {shown(line)}"
             )
         try:
             vector = b64decode(line.get("vector", ""), validate=True)
         except (Base64Error, TypeError, ValueError):
-            raise InputError("change: vector must be float32 numbers in base64") from None
-        made = cls(**{name: line[name] for name in line if name in own}, vector=vector)
-        if line.get("text", str(made)) != str(made):
-            raise InputError(f"change: its text is {made}, not {shown(line['text'])}")
+            raise InputError("intervention: vector must be float32 numbers in base64") from None
+        given = {name: line[name] for name in line if name in own}
+        made = cls(**given | {"kind": current_name(given["kind"])}, vector=vector)
+        if current_name(line.get("text", str(made))) != str(made):
+            raise InputError(f"intervention: its text is {made}, not {shown(line['text'])}")
         if line.get("sha256", made.sha256) != made.sha256:
-            raise InputError("change: sha256 is not that of its vector")
+            raise InputError("intervention: sha256 is not that of its vector")
         return made
 
 
 def scale(
     where: str, factor: float, *, positions: Any = None, from_step: int | None = None
-) -> Change:
-    """Multiply what is there; 0 cuts it."""
-    return Change("scale", where, factor, b"", positions, from_step)
+) -> Intervention:
+    """Multiply the activations of a place; 0 ablates it."""
+    return Intervention("scale", where, factor, b"", positions, from_step)
 
 
 def add(
@@ -142,9 +147,9 @@ def add(
     *,
     positions: Any = None,
     from_step: int | None = None,
-) -> Change:
-    """Add ``strength`` times a vector to what is there."""
-    return Change("add", where, strength, as_bytes(vector), positions, from_step)
+) -> Intervention:
+    """Add ``strength`` times a vector to the activations of a place."""
+    return Intervention("add", where, strength, as_bytes(vector), positions, from_step)
 
 
 def patch(
@@ -153,27 +158,37 @@ def patch(
     *,
     positions: Any = None,
     from_step: int | None = None,
-) -> Change:
-    """Put other numbers there: a vector, or what a look found at this place.
+) -> Intervention:
+    """Replace the activations of a place: by a vector, or by those of a look at this place.
 
-    positions: those that get them; None, of a look, is the position that was looked into
+    positions: of the rows that get them; None, of a look: the position of its row
     """
     if isinstance(values, Looked):
         positions = values.position if positions is None else positions
         values = values.part(where)
-    return Change("patch", where, 1.0, as_bytes(values), positions, from_step)
+    return Intervention("patch", where, 1.0, as_bytes(values), positions, from_step)
 
 
-def blind(positions: Any, *, from_step: int | None = None) -> Change:
-    """No row behind one of these positions sees it, in any layer; positions stay as they are."""
-    return Change("blind", "", 1.0, b"", positions, from_step)
+def knock_out(positions: Any, *, from_step: int | None = None) -> Intervention:
+    """Attention knockout: no later row attends to these positions, in any layer.
+
+    Positions keep their numbers (Geva et al. 2023, arXiv 2304.14767).
+    """
+    return Intervention("knock_out", "", 1.0, b"", positions, from_step)
+
+
+def current_name(text: Any) -> Any:
+    """A text or kind with today's word: knock_out was "blind", in traces of before too."""
+    return _EARLIER.sub(r"\1knock_out", text) if isinstance(text, str) else text
 
 
 def check_place(where: Any) -> tuple[int, str]:
     """Layer, and "", "attn", "mlp" or "H3"; InputError where it is no name of a place."""
     found = _PLACE.fullmatch(where) if isinstance(where, str) else None
     if found is None:
-        raise InputError(f"change: a place is L9, L9.attn, L9.mlp or L9.H3, not {shown(where)}")
+        raise InputError(
+            f"intervention: a place is L9, L9.attn, L9.mlp or L9.H3, not {shown(where)}"
+        )
     return int(found[1]), found[2] or ""
 
 
@@ -184,11 +199,13 @@ def _number(value: float) -> str:
 
 def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InputError(f"change: the factor or strength must be a number, not {shown(value)}")
+        raise InputError(
+            f"intervention: the factor or strength must be a number, not {shown(value)}"
+        )
     with np.errstate(over="ignore"):
         number = float(np.float32(value))
     if not math.isfinite(number):
-        raise InputError(f"change: the factor or strength must be finite, not {shown(value)}")
+        raise InputError(f"intervention: the factor or strength must be finite, not {shown(value)}")
     return float(value)
 
 
@@ -198,7 +215,9 @@ def as_bytes(vector: Any) -> bytes:
         with np.errstate(over="ignore"):
             numbers = np.asarray(vector, "<f4")
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"change: a vector is a list of numbers, not {shown(vector)}") from None
+        raise InputError(
+            f"intervention: a vector is a list of numbers, not {shown(vector)}"
+        ) from None
     if numbers.ndim != 1:
-        raise InputError(f"change: a vector is a list of numbers, not {numbers.ndim} deep")
+        raise InputError(f"intervention: a vector is a list of numbers, not {numbers.ndim} deep")
     return numbers.tobytes()

@@ -1,15 +1,12 @@
-"""--change and --control-vector: what is other inside the model.
-
-Knows argparse. Refuses to know what a change means: ``cutaway.engine.changes`` does.
-"""
+"""--intervention and --control-vector: what is changed inside the model for one text."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import Any
 
-_CHANGE = (
-    'change the model inside: "L25.H2 x 0" cuts head 2 of layer 25, "L9.mlp x 0.5 at 3-7 from 2" '
-    'halves what a layer adds at some positions from step 2 on, "blind 3-7" hides positions; '
-    "repeat for more"
+_INTERVENTION = (
+    'change activations: "L25.H2 x 0" ablates head 2 of layer 25, "L9.mlp x 0.5 at 3-7 from 2" '
+    'halves what an MLP adds at some positions from step 2 on, "knock_out 3-7" hides positions '
+    "from attention; repeat for more"
 )
 _CONTROL_VECTOR = (
     "add X (default 1) times the vectors of this GGUF file (repeng, llama.cpp), each after its "
@@ -18,9 +15,12 @@ _CONTROL_VECTOR = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What is other inside the model."""
-    group = parser.add_argument_group("changes", argument_default=SUPPRESS)
-    group.add_argument("--change", dest="changes", action="append", metavar="C", help=_CHANGE)
+    """Add the two flags, and --change, the first one's earlier name."""
+    group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
+    group.add_argument(
+        "--intervention", dest="interventions", action="append", metavar="I", help=_INTERVENTION
+    )
+    group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
     group.add_argument(
         "--control-vector", type=_control_vector, action="append", metavar="FILE[:X]",
         help=_CONTROL_VECTOR,
@@ -28,14 +28,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def from_files(args: Namespace) -> dict[str, Any]:
-    """The keyword for all changes, those in files included, where there are some."""
+    """The keyword with those in files, too, where there are some."""
     if not hasattr(args, "control_vector"):
         return {}
-    from cutaway.engine.changes import control_vector
+    from cutaway.engine.interventions import control_vector
 
     files = (control_vector(path, strength) for path, strength in args.control_vector)
     read = [one.to_json() for found in files for one in found]
-    return {"changes": [*getattr(args, "changes", ()), *read]}
+    return {"interventions": [*getattr(args, "interventions", ()), *read]}
 
 
 def _control_vector(text: str) -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Changes over HTTP: for a request's own texts, where the server was started so."""
+"""Interventions over HTTP: for a request's own texts, where the server was started so."""
 
 import json
 
@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.engine.changes import add
+from cutaway.engine.interventions import add
 from cutaway.server.http.settings import Settings
 from cutaway.trace import Trace
 from support.served import serve
 
 HOW = {"max_tokens": 8, "seed": 5, "ignore_eos": True}
 ASK = {"prompt": "ab ba"} | HOW
-CHANGES = ["L0.H1 x 0", "blind 1", add("L0", np.ones(32), 0.1).to_json()]
+INTERVENTIONS = ["L0.H1 x 0", "knock_out 1", add("L0", np.ones(32), 0.1).to_json()]
 
 
 def post(served, path="/v1/completions", **fields):
@@ -24,32 +24,33 @@ def post(served, path="/v1/completions", **fields):
 
 @pytest.fixture(scope="module")
 def allowed(tiny_path):
-    with serve(LLM(tiny_path, threads=1), Settings(allow_changes=True)) as served:
+    with serve(LLM(tiny_path, threads=1), Settings(allow_interventions=True)) as served:
         yield served
 
 
 def test_a_server_takes_none_unless_it_was_started_so(tiny):
-    answer = post(tiny, changes=CHANGES)
+    answer = post(tiny, interventions=INTERVENTIONS)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == (
-        "changes: this server takes none; start it with --allow-changes"
+        "interventions: this server takes none; start it with --allow-interventions"
     )
-    assert answer.json()["error"]["param"] == "changes"
+    assert answer.json()["error"]["param"] == "interventions"
     for none in ([], None):
-        assert post(tiny, changes=none).status_code == 200
+        assert post(tiny, interventions=none).status_code == 200
 
 
 def test_they_are_those_of_the_engine_and_in_the_trace(allowed, tiny_alone, tmp_path):
-    answer = post(allowed, changes=CHANGES, trace=True).json()
-    done = tiny_alone.generate(ASK["prompt"], changes=CHANGES, **HOW)
+    answer = post(allowed, interventions=INTERVENTIONS, trace=True).json()
+    done = tiny_alone.generate(ASK["prompt"], interventions=INTERVENTIONS, **HOW)
     plain = post(allowed).json()
     [choice] = answer["choices"]
     assert choice["cutaway"]["fingerprint"] == done.fingerprint
     assert plain["choices"][0]["cutaway"]["fingerprint"] != done.fingerprint
     lines = "".join(f"{json.dumps(line)}\n" for line in choice["cutaway"]["trace"])
     trace = Trace.parse(lines.encode())
-    assert [str(one) for one in trace.head.changes] == [*CHANGES[:2], CHANGES[2]["text"]]
-    again = post(allowed, changes=answer["cutaway"]["params"]["changes"])
+    texts = [*INTERVENTIONS[:2], INTERVENTIONS[2]["text"]]
+    assert [str(one) for one in trace.head.changes] == texts
+    again = post(allowed, interventions=answer["cutaway"]["params"]["interventions"])
     assert again.json()["choices"][0]["cutaway"]["fingerprint"] == done.fingerprint
 
 
@@ -59,7 +60,7 @@ def test_in_a_chat_and_in_a_response(allowed):
         ("/v1/chat/completions", {"messages": messages, "max_tokens": 4}),
         ("/v1/responses", {"input": "ab", "max_output_tokens": 4}),
     ):
-        both = (body, body | {"changes": CHANGES})
+        both = (body, body | {"interventions": INTERVENTIONS})
         found = [post(allowed, path, seed=3, **one).json() for one in both]
         ours = [
             one["cutaway"] if path == "/v1/responses" else one["choices"][0]["cutaway"]
@@ -69,19 +70,20 @@ def test_in_a_chat_and_in_a_response(allowed):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [("L0 x 0", "changes"), ([5], "changes"), (["L0"], "change: write"), (["L9 x 0"], "no L9"),
+    ("interventions", "sentence"),
+    [("L0 x 0", "interventions"), ([5], "interventions"), (["L0"], "intervention: write"),
+     (["L9 x 0"], "no L9"),
      ([{"kind": "add"}], "a place is"), (["L0 x 0"] * 1025, "more than 1024"),
      ([{"kind": "scale", "where": "L0", "more": 1}], "object with kind")],
 )  # fmt: skip
-def test_what_is_refused(allowed, changes, sentence):
-    answer = post(allowed, changes=changes)
+def test_what_is_refused(allowed, interventions, sentence):
+    answer = post(allowed, interventions=interventions)
     assert answer.status_code == 400
     assert sentence in answer.json()["error"]["message"]
 
 
 def test_a_look_has_the_changes_of_its_text(allowed, tiny):
-    answer = post(allowed, changes=CHANGES, trace=True).json()
+    answer = post(allowed, interventions=INTERVENTIONS, trace=True).json()
     head, *lines = answer["choices"][0]["cutaway"]["trace"]
     steps = [line for line in lines if line["kind"] == "step"]
     ask = {
@@ -89,12 +91,23 @@ def test_a_look_has_the_changes_of_its_text(allowed, tiny):
         "row": steps[4]["row"], "drawn": steps[4]["own"],
         "settings": head["params"] | {"seed": head["seed"]}, "format": "json",
     }  # fmt: skip
-    found = post(allowed, "/v1/inside", **ask, changes=head["changes"])
+    found = post(allowed, "/v1/inside", **ask, interventions=head["changes"])
     assert (found.status_code, found.json()["as_run"]) == (200, True)
-    assert "L0.change" in found.json()["pushes"]["parts"]
+    assert "L0.intervention" in found.json()["pushes"]["parts"]
     assert found.json()["lens"][-1]["drawn"] == steps[4]["own"]
-    free = post(allowed, "/v1/inside", **ask | {"row": None}, changes=head["changes"]).json()
+    free = post(allowed, "/v1/inside", **ask | {"row": None}, interventions=head["changes"]).json()
     assert (free["row"], free["as_run"]) == (steps[4]["row"], None)
     assert post(allowed, "/v1/inside", **ask).status_code == 409
-    refused = post(tiny, "/v1/inside", **ask, changes=head["changes"])
-    assert refused.json()["error"]["param"] == "changes"
+    refused = post(tiny, "/v1/inside", **ask, interventions=head["changes"])
+    assert refused.json()["error"]["param"] == "interventions"
+
+
+def test_by_the_earlier_name(tiny, allowed):
+    done, same = (
+        post(allowed, **one).json()["choices"][0]["cutaway"]["fingerprint"]
+        for one in ({"changes": ["L0.H1 x 0", "blind 1"]}, {"interventions": INTERVENTIONS[:2]})
+    )
+    assert done == same
+    assert post(tiny, changes=["L0.H1 x 0"]).json()["error"]["param"] == "interventions"
+    both = post(allowed, changes=["L0 x 0"], interventions=["L0 x 0"])
+    assert "changes is the earlier name of interventions" in both.json()["error"]["message"]

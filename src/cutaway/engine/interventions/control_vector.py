@@ -1,14 +1,14 @@
-"""Control vectors in files, as changes: a vector for each of some layers.
+"""Control vectors in files, as interventions: a vector for each of some layers.
 
 The format is that of repeng and llama.cpp: a GGUF file of the architecture "controlvector", whose
-tensor ``direction.N`` is added to the stream after layer N. Refuses to know models.
+tensor ``direction.N`` is added to the stream after layer N.
 """
 
 import re
 from os import PathLike
 from typing import Any
 
-from cutaway.engine.changes.change import Change, add
+from cutaway.engine.interventions.intervention import Intervention, add
 from cutaway.errors import InputError
 from cutaway.files.weights import GGUFFile
 
@@ -21,7 +21,7 @@ def control_vector(
     *,
     positions: Any = None,
     from_step: int | None = None,
-) -> tuple[Change, ...]:
+) -> tuple[Intervention, ...]:
     """Add ``strength`` times each of a file's vectors; in the order of the layers.
 
     InputError where the file is no control vector, FormatError where it is damaged.

@@ -6,7 +6,7 @@ import pytest
 
 from cutaway import LLM, FormatError, InputError
 from cutaway.cli.main import main
-from cutaway.engine.changes import add, control_vector
+from cutaway.engine.interventions import add, control_vector
 from support.random_llama import write_tiny_llama
 
 VECTORS = {layer: np.random.default_rng(layer).normal(size=32) for layer in (1, 2)}
@@ -37,15 +37,15 @@ def test_a_file_is_what_is_added_after_each_layer(path, tmp_path):
     assert made == tuple(add(f"L{layer}", VECTORS[layer], 2.5) for layer in (1, 2))
     with LLM(path) as llm:
         plain = llm.generate("ab", **HOW)
-        none = llm.generate("ab", changes=control_vector(tmp_path / "v.gguf", 0), **HOW)
-        some = llm.generate("ab", changes=made, **HOW)
+        none = llm.generate("ab", interventions=control_vector(tmp_path / "v.gguf", 0), **HOW)
+        some = llm.generate("ab", interventions=made, **HOW)
         assert plain.fingerprint == none.fingerprint != some.fingerprint
         wide = control_vector(write(tmp_path / "w.gguf", {1: np.ones(31)}))
         with pytest.raises(InputError, match="L1 has 32 numbers, not 31"):
-            llm.generate("ab", changes=wide)
+            llm.generate("ab", interventions=wide)
         deep = control_vector(write(tmp_path / "d.gguf", {3: np.ones(32)}))
         with pytest.raises(InputError, match="no L3"):
-            llm.generate("ab", changes=deep)
+            llm.generate("ab", interventions=deep)
 
 
 def test_on_the_command_line(path, tmp_path, capsys):

@@ -1,10 +1,10 @@
-"""Changes on the reference backend, against hooks in transformers' own models."""
+"""Interventions on the reference backend, against hooks in transformers' own models."""
 
 import numpy as np
 import pytest
 
 from cutaway import LLM
-from cutaway.engine.changes import add, bind, check_changes, patch, scale
+from cutaway.engine.interventions import add, bind, check_interventions, patch, scale
 
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -112,13 +112,13 @@ def test_what_hooks_make_of_it(both, place, kind):
         expected = logits(theirs)
     finally:
         handle.remove()
-    found = ours.logits(IDS, changes=bind([make(place)], ours.graph, len(IDS)))
+    found = ours.logits(IDS, interventions=bind([make(place)], ours.graph, len(IDS)))
     assert same(ours.logits(IDS), plain)
     assert not same(expected, plain)
     assert same(found, expected)
 
 
-def test_blind_is_a_mask(both):
+def test_knock_out_is_a_mask(both):
     name, ours, theirs = both
     if name in WINDOWED:
         pytest.skip("a mask of one's own has no window")
@@ -130,7 +130,7 @@ def test_blind_is_a_mask(both):
     least = torch.finfo(torch.float32).min
     mask = torch.from_numpy(np.where(hidden, np.float32(least), np.float32(0)))[None, None]
     expected = logits(theirs, attention_mask=mask)
-    changes = ["blind 0,3", "blind 4 from 5"]
-    found = ours.logits(IDS, changes=bind(check_changes(changes), ours.graph, 11))
+    interventions = ["knock_out 0,3", "knock_out 4 from 5"]
+    found = ours.logits(IDS, interventions=bind(check_interventions(interventions), ours.graph, 11))
     assert same(found, expected)
     assert not same(expected, logits(theirs))

@@ -1,4 +1,4 @@
-"""--change, in generate and trace branch: what comes out, and what is refused."""
+"""--intervention, in generate and trace branch: what comes out, and what is refused."""
 
 import json
 
@@ -22,28 +22,39 @@ def said(capsys, tiny_path):
 def test_generate(said, tmp_path):
     plain, changed, none = (
         json.loads(said("generate", "ab", *FEW, "--json", *more)[1])
-        for more in ([], ["--change", "L0.H1 x 0", "--change", "blind 1"], ["--change", "L0 x 1"])
+        for more in (
+            [],
+            ["--intervention", "L0.H1 x 0", "--intervention", "knock_out 1"],
+            ["--intervention", "L0 x 1"],
+        )
     )
     assert plain["fingerprint"] == none["fingerprint"] != changed["fingerprint"]
-    assert changed["params"]["changes"] == ["L0.H1 x 0", "blind 1"]
-    assert changed["params_source"]["changes"] == "given"
+    assert changed["params"]["interventions"] == ["L0.H1 x 0", "knock_out 1"]
+    assert changed["params_source"]["interventions"] == "given"
 
 
 def test_lines_of_a_file(said, tmp_path):
     asked, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines = [
         {"prompt": "ab"},
-        {"prompt": "ab", "changes": ["L0 x 2"]},
-        {"prompt": "ab", "changes": []},
+        {"prompt": "ab", "interventions": ["L0 x 2"]},
+        {"prompt": "ab", "interventions": []},
     ]
     asked.write_text("".join(f"{json.dumps({'prompt': 'ab'} | line)}\n" for line in lines))
     code, _, _ = said(
-        "generate", "--input", str(asked), "--output", str(answers), *FEW, "--change", "L0 x 3"
+        "generate",
+        "--input",
+        str(asked),
+        "--output",
+        str(answers),
+        *FEW,
+        "--intervention",
+        "L0 x 3",
     )
     found = [json.loads(line) for line in answers.read_text().splitlines()]
     found.sort(key=lambda one: one["line"])
     assert code == 0
-    assert [one["params"]["changes"] for one in found] == [["L0 x 3"], ["L0 x 2"], []]
+    assert [one["params"]["interventions"] for one in found] == [["L0 x 3"], ["L0 x 2"], []]
     assert len({one["fingerprint"] for one in found}) == 3
 
 
@@ -51,9 +62,14 @@ def test_a_branch(said, tmp_path):
     run, fork = str(tmp_path / "run.jsonl"), str(tmp_path / "fork.jsonl")
     assert said("generate", "ab", *FEW, "--ignore-eos", "--trace", run)[0] == 0
     code, _, err = said("trace", "branch", run, "--at", "2")
-    assert (code, "--change" in err) == (2, True) or (code, "--change" in err) == (1, True)
+    assert (code, "--intervention" in err) == (2, True) or (code, "--intervention" in err) == (
+        1,
+        True,
+    )
     assert (
-        said("trace", "branch", run, "--at", "2", "--change", "L1 x 3", "--trace", fork, "-q")[0]
+        said(
+            "trace", "branch", run, "--at", "2", "--intervention", "L1 x 3", "--trace", fork, "-q"
+        )[0]
         == 0
     )
     assert [str(one) for one in Trace.read(fork).head.changes] == ["L1 x 3 from 2"]
@@ -68,8 +84,13 @@ def test_a_branch(said, tmp_path):
     assert code == 0 and "as on record" in told
 
 
-@pytest.mark.parametrize("change", ["L0", "L0 x", "blind", "L0.H9 x 0", "L7 x 0"])
+@pytest.mark.parametrize("change", ["L0", "L0 x", "knock_out", "L0.H9 x 0", "L7 x 0"])
 def test_what_is_refused(said, change):
-    code, out, err = said("generate", "ab", "--change", change)
+    code, out, err = said("generate", "ab", "--intervention", change)
     assert code != 0 and not out
-    assert err.startswith("cutaway: error: change") and err.count("\n") == 1
+    assert err.startswith("cutaway: error: intervention") and err.count("\n") == 1
+
+
+def test_by_the_earlier_flag(said):
+    done = json.loads(said("generate", "ab", *FEW, "--json", "--change", "blind 1")[1])
+    assert done["params"]["interventions"] == ["knock_out 1"]

@@ -1,4 +1,4 @@
-"""Changes as data: what can be written, what is refused, and that nothing is lost on the way."""
+"""Interventions as data: what can be written, what is refused; JSON and text lose nothing."""
 
 import json
 import pickle
@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutaway.engine.changes import (
-    Change,
+from cutaway.engine.interventions import (
+    Intervention,
     add,
     blind,
-    check_changes,
-    parse_change,
+    check_interventions,
+    knock_out,
+    parse_intervention,
     patch,
     scale,
 )
-from cutaway.engine.changes.spans import LAST, behind, check_spans, spans_text
+from cutaway.engine.interventions.spans import LAST, check_spans, from_position, spans_text
 from cutaway.errors import InputError
 
 PLACES = st.one_of(
@@ -32,11 +33,11 @@ NUMBERS = st.floats(-1e6, 1e6, width=32)
 VECTORS = st.lists(NUMBERS, min_size=1, max_size=8)
 SETS = st.sets(st.integers(0, 60), min_size=1)
 STEPS = st.none() | st.integers(0, 500)
-CHANGES = st.one_of(
+INTERVENTIONS = st.one_of(
     st.builds(scale, PLACES, NUMBERS, positions=st.none() | SETS, from_step=STEPS),
     st.builds(add, PLACES, VECTORS, NUMBERS, positions=st.none() | SETS, from_step=STEPS),
     st.builds(patch, PLACES, VECTORS, positions=st.none() | SETS, from_step=STEPS),
-    st.builds(blind, SETS, from_step=STEPS),
+    st.builds(knock_out, SETS, from_step=STEPS),
 )
 
 
@@ -50,16 +51,16 @@ def test_spans_are_the_positions(positions):
 
 @given(SETS, st.integers(0, 70))
 def test_what_lies_behind(positions, start):
-    spans = behind(check_spans("positions", positions), start)
+    spans = from_position(check_spans("positions", positions), start)
     found = {p for first, last in spans for p in range(first, last + 1)}
     assert found == {p for p in positions if p >= start}
 
 
-@given(CHANGES)
+@given(INTERVENTIONS)
 def test_nothing_is_lost_on_the_way_through_json_and_pickle(change):
     line = json.loads(json.dumps(change.to_json()))
-    assert Change.from_json(line) == change == pickle.loads(pickle.dumps(change))
-    assert check_changes([line, change]) == (change, change)
+    assert Intervention.from_json(line) == change == pickle.loads(pickle.dumps(change))
+    assert check_interventions([line, change]) == (change, change)
 
 
 @given(
@@ -67,30 +68,31 @@ def test_nothing_is_lost_on_the_way_through_json_and_pickle(change):
         scale, PLACES, NUMBERS | st.sampled_from([0, 1, 0.1, 1e-7]),
         positions=st.none() | SETS, from_step=STEPS,
     )
-    | st.builds(blind, SETS, from_step=STEPS)
+    | st.builds(knock_out, SETS, from_step=STEPS)
 )  # fmt: skip
 def test_the_text_of_a_change_is_that_change(change):
-    assert parse_change(str(change)) == change
-    assert check_changes([f"  {change} "]) == (change,)
+    assert parse_intervention(str(change)) == change
+    assert check_interventions([f"  {change} "]) == (change,)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "L9", "L9 x", "L9 x y", "L9 * 2", "L9.H x 0", "L09 x 0", "L9.mlp x nan", "L9 x inf",
-     "L9 x 1e39", "blind", "blind x", "blind 7-3", "blind 3-", "blind 3,,4", "L9 x 0 at", "l9 x 0",
+     "L9 x 1e39", "knock_out", "knock_out x", "knock_out 7-3", "knock_out 3-", "knock_out 3,,4",
+     "L9 x 0 at", "l9 x 0",
      "L9 x 0 from", "L9 x 0 from -1", "L9 x 0 at 5 from x", "L9.attn.H2 x 0", "M9 x 0", "L-1 x 0",
-     "blind 99999999999", "L9 x 0 at 3 4", "\x00", "L9 x 0\nL8 x 0", "L٩ x 0", 5, None],
+     "knock_out 99999999999", "L9 x 0 at 3 4", "\x00", "L9 x 0\nL8 x 0", "L٩ x 0", 5, None],
 )  # fmt: skip
 def test_what_is_no_change(text):
-    with pytest.raises(InputError, match=r"^change|^positions") as caught:
-        parse_change(text)
+    with pytest.raises(InputError, match=r"^intervention|^positions") as caught:
+        parse_intervention(text)
     assert "\n" not in str(caught.value)
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_change_or_an_input_error(text):
     with suppress(InputError):
-        assert isinstance(parse_change(text), Change)
+        assert isinstance(parse_intervention(text), Intervention)
 
 
 @pytest.mark.parametrize(
@@ -107,21 +109,21 @@ def test_any_text_is_a_change_or_an_input_error(text):
         (lambda: add("L1", ["x"]), "list of numbers"),
         (lambda: add("L1", [np.nan]), "finite"),
         (lambda: add("L1", [1e39]), "finite"),
-        (lambda: Change("scale", "L1", 1.0, b"1234"), "takes no vector"),
-        (lambda: Change("add", "L1", 1.0, b"123"), "takes a vector"),
-        (lambda: Change("other", "L1"), "one of scale, add, patch, blind"),
-        (lambda: Change("blind", "L1", positions=((1, 1),)), "no place"),
-        (lambda: Change("blind"), "no place"),
-        (lambda: check_changes("L1 x 0"), "must be a list"),
-        (lambda: check_changes(5), "must be a list"),
-        (lambda: check_changes([5]), "object with kind"),
-        (lambda: check_changes([{"kind": "scale", "other": 1}]), "object with kind"),
-        (lambda: check_changes([scale("L1", 1)] * 1025), "more than 1024"),
-        (lambda: check_changes([add("L1", np.zeros(1 << 20))] * 3), "bytes are more"),
-        (lambda: Change.from_json({"kind": "add", "where": "L1", "vector": "§"}), "base64"),
-        (lambda: Change.from_json({"kind": "add", "where": "L1", "vector": 5}), "base64"),
+        (lambda: Intervention("scale", "L1", 1.0, b"1234"), "takes no vector"),
+        (lambda: Intervention("add", "L1", 1.0, b"123"), "takes a vector"),
+        (lambda: Intervention("other", "L1"), "one of scale, add, patch, knock_out"),
+        (lambda: Intervention("knock_out", "L1", positions=((1, 1),)), "no place"),
+        (lambda: Intervention("knock_out"), "no place"),
+        (lambda: check_interventions("L1 x 0"), "must be a list"),
+        (lambda: check_interventions(5), "must be a list"),
+        (lambda: check_interventions([5]), "object with kind"),
+        (lambda: check_interventions([{"kind": "scale", "other": 1}]), "object with kind"),
+        (lambda: check_interventions([scale("L1", 1)] * 1025), "more than 1024"),
+        (lambda: check_interventions([add("L1", np.zeros(1 << 20))] * 3), "bytes are more"),
+        (lambda: Intervention.from_json({"kind": "add", "where": "L1", "vector": "§"}), "base64"),
+        (lambda: Intervention.from_json({"kind": "add", "where": "L1", "vector": 5}), "base64"),
         (
-            lambda: Change.from_json(add("L1", [1.0]).to_json() | {"sha256": "0" * 64}),
+            lambda: Intervention.from_json(add("L1", [1.0]).to_json() | {"sha256": "0" * 64}),
             "sha256 is not",
         ),
     ],
@@ -129,3 +131,12 @@ def test_any_text_is_a_change_or_an_input_error(text):
 def test_what_is_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("text", ["blind 3-7", " blind 3-7 from 2 "])
+def test_blind_is_the_earlier_name_of_knock_out(text):
+    found = parse_intervention(text)
+    assert found == parse_intervention(text.replace("blind", "knock_out"))
+    earlier = found.to_json() | {"kind": "blind", "text": text.strip()}
+    assert Intervention.from_json(earlier) == found
+    assert blind("3-7") == knock_out("3-7")

@@ -10,7 +10,7 @@ from cutaway.errors import InputError
 Spans = tuple[tuple[int, int], ...]
 """(first, last) of each run of neighbours, in order, none next to another."""
 LAST = 2**31 - 1
-"""No position is behind it."""
+"""No position comes after it."""
 
 _PART = re.compile(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", re.ASCII)
 
@@ -31,8 +31,8 @@ def spans_text(spans: Spans) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def behind(spans: Spans, start: int) -> Spans:
-    """What of them begins at a position or lies behind it."""
+def from_position(spans: Spans, start: int) -> Spans:
+    """The part of them at a position and after it."""
     return tuple((max(first, start), last) for first, last in spans if last >= start)
 
 

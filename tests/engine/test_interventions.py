@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.engine.changes import Change, scale
-from cutaway.engine.changes.bound import Bound, Placed
+from cutaway.engine.interventions import Intervention, scale
+from cutaway.engine.interventions.bound import BoundInterventions, PlacedIntervention
 from support.engine_mock import Request, make_engine, run_to_end, written
 from support.mock_backend import NOT_SEEN, VOCAB, narrow
 
@@ -16,14 +16,16 @@ TEXTS = st.tuples(st.integers(1, len(BEGIN)), st.sampled_from(["", "a", "b"])).m
 )
 SPANS = st.sampled_from([((0, 99),), ((5, 5),), ((9, 99),), ((2, 3), (30, 31)), ()])
 PLACED = st.builds(
-    lambda factor, spans: Placed(scale("L0", factor), "token", 0, 1, spans),
+    lambda factor, spans: PlacedIntervention(scale("L0", factor), "token", 0, 1, spans),
     st.sampled_from([1, 3, -2]), SPANS,
 )  # fmt: skip
 BLIND = st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 30)).map(
     lambda t: (t[0], t[0] + t[1], t[2])
 )
 BOUND = st.none() | st.builds(
-    Bound, st.lists(PLACED, max_size=2).map(tuple), st.lists(BLIND, max_size=2).map(tuple)
+    BoundInterventions,
+    st.lists(PLACED, max_size=2).map(tuple),
+    st.lists(BLIND, max_size=2).map(tuple),
 )
 REQUESTS = st.builds(
     Request,
@@ -33,22 +35,22 @@ REQUESTS = st.builds(
         RunParams, kv_cache=st.booleans(),
         speculate=st.sampled_from(["off", "ngram", "jacobi", "draft"]), priority=st.integers(0, 1),
     ),
-    changes=BOUND,
+    interventions=BOUND,
 )  # fmt: skip
 
 
 def by_definition(request: Request) -> list[int]:
     """Token by token: what each row stores, and what the last one sees of it."""
-    changes, tokens = request.changes, [*request.prompt]
-    placed, blind = (changes.placed, changes.blind) if changes else ((), ())
+    given, tokens = request.interventions, [*request.prompt]
+    placed, hidden = (given.placed, given.knocked_out) if given else ((), ())
     for _ in range(request.stops.max_tokens):
         stored = [float(token) for token in tokens]
         for one in placed:
             for first, last in one.spans:
                 for p in range(first, min(last + 1, len(tokens))):
-                    stored[p] *= one.change.number
+                    stored[p] *= one.intervention.number
         row = len(tokens) - 1
-        for first, last, start in blind:
+        for first, last, start in hidden:
             for p in range(first, min(last + 1, row)):
                 if row >= start:
                     stored[p] = NOT_SEEN
@@ -80,13 +82,13 @@ def test_each_text_is_its_own(requests, rows, kv_blocks, cache, window, before):
     assert engine.blocks.free == engine.blocks.count
 
 
-def bound(first: int, factor: float = 3) -> Bound:
-    change = Change("scale", "L0", factor)
-    return Bound((Placed(change, "token", 0, 1, ((first, 99),)),), ())
+def bound(first: int, factor: float = 3) -> BoundInterventions:
+    change = Intervention("scale", "L0", factor)
+    return BoundInterventions((PlacedIntervention(change, "token", 0, 1, ((first, 99),)),), ())
 
 
-def cached(engine, changes) -> int:
-    request = Request(tuple(BEGIN), stops=StopParams(max_tokens=1), changes=changes)
+def cached(engine, interventions) -> int:
+    request = Request(tuple(BEGIN), stops=StopParams(max_tokens=1), interventions=interventions)
     sequence = request.add_to(engine)
     run_to_end(engine)
     return sequence.num_cached_tokens
@@ -99,8 +101,8 @@ def test_what_lies_before_the_first_change_is_shared_and_nothing_behind():
     assert [cached(engine, bound(0)), cached(engine, bound(0))] == [0, whole]
     assert [cached(engine, bound(10)), cached(engine, bound(10))] == [8, whole]
     assert cached(engine, bound(10, 2)) == cached(engine, bound(11)) == 8
-    assert cached(engine, Bound((), ((6, 9, 0),))) == 4  # row 7 is the first that does not see
-    assert cached(engine, Bound((), ((6, 9, 20),))) == 20
+    assert cached(engine, BoundInterventions((), ((6, 9, 0),))) == 4  # from row 7 on
+    assert cached(engine, BoundInterventions((), ((6, 9, 20),))) == 20
     assert cached(engine, None) == whole
 
 
@@ -108,7 +110,7 @@ def test_rows_before_the_first_change_run_with_the_others():
     engine = make_engine(narrow, block=BLOCK, rows=16, prefix_cache=False)
     stops = StopParams(max_tokens=2, ignore_eos=True)
     Request(tuple(BEGIN[:8]), stops=stops).add_to(engine)
-    Request(tuple(BEGIN[:22]), stops=stops, changes=bound(20)).add_to(engine)
+    Request(tuple(BEGIN[:22]), stops=stops, interventions=bound(20)).add_to(engine)
     while not engine.is_idle:
         engine.step()
     assert engine.backend.runs == [16, 1, 14, 1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cutaway import LLM, CutawayError, InputError
 from cutaway.compute.backends import Batch
 from cutaway.compute.model.anatomy import Anatomy
-from cutaway.engine.changes import add, blind, patch, scale
+from cutaway.engine.interventions import add, knock_out, patch, scale
 from cutaway.engine.scheduled import lay_rows
 from support.native_plans import TIERS
 from support.random_llama import VOCAB, write_tiny_llama
@@ -19,14 +19,14 @@ HOW = {"max_tokens": 20, "seed": 5, "temperature": 0.9, "ignore_eos": True}
 SHAPE = {"heads": 4, "head_dim": 32, "kv_heads": 2}  # a head is a quant block
 VECTOR = np.random.default_rng(1).normal(size=32)
 PLACES = ["L0", "L1", "L0.attn", "L1.mlp", "L0.H0", "L1.H3"]
-CHANGES = {
+INTERVENTIONS = {
     "head": ["L1.H2 x 0"],
     "stream": [add("L0", VECTOR, 2.0)],
     "parts, some rows": [scale("L0.mlp", 0.5, positions="3-30,75"), scale("L1.attn", -1)],
     "one row": [patch("L0", VECTOR, positions=[71])],
-    "blind": ["blind 3-40", "blind 60 from 4"],
+    "knock_out": ["knock_out 3-40", "knock_out 60 from 4"],
     "all": [
-        "L0.H1 x 2 at 20-99", add("L0", VECTOR, positions="40"), "blind 5", scale("L1", 1.5),
+        "L0.H1 x 2 at 20-99", add("L0", VECTOR, positions="40"), "knock_out 5", scale("L1", 1.5),
         add("L1.mlp", VECTOR, -1, from_step=2), patch("L0.attn", VECTOR, positions="74"),
     ],
 }  # fmt: skip
@@ -43,30 +43,30 @@ def llm(request, tmp_path_factory):
         yield made
 
 
-def written(llm, changes=(), prompt=PROMPT, **how):
-    return llm.generate(prompt, changes=changes, **HOW | how)
+def written(llm, interventions=(), prompt=PROMPT, **how):
+    return llm.generate(prompt, interventions=interventions, **HOW | how)
 
 
 def test_a_change_by_nothing_is_no_change(llm):
     plain = written(llm)
-    for changes in (
+    for interventions in (
         [],
         [scale(place, 1) for place in PLACES],
         [add(place, VECTOR, 0) for place in PLACES],
         [scale("L0", 0, positions=[90, 200])],
         [scale("L0", 0, from_step=20)],
-        ["blind 89-120"],
-        ["blind 3-40 from 20"],
+        ["knock_out 89-120"],
+        ["knock_out 3-40 from 20"],
     ):
-        assert written(llm, changes).fingerprint == plain.fingerprint
-    for changes in CHANGES.values():
-        assert written(llm, changes).fingerprint != plain.fingerprint
+        assert written(llm, interventions).fingerprint == plain.fingerprint
+    for interventions in INTERVENTIONS.values():
+        assert written(llm, interventions).fingerprint != plain.fingerprint
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_patch_with_its_own_values_is_no_change(llm, place):
     """Also of another run: only this row's are there."""
-    from cutaway.engine.changes.bound import find
+    from cutaway.engine.interventions.bound import find
 
     name, first, last = find(Anatomy(llm.graph), place)
     llm.engine.blocks.clear_cached()
@@ -114,26 +114,26 @@ def test_a_head_at_zero_is_zeroed_columns_of_codes_too(tmp_path):
         assert changed.fingerprint == written(less).fingerprint != written(whole).fingerprint
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", INTERVENTIONS)
 def test_the_same_text_whatever_is_shared_and_beside_whom(llm, name):
     if llm.backend.name == "reference":
         pytest.skip("its bits depend on how many rows a step has")
-    changes, others = CHANGES[name], [PROMPT[:40], PROMPT, [1, 9, 9]]
+    interventions, others = INTERVENTIONS[name], [PROMPT[:40], PROMPT, [1, 9, 9]]
     llm.engine.blocks.clear_cached()
-    alone = written(llm, changes).fingerprint
+    alone = written(llm, interventions).fingerprint
     plain = [written(llm, prompt=other).fingerprint for other in others]
     for options in ({"kv_cache": False}, {"speculate": "ngram"}, {}):
         llm.engine.blocks.clear_cached()
-        with llm.stream(PROMPT, changes=changes, **HOW | options) as mine:
+        with llm.stream(PROMPT, interventions=interventions, **HOW | options) as mine:
             beside = [llm.stream(other, **HOW) for other in others]
-            beside.append(llm.stream(PROMPT, changes=CHANGES["head"], **HOW))
+            beside.append(llm.stream(PROMPT, interventions=INTERVENTIONS["head"], **HOW))
             assert mine.finish().fingerprint == alone
             *unchanged, _ = [stream.finish().fingerprint for stream in beside]
             assert unchanged == plain
-    again = written(llm, changes)  # from the cache of all these
+    again = written(llm, interventions)  # from the cache of all these
     assert again.fingerprint == alone
     assert again.usage.cached_tokens == 64
-    first, second = llm.generate([PROMPT], changes=changes, n=2, **HOW)[0]
+    first, second = llm.generate([PROMPT], interventions=interventions, n=2, **HOW)[0]
     assert first.fingerprint == alone != second.fingerprint
 
 
@@ -147,26 +147,26 @@ SOME = st.lists(
         st.builds(scale, st.sampled_from(PLACES), FACTORS, **WHERE),
         st.builds(add, st.sampled_from(PLACES), st.just(VECTOR), FACTORS, **WHERE),
         st.builds(patch, st.sampled_from(PLACES), st.just(VECTOR), **WHERE),
-        st.builds(blind, st.sets(st.integers(0, 40), min_size=1), from_step=WHERE["from_step"]),
+        st.builds(knock_out, st.sets(st.integers(0, 40), min_size=1), from_step=WHERE["from_step"]),
     ),
     min_size=1, max_size=4,
 )  # fmt: skip
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(changes=SOME, beside=SOME, length=st.integers(1, 40), cut=st.integers(1, 39))
-def test_any_changes_alone_and_beside(llm, changes, beside, length, cut):
+@given(interventions=SOME, beside=SOME, length=st.integers(1, 40), cut=st.integers(1, 39))
+def test_any_changes_alone_and_beside(llm, interventions, beside, length, cut):
     """Computed again from its first token at every step; and beside others, on what they left."""
     if llm.backend.name == "reference":
         return
     prompt, how = PROMPT[:length], {"max_tokens": 8}
     llm.engine.blocks.clear_cached()
-    alone = written(llm, changes, prompt, kv_cache=False, **how)
-    with llm.stream(PROMPT[:40], changes=changes, **HOW) as first:
-        next(first)  # which leaves keys and values of the same changes, at other steps maybe
+    alone = written(llm, interventions, prompt, kv_cache=False, **how)
+    with llm.stream(PROMPT[:40], interventions=interventions, **HOW) as first:
+        next(first)  # which leaves keys and values of the same interventions, at other steps maybe
         streams = [
-            llm.stream(ids, changes=made, **HOW | how)
-            for ids, made in ((prompt, changes), (prompt, beside), (PROMPT[:cut], ()))
+            llm.stream(ids, interventions=made, **HOW | how)
+            for ids, made in ((prompt, interventions), (prompt, beside), (PROMPT[:cut], ()))
         ]
         found, *_ = [stream.finish() for stream in streams]
     assert found.fingerprint == alone.fingerprint
@@ -179,12 +179,12 @@ def test_the_same_text_on_any_tier_with_any_threads(tmp_path, monkeypatch):
         monkeypatch.setenv("CUTAWAY_ISA", tier)
         for threads in (1, 3):
             with LLM(path, threads=threads) as llm:
-                found.add(tuple(written(llm, c).fingerprint for c in CHANGES.values()))
+                found.add(tuple(written(llm, c).fingerprint for c in INTERVENTIONS.values()))
     assert len(found) == 1
 
 
 def test_what_the_model_does_not_have(llm):
-    for changes, message in (
+    for interventions, message in (
         (["L2 x 0"], "layers are 0 to 1"),
         (["L1.H4 x 0"], "heads are 0 to 3"),
         ([add("L1", VECTOR[:-1])], "has 32 numbers, not 31"),
@@ -192,13 +192,13 @@ def test_what_the_model_does_not_have(llm):
         ("L1 x 0", "must be a list"),
     ):
         with pytest.raises(InputError, match=message):
-            written(llm, changes)
+            written(llm, interventions)
 
 
 def test_numbers_beyond_float32_end_their_own_text(llm, recwarn):
     huge = [scale("L0", 1e38), add("L0", np.full(32, 3e38))]
-    with llm.stream(PROMPT, changes=huge, **HOW) as broken:
-        beside = llm.stream([1, 9, 9], changes=["L0.H1 x 0"], **HOW).finish()
+    with llm.stream(PROMPT, interventions=huge, **HOW) as broken:
+        beside = llm.stream([1, 9, 9], interventions=["L0.H1 x 0"], **HOW).finish()
         with pytest.raises(CutawayError, match="finite"):
             broken.finish()
     assert beside.finish_reason == "max_tokens"

@@ -1,10 +1,10 @@
-"""Rows of changed runs, looked into: with their changes, whose pushes add up too; and patches."""
+"""Rows of runs with interventions, looked into: their parts add up too; and patches."""
 
 import numpy as np
 import pytest
 
 from cutaway import LLM, CutawayError
-from cutaway.engine.changes import add, patch, scale
+from cutaway.engine.interventions import add, patch, scale
 from cutaway.lab.inside import inside
 from cutaway.lab.inside.pushes import pushes
 from cutaway.trace import Trace
@@ -41,9 +41,9 @@ def llm(request, folder):
         yield made
 
 
-def recorded(llm, path, changes, ids=IDS):
+def recorded(llm, path, interventions, ids=IDS):
     how = {"max_tokens": STEP + 1, "temperature": 0.9, "seed": 4, "ignore_eos": True}
-    llm.generate(ids, changes=changes, trace=path, **how)
+    llm.generate(ids, interventions=interventions, trace=path, **how)
     return Trace.read(path)
 
 
@@ -59,18 +59,18 @@ def some_changes(llm):
         "parts": ["L0.mlp x 0.5", scale("L2.attn", 2), add("L1.attn", vector, 0.3)],
         "stream": [add("L0", vector, 2), "L1 x 0.5", add("L1", vector, -1), "L2 x 1.5"],
         "stream patched": [add("L0", vector), patch("L1", vector, positions=[ROW])],
-        "blind": ["blind 3-20 from 2", "blind 0"],
+        "knock_out": ["knock_out 3-20 from 2", "knock_out 0"],
         "not this row": [scale("L0", 2, positions=[3, ROW + 1])],
     }
 
 
-CHANGES = (
-    "head", "head by half, another patched", "parts", "stream", "stream patched", "blind",
+INTERVENTIONS = (
+    "head", "head by half, another patched", "parts", "stream", "stream patched", "knock_out",
     "not this row",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", INTERVENTIONS)
 def test_pushes_of_a_changed_row_add_up(llm, tmp_path, name):
     trace = recorded(llm, tmp_path / "run.jsonl", some_changes(llm)[name])
     look = inside(llm, trace, STEP)
@@ -84,19 +84,19 @@ def test_pushes_of_a_changed_row_add_up(llm, tmp_path, name):
     if name == "head":
         assert found.heads[1, 2] == 0 == np.abs(found.positions[1, 2]).max()
         assert np.abs(look.writes[1, 2]).max() == 0
-    if name == "blind":
+    if name == "knock_out":
         assert np.abs(look.weights[:, :, [0, *range(3, 21)]]).max() == 0
         assert (look.weights[:, :, max(21, *look.first_seen) :] > 0).all()
     if name.startswith("stream"):
-        assert {"L0.change", "L1.change"} <= found.parts.keys()
+        assert {"L0.intervention", "L1.intervention"} <= found.parts.keys()
         assert (found.parts["L0.mlp"] == 0) == (name == "stream patched")
     seen, noise = look._seen, RNG.normal(size=512)
     mlps = {seen.anatomy.added[part.name] for part in seen.anatomy.parts if not part.path}
-    for place, made in seen.changes.items():
+    for place, made in seen.interventions.items():
         if place in mlps or name == "stream patched":  # of which nothing is the sum
             continue
         other = made._replace(added=made.added + noise[: len(made.added)])
-        wrong = replace(seen, changes={**seen.changes, place: other})
+        wrong = replace(seen, interventions={**seen.interventions, place: other})
         with pytest.raises(CutawayError, match="add up"):
             pushes(wrong, (found.token, 9))
 

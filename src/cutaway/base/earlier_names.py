@@ -1,0 +1,17 @@
+"""Earlier names of keywords and fields, which go on working: docs/interventions.md lists them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutaway.errors import InputError
+
+KEYWORDS = {"changes": "interventions"}
+"""Earlier name -> name."""
+
+
+def current_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords with the names of today; InputError where one is given by both its names."""
+    for earlier, name in KEYWORDS.items():
+        if earlier in given and name in given:
+            raise InputError(f"{earlier} is the earlier name of {name}: give {name} alone")
+    return {KEYWORDS.get(name, name): value for name, value in given.items()}
