@@ -172,7 +172,7 @@ def removed_by(stage):
         ([HEAD | {"version": True}], "is not of format 'cutaway-trace', version 1, 2 or 3"),
         ([HEAD | {"version": 2}], "is of version 2, and says what one of 1 does"),
         ([HEAD | {"changes": []}], "changes must be absent where there is none"),
-        ([HEAD | {"version": 2, "changes": [{"kind": "x"}]}], "changes change must be one of"),
+        ([HEAD | {"version": 2, "changes": [{"kind": "x"}]}], "intervention must be one of"),
         ([HEAD | {"version": 2, "changes": {"a": 1}}], "changes must be a list"),
         ([HEAD | {"version": 2, "changes": []}], "is of version 2, and says"),
         ([HEAD | {"seed": -1}], "line 1: seed must be a whole number"),
