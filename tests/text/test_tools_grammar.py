@@ -48,6 +48,15 @@ def can_write(form: Dialect, text: str, choice: ToolChoice = AUTO, parallel: boo
     return accepts(grammar(form, TOOLS, choice, parallel), ids(text, form))
 
 
+@families
+def test_a_key_of_the_arguments_cannot_be_written_with_an_escape(name: str) -> None:
+    form = dialect(name, False)
+    for key, may in (("other", True), (r"\u0063ity", False)):
+        text = form.write([("open", f'{{"city": "Rome", "{key}": 1}}', "abcdefgh1")])
+        lark = grammar(form, [Tool("open", "", CITY)], REQUIRED)
+        assert accepts(lark, ids(text, form)) is may
+
+
 @both
 @families
 def test_the_templates_own_calls_pass(name: str, control: bool) -> None:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
+from cutaway.text.grammar.json_keys import WITHOUT_U, check_counts, has_several, one_spelling
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import without_own_formats
 
@@ -45,8 +46,8 @@ def source_of(grammar: Grammar) -> str:
         lines = ["%llguidance {}", grammar.thought, f"answer: {_nested(grammar)}"]
         return LLMatcher.grammar_from_lark("\n".join(lines))
     if grammar.kind == "json_schema":
-        schema = json.dumps(_schema(grammar))
-        return LLMatcher.grammar_from_json_schema(schema, overrides=_rules(grammar))
+        schema, rules = _schema_and_rules(json.loads(grammar.text), grammar.compact)
+        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=rules)
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind == "choice":
@@ -57,16 +58,23 @@ def source_of(grammar: Grammar) -> str:
     return LLMatcher.grammar_from_lark(_lark(grammar.text))
 
 
-def _schema(grammar: Grammar) -> dict[str, Any]:
-    """As an object, which true is not."""
-    schema = without_own_formats(json.loads(grammar.text))
-    return {} if schema is True else schema
+def nested_json(schema: Any, *, compact: bool = False) -> str:
+    """JSON of a schema as a part of a Lark grammar."""
+    schema, rules = _schema_and_rules(schema, compact)
+    return f"%json {json.dumps({**schema, 'x-guidance': rules})}"
 
 
-def _rules(grammar: Grammar) -> "JsonCompileOptions":
-    if grammar.compact:
-        return {"whitespace_flexible": False, "lenient": False}
-    return {"whitespace_pattern": _SPACE, "lenient": False}
+def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
+    check_counts(schema)
+    schema = one_spelling(without_own_formats(schema))
+    rules: JsonCompileOptions = {"lenient": False}
+    if compact:
+        rules["whitespace_flexible"] = False
+    else:
+        rules["whitespace_pattern"] = _SPACE
+    if has_several(schema):
+        rules["json_allowed_escapes"] = WITHOUT_U
+    return {} if schema is True else schema, rules  # as an object, which true is not
 
 
 def _nested(grammar: Grammar) -> str:
@@ -74,7 +82,7 @@ def _nested(grammar: Grammar) -> str:
     from llguidance import regex_to_lark
 
     if grammar.kind == "json_schema":
-        return f"%json {json.dumps({**_schema(grammar), 'x-guidance': _rules(grammar)})}"
+        return nested_json(json.loads(grammar.text), compact=grammar.compact)
     if grammar.kind == "regex":
         return f"/{regex_to_lark(grammar.text, '')}/"
     if grammar.kind == "choice":

@@ -38,8 +38,8 @@ class Trial:
             if not answer:
                 self._end()
                 raise InputError(
-                    f"{grammar.kind}: compiling it takes more than {CPU_S} s, 1 GB or the stack; "
-                    "make it smaller or flatter"
+                    f"{grammar.kind}: compiling it takes more than {CPU_S} s of processor time, "
+                    "1 GB or the stack; make it smaller or flatter"
                 )
         said = json.loads(answer)
         if "failed" in said:

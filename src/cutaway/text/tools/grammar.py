@@ -11,10 +11,9 @@ import re
 from collections.abc import Sequence
 
 from cutaway.errors import InputError
+from cutaway.text.grammar.notation import nested_json
 from cutaway.text.tools.dialect import Dialect, Parts, Slot, joined
 from cutaway.text.tools.tool import INPUT, Tool, ToolChoice
-
-_WHITE_SPACE = r" |\n[ \t]{0,20}"  # bounded: a model cannot write spaces for ever
 
 RAW = "lark"  # the format whose text stands in a call as it is, and which ends the answer
 
@@ -127,9 +126,7 @@ class _Rules:
             schema = {"type": "string"}
             if tool.format == "regex":
                 schema["pattern"] = f"^(?:{tool.definition})$"
-        options = {"whitespace_pattern": _WHITE_SPACE, "lenient": False}
-        text = json.dumps(schema | {"x-guidance": options}, ensure_ascii=False)
-        self.lines.append(f"arguments_{index}: %json {text}")
+        self.lines.append(f"arguments_{index}: {nested_json(schema)}")
 
 
 def around(dialect: Dialect, tool: Tool) -> tuple[str, Parts]:
