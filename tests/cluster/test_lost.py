@@ -11,7 +11,7 @@ import pytest
 from cutaway import AsyncLLM
 from cutaway.errors import CutawayError, InputError, ReplicaLostError
 from cutaway.server.app import create_app
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.replicas import cluster
 
 LONG = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
@@ -65,7 +65,7 @@ def test_where_all_are_lost_the_client_is_asked_to_come_again(models, lives, str
 
     async def main():
         async with cluster(models, 0, kills=[lives]) as (front, _):
-            app = create_app(front, Settings(names=["tiny"]))
+            app = create_app(front, ServerSettings(names=["tiny"]))
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
                 body = {"prompt": PROMPT, "stream": stream, **LONG, "temperature": 0}

@@ -13,7 +13,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.files import hub
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.doc_pages import PAGES, ROOT, blocks, commands
 from support.page_sections import ADDRESS
 from support.served import serve
@@ -106,7 +106,7 @@ LIMIT_S = 900
 @pytest.fixture
 def url(page):
     name = SERVED.get(page, "smollm2")
-    with serve(LLM(name, progress=False), Settings(names=[name])) as served:
+    with serve(LLM(name, progress=False), ServerSettings(names=[name])) as served:
         yield served.url
 
 

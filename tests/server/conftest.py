@@ -5,7 +5,7 @@ import pytest
 from openai import OpenAI
 
 from cutaway import LLM
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.messages_client import Asker
 from support.responses_client import client_of
 from support.served import BESIDE, serve
@@ -27,7 +27,7 @@ def tiny_alone(tiny_path):
 @pytest.fixture(scope="module")
 def smollm2():
     """A server of SmolLM2."""
-    with serve(LLM(), Settings(names=["smollm2"])) as served:
+    with serve(LLM(), ServerSettings(names=["smollm2"])) as served:
         yield served
 
 

@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM, AsyncLLM
 from cutaway.errors import InputError
 from cutaway.server.app import create_app
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from support.adapters import adapter_of
 from support.served import serve
@@ -27,7 +27,7 @@ def adapters(tiny_path, tmp_path_factory):
 @pytest.fixture(scope="module", params=[False, True], ids=["here", "without weights"])
 def served(tiny_path, adapters, request):
     llm = LLM(tiny_path, adapters=adapters, threads=1)
-    with serve(llm, Settings(names=["base"]), piped=request.param) as made:
+    with serve(llm, ServerSettings(names=["base"]), piped=request.param) as made:
         yield made
 
 
@@ -39,7 +39,9 @@ def alone(tiny_path, adapters):
 
 @pytest.fixture(scope="module")
 def for_all(tiny_path, adapters):
-    with serve(LLM(tiny_path, lora=adapters["poet"], threads=1), Settings(names=["base"])) as made:
+    with serve(
+        LLM(tiny_path, lora=adapters["poet"], threads=1), ServerSettings(names=["base"])
+    ) as made:
         yield made
 
 
@@ -157,7 +159,7 @@ def test_an_adapter_cannot_be_called_as_the_model_is(tiny_path, adapters):
     with LLM(tiny_path, adapters={"base": adapters["poet"]}) as llm:
         model = AsyncLLM(llm)
         with pytest.raises(InputError, match="base is the name of a model or of another adapter"):
-            create_app(model, Settings(names=["base"]))
+            create_app(model, ServerSettings(names=["base"]))
         model.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.engine.interventions import add
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from support.served import serve
 
@@ -24,7 +24,7 @@ def post(served, path="/v1/completions", **fields):
 
 @pytest.fixture(scope="module")
 def allowed(tiny_path):
-    with serve(LLM(tiny_path, threads=1), Settings(allow_interventions=True)) as served:
+    with serve(LLM(tiny_path, threads=1), ServerSettings(allow_interventions=True)) as served:
         yield served
 
 

@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 
 from cutaway import LLM
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.async_mock import Lockstep
 from support.served import serve
 
@@ -25,7 +25,7 @@ PROMPT = {"/v1/completions": {"prompt": "ab"},
 def held(tiny_path):
     """A server whose steps are held back; one text runs at a time, and two may wait."""
     llm = LLM(tiny_path, threads=1, progress=False, max_num_seqs=1, max_waiting=2)
-    with serve(llm, Settings(keep_alive=0.05)) as served:
+    with serve(llm, ServerSettings(keep_alive=0.05)) as served:
         served.lockstep = Lockstep(served.service.llm.engine)
         yield served
         served.lockstep.open()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from cutaway import LLM
 from cutaway.errors import CutawayError
 from cutaway.server.anthropic.content import Blocks
-from cutaway.server.http.settings import Settings
-from cutaway.server.job import Job
+from cutaway.server.http.settings import ServerSettings
+from cutaway.server.job import TextJob
 from cutaway.text.tools import Content
 from support.messages_client import ASK, SAID, Asker, built, lasting
 from support.served import serve
@@ -116,7 +116,7 @@ def test_what_a_model_cannot_be_asked_for_is_noted(ask):
 
 
 def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
-    reads, read = [], Job.read
+    reads, read = [], TextJob.read
 
     async def fail(job):
         reads.append(job)
@@ -124,7 +124,7 @@ def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
             raise CutawayError("the text has failed")
         return await read(job)
 
-    monkeypatch.setattr(Job, "read", fail)
+    monkeypatch.setattr(TextJob, "read", fail)
     *before, last = ask.streamed(**{**ASK, "max_tokens": 400})  # many reads
     assert before[0]["type"] == "message_start" and before[-1]["type"] == "content_block_delta"
     error = {"type": "api_error", "message": "the text has failed"}
@@ -132,16 +132,16 @@ def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
 
 
 def test_who_waits_is_pinged(tiny_path, monkeypatch):
-    reads, read = [], Job.read
+    reads, read = [], TextJob.read
 
     async def slow(job):  # what waits too long is asked again
         reads.append(job)
         await asyncio.sleep(10 if len(reads) < 3 else 0)
         return await read(job)
 
-    monkeypatch.setattr(Job, "read", slow)
+    monkeypatch.setattr(TextJob, "read", slow)
     llm = LLM(tiny_path, threads=1)
-    with serve(llm, Settings(keep_alive=0.2)) as served, Asker(base_url=served.url) as ask:
+    with serve(llm, ServerSettings(keep_alive=0.2)) as served, Asker(base_url=served.url) as ask:
         events = ask.streamed(**ASK)
     assert events[:2] == [{"type": "ping"}] * 2
     assert lasting(built(events))["output_tokens"] > 0

@@ -3,8 +3,8 @@
 import pytest
 
 from cutaway import LLM
-from cutaway.server.anthropic.conversation import Conversation
-from cutaway.server.http.settings import Settings
+from cutaway.server.anthropic.conversation import MessagesConversation
+from cutaway.server.http.settings import ServerSettings
 from support.messages_client import ASK, SAID, Asker, built, events_of
 from support.served import serve
 
@@ -62,7 +62,7 @@ def text(said, **more):
 def test_a_conversation_as_templates_take_it(asked, expected):
     turns = [{"role": role, "content": content} for role, content in asked.get("messages", [])]
     ask = {"role": "user", "content": "?"}
-    asked = Conversation.model_validate({**asked, "messages": [*turns, ask]})
+    asked = MessagesConversation.model_validate({**asked, "messages": [*turns, ask]})
     if turns and turns[-1]["role"] == "user":  # the last is one with it
         if expected[-1][0] == "user":
             expected = [*expected[:-1], ("user", f"{expected[-1][1]}\n?")]
@@ -165,7 +165,7 @@ def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(ask):
 def test_errors_of_the_server_around_have_the_form_too(tiny_path):
     llm = LLM(tiny_path, threads=1)
     with (
-        serve(llm, Settings(api_key="sesame", max_body=2000)) as served,
+        serve(llm, ServerSettings(api_key="sesame", max_body=2000)) as served,
         Asker(base_url=served.url, timeout=60) as ask,
     ):
         assert "an API key is needed" in ask.refused(401, **ASK)

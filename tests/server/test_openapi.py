@@ -16,7 +16,7 @@ from cutaway.server.anthropic.blocks import TextBlock
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.tools import ClientTool
 from cutaway.server.fill import FillRequest
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from cutaway.server.inside import InsideRequest
 from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
@@ -34,7 +34,7 @@ REFS = "#/components/schemas/"
 def served(tiny_path):
     """A server with a key, whose texts end soon, as there is no room."""
     llm = LLM(tiny_path, threads=1, context=64)
-    with serve(llm, Settings(api_key=KEY, allow_hosts=())) as served:
+    with serve(llm, ServerSettings(api_key=KEY, allow_hosts=())) as served:
         yield served
 
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from cutaway.errors import CutawayError
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from support.responses_client import DELTA, asked
 
 
@@ -125,7 +125,7 @@ def test_places_in_a_chat_are_told_the_same_way(client, param, messages):
 @pytest.fixture
 def failing(monkeypatch):
     """Jobs that fail when they are read for the second time."""
-    reads, read = [], Job.read
+    reads, read = [], TextJob.read
 
     async def fail(job):
         reads.append(job)
@@ -133,7 +133,7 @@ def failing(monkeypatch):
             raise CutawayError("the text has failed")
         return await read(job)
 
-    monkeypatch.setattr(Job, "read", fail)
+    monkeypatch.setattr(TextJob, "read", fail)
 
 
 def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, failing, tiny):
@@ -159,12 +159,12 @@ def test_an_answer_that_fails_is_an_error(strict_client, failing):
 
 
 def test_who_leaves_a_stream_frees_its_blocks(strict_client, tiny, monkeypatch):
-    read = Job.read
+    read = TextJob.read
 
     async def wait(job):  # so that the job cannot end but by the client that leaves
         return await (asyncio.Event().wait() if job.texts[0].steps else read(job))
 
-    monkeypatch.setattr(Job, "read", wait)
+    monkeypatch.setattr(TextJob, "read", wait)
     with strict_client.responses.create(**asked(max_output_tokens=400), stream=True) as stream:
         for event in stream:
             if event.type == DELTA:

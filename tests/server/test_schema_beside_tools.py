@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from cutaway import LLM
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.chat_templates import template
 from support.messages_client import Asker, built, lasting
 from support.openai_words import clean, joined
@@ -47,7 +47,7 @@ def served(request, tmp_path_factory):
     source = TEMPLATE if form == "ours" else template(form).source
     path = tmp_path_factory.mktemp("beside") / "t.gguf"
     write_tiny_llama(path, context=2048, metadata={"tokenizer.chat_template": source})
-    with serve(LLM(path, threads=1), Settings(names=["tiny"]), piped=piped) as served:
+    with serve(LLM(path, threads=1), ServerSettings(names=["tiny"]), piped=piped) as served:
         yield served
 
 

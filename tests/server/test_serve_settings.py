@@ -9,7 +9,7 @@ from cutaway import LLM
 from cutaway.cli import serve as command
 from cutaway.errors import InputError
 from cutaway.server.http import sockets
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.served import serve
 
 bind = sockets.bind
@@ -57,19 +57,19 @@ def test_the_address_that_it_listens_at_is_one_of_its_names(words, hosts):
 )
 def test_an_origin_that_no_browser_sends_is_refused(origin):
     with pytest.raises(InputError, match="cors"):
-        Settings(cors=[origin])
+        ServerSettings(cors=[origin])
 
 
 @pytest.mark.parametrize("given", [{"names": [""]}, {"names": ["a", " "]}, {"allow_hosts": [""]}])
 def test_a_name_that_nobody_can_send_is_refused(given):
     """As where a script's variable is not set."""
     with pytest.raises(InputError, match=f"{next(iter(given))}: an empty name"):
-        Settings(**given)
+        ServerSettings(**given)
 
 
 @pytest.mark.parametrize("origin", ["*", "null", "http://localhost:3000", "app://obsidian.md"])
 def test_an_origin_that_browsers_send_is_taken(origin):
-    assert Settings(cors=[origin]).cors == [origin]
+    assert ServerSettings(cors=[origin]).cors == [origin]
 
 
 @pytest.mark.parametrize("words", [("--unload-after", "-1"), ("-m", "nothing.gguf")])

@@ -6,7 +6,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.lab.rerun import replay
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from support.messages_client import Asker, built, lasting
 from support.random_llama import WORDS, write_tiny_llama
@@ -90,7 +90,7 @@ def test_over_http(path):
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
         "extra_body": {"forced": forced, "schema_in_prompt": False},
     }  # fmt: skip
-    with serve(llm, Settings(names=["t"])) as served:
+    with serve(llm, ServerSettings(names=["t"])) as served:
         client = OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0)
         message = client.chat.completions.create(**asked).choices[0].message
         assert message.reasoning_content == thought
@@ -117,7 +117,7 @@ def test_in_anthropics_form(path):
     config = {"format": {"type": "json_schema", "schema": SCHEMA}}
     for more in ({"max_tokens": 20}, {"max_tokens": 200, "output_config": config}):
         fields = {"messages": ASK, "seed": 3, "forced": forced, "schema_in_prompt": False, **more}
-        with serve(llm, Settings(names=["t"])) as served, Asker(base_url=served.url) as ask:
+        with serve(llm, ServerSettings(names=["t"])) as served, Asker(base_url=served.url) as ask:
             whole = ask.whole(**fields, thinking={"type": "disabled"})
             assert lasting(built(ask.streamed(**fields, thinking={"type": "disabled"}))) == lasting(
                 whole

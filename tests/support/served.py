@@ -12,7 +12,7 @@ import uvicorn
 from cutaway import LLM, AsyncLLM
 from cutaway.api.async_model import AsyncModel
 from cutaway.server.app import create_app
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from cutaway.server.http.sockets import bind
 from support.piped import Piped
 
@@ -50,7 +50,7 @@ class Served:
 
 @contextmanager
 def serve(
-    llm: LLM, settings: Settings | None = None, *, piped: bool = PIPED, **options: Any
+    llm: LLM, settings: ServerSettings | None = None, *, piped: bool = PIPED, **options: Any
 ) -> Iterator[Served]:
     """Serve a model until the block ends; everything must have ended by then.
 
@@ -68,7 +68,8 @@ def serve(
 
 @contextmanager
 def serve_all(
-    make: Callable[[], AsyncModel | Mapping[str, AsyncModel]], settings: Settings | None = None
+    make: Callable[[], AsyncModel | Mapping[str, AsyncModel]],
+    settings: ServerSettings | None = None,
 ) -> Iterator[Served]:
     """Serve what is made in the event loop that serves it, as ``serve``."""
     [sock] = bind("127.0.0.1", 0)

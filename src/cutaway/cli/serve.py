@@ -11,7 +11,7 @@ from cutaway.cli import arguments, canvases, parsed, served_models
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
-    from cutaway.server.http.settings import Settings
+    from cutaway.server.http.settings import ServerSettings
 
 _KEY = "CUTAWAY_API_KEY"
 _ALL = ("0.0.0.0", "::", "")  # addresses of this machine
@@ -125,9 +125,9 @@ def run(args: Namespace) -> int:
     return code
 
 
-def _settings(args: Namespace) -> "Settings":
+def _settings(args: Namespace) -> "ServerSettings":
     """What clients may do; other users cannot see a key that is in the environment."""
-    from cutaway.server.http.settings import Settings
+    from cutaway.server.http.settings import ServerSettings
 
     names = [name for name, _ in served_models.named(args)]
     if len(names) > 1 and args.served_model_name:
@@ -136,7 +136,7 @@ def _settings(args: Namespace) -> "Settings":
     given = {name: getattr(args, name) for name in ("max_body", "keep_alive") if name in args}
     local, known = _is_local(args.host), [] if args.host in _ALL else [_in_url(args.host)]
     key = args.api_key if args.api_key is not None else os.environ.get(_KEY) or None
-    return Settings(
+    return ServerSettings(
         names=args.served_model_name or own,
         api_key=key,
         allow_hosts=[*known, *args.allow_host] if local or args.allow_host else None,

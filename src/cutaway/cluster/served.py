@@ -22,12 +22,12 @@ from cutaway.errors import InputError
 from cutaway.requests.options import OPTIONS
 from cutaway.server.app import create_app
 from cutaway.server.http import log
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 
 _MODEL = frozenset(
     {"model", "prefix_cache", "max_num_seqs", "max_waiting", *(f.name for f in fields(Setup))}
 )
-_SETTINGS = frozenset(field.name for field in fields(Settings))
+_SETTINGS = frozenset(field.name for field in fields(ServerSettings))
 _MOST_ANSWERS = 1024
 
 
@@ -35,7 +35,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     """The server and its replicas.
 
     args  replicas and cores, and by the names that they have in Python the keywords of ``LLM``, of
-          requests, and of ``Settings``; texts are read as JSON where they are any
+          requests, and of ``ServerSettings``; texts are read as JSON where they are any
 
     Raises InputError for one that is none.
     """
@@ -50,7 +50,9 @@ def app(args: Mapping[str, Any]) -> serve.Application:
             f"{min(given)} is nothing that a server can be told: take replicas, cores, a keyword "
             "of LLM or of requests, or a setting of the server"
         )
-    own = Settings(**{"names": [str(model.get("model", ""))], **settings} if model else settings)
+    own = ServerSettings(
+        **{"names": [str(model.get("model", ""))], **settings} if model else settings
+    )
     plan = Plan.of(replicas, cores, model, options)
     attention = without_weights(plan).config.attention
 

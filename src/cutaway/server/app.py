@@ -24,38 +24,49 @@ from cutaway.server import (
     page,
     practice,
     status,
-    tags,
     tokens,
     without,
 )  # fmt: skip
+from cutaway.server.anthropic import schemas as anthropic_schemas
 from cutaway.server.document import Documented
-from cutaway.server.http import refusals
+from cutaway.server.http import errors, refusals
 from cutaway.server.http.guard import OPEN_PATHS, Guard
 from cutaway.server.http.log import access
 from cutaway.server.http.metrics import Metrics
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from cutaway.server.job import AccessRecord
-from cutaway.server.models import Models
+from cutaway.server.models import ServedModels
 from cutaway.server.names import Names, names_of
+from cutaway.server.ollama import embeddings as ollama_embeddings
+from cutaway.server.ollama import models as ollama_models
+from cutaway.server.ollama import schemas as ollama_schemas
 from cutaway.server.on_demand import OnDemandLLM
+from cutaway.server.openai import response_schemas
 from cutaway.server.scores import decisions, rerank, score
+from cutaway.server.scores import schemas as score_schemas
 from cutaway.server.service import Service
+from cutaway.server.shared import chat_schemas, inside_schemas, plain_schemas, schemas
 
 ROUTERS = (
     endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
-    inside.router, without.router, tokens.router, status.router, tags.router, page.router,
-    practice.router,
+    inside.router, without.router, tokens.router, status.router, ollama_models.router,
+    ollama_embeddings.router, page.router, practice.router,
+)  # fmt: skip
+
+SCHEMAS = (
+    schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
+    ollama_schemas, score_schemas, errors,
 )  # fmt: skip
 
 
 def create_app(
-    llm: AsyncModel | Mapping[str, AsyncModel], settings: Settings | None = None
+    llm: AsyncModel | Mapping[str, AsyncModel], settings: ServerSettings | None = None
 ) -> FastAPI:
     """An ASGI application that serves a model, or several by name, and closes them at the end.
 
     Its ``state.models`` is shared by the endpoints.
     """
-    settings = settings or Settings()
+    settings = settings or ServerSettings()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -66,8 +77,8 @@ def create_app(
             yield
 
     app = Documented(
-        settings, title="cutaway", version=__version__, lifespan=lifespan, redoc_url=None,
-        docs_url=None, summary="Text from a transformer, one token at a time",
+        settings, SCHEMAS, title="cutaway", version=__version__, lifespan=lifespan,
+        redoc_url=None, docs_url=None, summary="Text from a transformer, one token at a time",
     )  # fmt: skip
     for router in ROUTERS:
         app.include_router(router)
@@ -96,13 +107,15 @@ def _prepare(service: Service) -> None:
         service.llm.model.grammars.prepare()
 
 
-def _models(llm: AsyncModel | Mapping[str, AsyncModel], settings: Settings, app: FastAPI) -> Models:
+def _models(
+    llm: AsyncModel | Mapping[str, AsyncModel], settings: ServerSettings, app: FastAPI
+) -> ServedModels:
     given = llm if isinstance(llm, Mapping) else {"": llm}
     each = zip(given.values(), names_of(given, settings.names), strict=True)
-    return Models([_service(one, names, settings, app) for one, names in each])
+    return ServedModels([_service(one, names, settings, app) for one, names in each])
 
 
-def _service(llm: AsyncModel, names: Names, settings: Settings, app: FastAPI) -> Service:
+def _service(llm: AsyncModel, names: Names, settings: ServerSettings, app: FastAPI) -> Service:
     routes = [route for part in (app, *ROUTERS) for route in part.routes]  # FastAPI keeps them so
     paths = {route.path for route in routes if hasattr(route, "path")}
     loaded = (lambda: llm.slot.state == "loaded") if isinstance(llm, OnDemandLLM) else None
@@ -116,7 +129,7 @@ def _service(llm: AsyncModel, names: Names, settings: Settings, app: FastAPI) ->
     )  # fmt: skip
 
 
-def _done(models: Models) -> Callable[[Scope, int, float], None]:
+def _done(models: ServedModels) -> Callable[[Scope, int, float], None]:
     """Counts and logs a request that has ended."""
 
     def done(scope: Scope, status: int, seconds: float) -> None:

@@ -5,6 +5,7 @@ own responses with ``replies``, and those of the middleware, which all have, are
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,13 +13,9 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
-from cutaway.server.anthropic import schemas as anthropic_schemas
-from cutaway.server.http.errors import MessagesError, OllamaError, is_messages, is_ollama
+from cutaway.server.http.errors import Error, MessagesError, OllamaError, is_messages, is_ollama
 from cutaway.server.http.guard import OPEN_PATHS
-from cutaway.server.http.settings import Settings
-from cutaway.server.ollama import schemas as ollama_schemas
-from cutaway.server.openai import response_schemas, score_schemas
-from cutaway.server.shared import chat_schemas, inside_schemas, plain_schemas, schemas
+from cutaway.server.http.settings import ServerSettings
 
 Answers = dict[int | str, dict[str, Any]]
 """Status -> OpenAPI's response object."""
@@ -81,7 +78,7 @@ def replies(
     *refused: int,
     events: type | None = None,
     mark: bool = True,
-    error: type = plain_schemas.Error,
+    error: type = Error,
     lines: bool = False,
     binary: str | None = None,
 ) -> Answers:
@@ -135,7 +132,7 @@ def _refusals(statuses: Sequence[int]) -> Answers:
         status: {
             "description": _REFUSED[status],
             "headers": _HEADERS.get(status, {}),
-            "content": {"application/json": {"schema": _ref(plain_schemas.Error)}},
+            "content": {"application/json": {"schema": _ref(Error)}},
         }
         for status in statuses
     }
@@ -145,20 +142,27 @@ def _refusals(statuses: Sequence[int]) -> Answers:
 
 
 class Documented(FastAPI):
-    """An application whose OpenAPI document depends on its settings."""
+    """An application whose OpenAPI document depends on its settings.
 
-    def __init__(self, settings: Settings, **more: Any) -> None:
+    schemas  modules whose TypedDicts are the document's
+    """
+
+    def __init__(
+        self, settings: ServerSettings, schemas: Sequence[ModuleType], **more: Any
+    ) -> None:
         super().__init__(
             openapi_tags=TAGS, generate_unique_id_function=_name,
             redirect_slashes=False,  # it would go where the client's Host header says
             **more,
         )  # fmt: skip
-        self._settings = settings
+        self._settings, self._schemas = settings, schemas
 
     def openapi(self) -> dict[str, Any]:
         """The document; made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = _completed(super().openapi(), self._settings)
+            self.openapi_schema = _completed(
+                super().openapi(), _schemas(self._schemas), self._settings
+            )
         return self.openapi_schema
 
 
@@ -166,13 +170,15 @@ def _name(route: Any) -> str:
     return str(route.name)
 
 
-def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def _completed(
+    document: dict[str, Any], shapes: Mapping[str, Any], settings: ServerSettings
+) -> dict[str, Any]:
     """Add the schemas and the middleware's responses; remove FastAPI's own errors."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas |= _schemas()
+    schemas |= shapes
     if settings.api_key is not None:
         components["securitySchemes"] = _KEYS
     for path, operation in _operations(document):
@@ -192,13 +198,8 @@ def _completed(document: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return document
 
 
-def _schemas() -> dict[str, Any]:
-    shapes: dict[str, Any] = {}
-    for module in (
-        schemas, chat_schemas, response_schemas, inside_schemas, plain_schemas, anthropic_schemas,
-        ollama_schemas, score_schemas,
-    ):  # fmt: skip
-        shapes |= vars(module)
+def _schemas(modules: Sequence[ModuleType]) -> dict[str, Any]:
+    shapes = {name: shape for module in modules for name, shape in vars(module).items()}
     _, made = TypeAdapter.json_schemas(
         [
             (name, "serialization", TypeAdapter(shape))

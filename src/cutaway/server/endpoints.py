@@ -15,17 +15,17 @@ from cutaway.requests.prompts import Prompt
 from cutaway.server.anthropic.answers import MessageAnswer
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.schemas import InputTokens, MessageAnswered, MessageEvent
-from cutaway.server.between import between
 from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.job import AccessRecord, Job, unless_gone
+from cutaway.server.infill import infill
+from cutaway.server.job import AccessRecord, TextJob, cancel_on_disconnect
 from cutaway.server.models import service_of
 from cutaway.server.ollama import requests as ollama
 from cutaway.server.ollama.answers import ChatAnswer, GeneratedAnswer, nothing_asked
-from cutaway.server.ollama.fields import TextAsked
-from cutaway.server.ollama.keeping import keeping, seconds_of
+from cutaway.server.ollama.fields import OllamaFields
+from cutaway.server.ollama.keep_alive import keep_alive_setter, seconds_of
 from cutaway.server.ollama.schemas import OllamaChat, OllamaGenerated
 from cutaway.server.openai.chat import ChatChoices, ChatRequest
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
@@ -36,7 +36,7 @@ from cutaway.server.openai.responses_request import ResponsesRequest
 from cutaway.server.service import Service
 from cutaway.server.shared.chat_schemas import ChatChunk, ChatCompletion
 from cutaway.server.shared.request_models import TextFields
-from cutaway.server.shared.schemas import Completion, CompletionChunk
+from cutaway.server.shared.schemas import CompletionChunk, TextCompletion
 
 T = TypeVar("T")
 
@@ -46,13 +46,13 @@ Read = tuple[Sequence[Prompt], dict[str, Any]]
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
 
-@router.post("/v1/completions", responses=replies(Completion, *WRITTEN, events=CompletionChunk))
+@router.post("/v1/completions", responses=replies(TextCompletion, *WRITTEN, events=CompletionChunk))
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
 
     service = service_of(request, body.model)
     if body.suffix and body.denoise is None and service.llm.tokenizer.middle is None:
-        return await _named(body, between(request, body))
+        return await _named(body, infill(request, body))
 
     async def prompts(_: Service) -> Read:
         return body.prompt, body.options()
@@ -109,7 +109,9 @@ async def count_tokens(body: CountRequest, request: Request) -> Response:
     use = body.use(service)
     said = body.conversation(use.tools)
     reading = service.llm.chat_prompt(said, use.tools)
-    counted: InputTokens = {"input_tokens": len(await unless_gone(request.receive, reading))}
+    counted: InputTokens = {
+        "input_tokens": len(await cancel_on_disconnect(request.receive, reading))
+    }
     return Response(dumps(counted), media_type="application/json")
 
 
@@ -130,9 +132,9 @@ async def ollama_generate(body: ollama.OllamaGenerateRequest, request: Request) 
 
 
 async def _ollama(
-    body: ollama.Asked,
+    body: ollama.OllamaTextRequest,
     request: Request,
-    make: Callable[[Service, Any, Job, str], Events],
+    make: Callable[[Service, Any, TextJob, str], Events],
 ) -> Response:
     async def prompts(service: Service) -> Read:
         given = await service.llm.compiling(body.use(service).options, body.keywords())
@@ -140,7 +142,7 @@ async def _ollama(
         return [prompt], options
 
     service = service_of(request, body.model)
-    keep = keeping(service.slot, body.keep_alive)
+    keep = keep_alive_setter(service.slot, body.keep_alive)
     if not body.asks_nothing:
         return await _answer(request, body, prompts, make, keep)
     slot, reason = service.slot, "load"
@@ -148,7 +150,7 @@ async def _ollama(
         reason = "unload"
         keep()
     elif slot:
-        await unless_gone(request.receive, slot.use())
+        await cancel_on_disconnect(request.receive, slot.use())
         keep()
         slot.done()
     return Response(dumps(nothing_asked(body, service, reason)), media_type="application/json")
@@ -156,9 +158,9 @@ async def _ollama(
 
 async def _answer(
     request: Request,
-    body: TextFields | TextAsked,
+    body: TextFields | OllamaFields,
     prompts: Callable[[Service], Awaitable[Read]],
-    make: Callable[[Service, Any, Job, str], Events],
+    make: Callable[[Service, Any, TextJob, str], Events],
     begun: Callable[[], object] = lambda: None,
 ) -> Response:
     """Run a request and answer it; when the client disconnects, its sequences are aborted.
@@ -169,25 +171,25 @@ async def _answer(
     access = request.state.access = AccessRecord(service.names.named(body.model), body.user)
     access.prompt = body.said() if service.log_prompts else None
 
-    async def start() -> Job:
+    async def start() -> TextJob:
         read, options = await prompts(service)
         if adapter := service.names.adapter(body.model):
             options["adapter"] = adapter
         return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
 
-    job = await unless_gone(request.receive, _named(body, start()))
+    job = await cancel_on_disconnect(request.receive, _named(body, start()))
     begun()
     events = make(service, body, job, request.state.request_id)
     if body.stream:
         return EventStream(job, events, service.keep_alive)
     with job:
-        await unless_gone(request.receive, job.finish())
+        await cancel_on_disconnect(request.receive, job.finish())
     # A long one may take a second, while other requests go on.
     whole = await asyncio.to_thread(lambda: dumps(events.whole()))
     return Response(whole, media_type="application/json")
 
 
-async def _named(body: TextFields | TextAsked, work: Awaitable[T]) -> T:
+async def _named(body: TextFields | OllamaFields, work: Awaitable[T]) -> T:
     """The result; an InputError has the name that the field has in this request."""
     try:
         return await work

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from cutaway.engine import Ended, Step
 from cutaway.errors import CutawayError
 from cutaway.server.http.errors import ApiError, of_text
-from cutaway.server.job import Job, Progress, unless_gone
+from cutaway.server.job import Progress, TextJob, cancel_on_disconnect
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or proxies would buffer
 
@@ -69,7 +69,7 @@ class EventStream(Response):
     Until then a failure is a response of its own, unless a comment has kept the connection alive.
     """
 
-    def __init__(self, job: Job, events: Events, keep_alive: float) -> None:
+    def __init__(self, job: TextJob, events: Events, keep_alive: float) -> None:
         """keep_alive: seconds without an event after which one is sent that says nothing."""
         self.media_type = events.MEDIA_TYPE
         super().__init__(headers=_HEADERS)
@@ -80,7 +80,7 @@ class EventStream(Response):
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send all of it."""
         with self._job:
-            await unless_gone(receive, self._send_all(send))
+            await cancel_on_disconnect(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
         async with aclosing(self._parts()) as parts:

@@ -12,7 +12,7 @@ from cutaway.methods.filling import split_at_masks
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
-from cutaway.server.guests import MOST_ROWS, as_guest
+from cutaway.server.exclusive import MOST_ROWS, run_exclusive
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
@@ -54,7 +54,7 @@ async def fill(body: FillRequest, request: Request) -> Response:
     """What may stand in the masked places of a text, each for itself and all together."""
     service = service_of(request, body.model)
     service.check_length(body.text)
-    data = await as_guest(request, body.model, _answer, body)
+    data = await run_exclusive(request, body.model, _answer, body)
     return Response(data, media_type="application/json")
 
 

@@ -19,11 +19,11 @@ from cutaway.lab.inside import Lens, Look, OtherRowError, Pushes, inside, packed
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
-from cutaway.server.guests import as_guest
+from cutaway.server.exclusive import run_exclusive
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.shared.inside_schemas import Looked
+from cutaway.server.shared.inside_schemas import InsideOfStep
 from cutaway.trace import Trace
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
@@ -86,7 +86,7 @@ class InsideRequest(StepOfText):
     )
 
 
-class Found(NamedTuple):
+class InsideFigures(NamedTuple):
     """What was computed of a step."""
 
     look: Look
@@ -94,7 +94,7 @@ class Found(NamedTuple):
     lens: Lens | None
 
 
-@router.post("/v1/inside", responses=replies(Looked, *FIELDS, 409, 503, binary=_BYTES))
+@router.post("/v1/inside", responses=replies(InsideOfStep, *FIELDS, 409, 503, binary=_BYTES))
 async def look(body: InsideRequest, request: Request) -> Response:
     """The inside of one step: who looked at whom, what pushed, what each layer would say."""
     binary = _is_binary(body, request)
@@ -118,7 +118,7 @@ async def beside(
     service.check_interventions(body.interventions)
     if isinstance(body.prompt, str):
         service.check_length(body.prompt)
-    return await as_guest(request, body.model, function, body, *args, **kwargs)
+    return await run_exclusive(request, body.model, function, body, *args, **kwargs)
 
 
 def traced(llm: LLM, body: StepOfText) -> Trace:
@@ -166,13 +166,13 @@ def _answer(llm: LLM, body: InsideRequest, binary: bool) -> bytes:
     return dumps(data)
 
 
-def _found(llm: LLM, body: InsideRequest) -> Found:
+def _found(llm: LLM, body: InsideRequest) -> InsideFigures:
     try:
         look = inside(llm, traced(llm, body), body.step)
     except OtherRowError:
         raise other_row(body) from None
     lens = look.lens(1) if "lens" in _wanted(body) else None
-    return Found(look, look.pushes(body.rival), lens)
+    return InsideFigures(look, look.pushes(body.rival), lens)
 
 
 def _wanted(body: InsideRequest) -> list[Want]:

@@ -60,7 +60,7 @@ def _paired(events: Sequence[tuple[int, Event]], *, traced: bool) -> list[Progre
     return passes + new + [Progress(i, None, ended) for i, ended in ends.items() if i not in last]
 
 
-class Job:
+class TextJob:
     """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
 
     traces  of each text, where they were asked for
@@ -126,7 +126,7 @@ class Job:
         if self.route:
             self._service.metrics.resumed(self.route.resumed, self.route.replayed)
 
-    def __enter__(self) -> "Job":
+    def __enter__(self) -> "TextJob":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,7 +150,7 @@ class Job:
         )
 
 
-async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+async def cancel_on_disconnect(receive: Receive, work: Awaitable[T]) -> T:
     """The result of ``work``; where the client hangs up first, it is cancelled, and
     ClientDisconnect raised."""
     doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))

@@ -14,7 +14,7 @@ from cutaway.lab.inside import OtherRowError
 from cutaway.lab.practice import Exercise
 from cutaway.lab.practice.lessons import Scene, possible
 from cutaway.lab.practice.lessons.ways import ways
-from cutaway.server.guests import as_guest
+from cutaway.server.exclusive import run_exclusive
 from cutaway.server.inside import StepOfText, beside, other_row, traced
 from cutaway.server.models import service_of
 
@@ -45,7 +45,7 @@ async def lesson_ways(model: str | None, request: Request) -> Lessons:
     known: OrderedDict[str, Lessons] = request.app.state.lessons
     key = f"ways of {service_of(request, model).names.named(model)}"
     if key not in known:
-        known[key] = await as_guest(request, model, _ways)
+        known[key] = await run_exclusive(request, model, _ways)
     return known[key]
 
 

@@ -49,7 +49,7 @@ class Loadable(Sized, Protocol):
 class Waiting(NamedTuple):
     """Someone who wants to use a model."""
 
-    slot: "Slot"
+    slot: "ModelSlot"
     admitted: "asyncio.Future[None]"  # or cancelled, by whoever does not wait any more
 
     def fail(self, error: Exception) -> None:
@@ -72,15 +72,15 @@ class ModelCache:
         max_waiting: int | None = None, tell: Callable[..., object] = lambda _what, **_more: None,
     ) -> None:  # fmt: skip
         self.limit, self.idle_s, self.max_waiting, self.tell = limit, idle_s, max_waiting, tell
-        self.slots: list[Slot] = []
+        self.slots: list[ModelSlot] = []
         self.queue: list[Waiting] = []
         self.clock, self.stopped = count(1), False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, model: Loadable, *, loaded: bool = False) -> "Slot":
+    def add(self, model: Loadable, *, loaded: bool = False) -> "ModelSlot":
         """A place for a model. InputError where it can never fit."""
         self.check(model)
-        slot = Slot(self, model, "loaded" if loaded else "absent")
+        slot = ModelSlot(self, model, "loaded" if loaded else "absent")
         self.slots.append(slot)
         return slot
 
@@ -143,13 +143,13 @@ class ModelCache:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _wanted(self) -> "Slot | None":
+    def _wanted(self) -> "ModelSlot | None":
         """The model that is to be loaded next."""
         return next((one.slot for one in self.queue if one.slot.state == "absent"), None)
 
-    def _going(self) -> "list[Slot]":
+    def _going(self) -> "list[ModelSlot]":
         """Loaded models whose room the next one needs."""
-        wanted, going = self._wanted(), list[Slot]()
+        wanted, going = self._wanted(), list[ModelSlot]()
         missing = 0 if wanted is None else self._missing(wanted)
         missing -= sum(slot.model.memory for slot in self.slots if slot.state == "unloading")
         loaded = [slot for slot in self.slots if slot.state == "loaded"]
@@ -159,12 +159,12 @@ class ModelCache:
                 missing -= slot.model.memory
         return going
 
-    def _missing(self, wanted: "Slot") -> int:
+    def _missing(self, wanted: "ModelSlot") -> int:
         """Bytes that there are too few of for it."""
         return 0 if self.limit is None else self.taken + wanted.model.memory - self.limit
 
 
-class Slot:
+class ModelSlot:
     """A model's place in the cache.
 
     users    uses that have begun and not ended

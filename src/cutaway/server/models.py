@@ -10,11 +10,11 @@ from fastapi import Request
 
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import several
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 
 
-class Models:
+class ServedModels:
     """One or several, the first of which is asked where a request names none."""
 
     def __init__(self, services: Sequence[Service]) -> None:
@@ -39,7 +39,7 @@ class Models:
         return tuple(name for service in self.services for name in service.names.every)
 
     @property
-    def jobs(self) -> Iterable[Job]:
+    def jobs(self) -> Iterable[TextJob]:
         """All that runs."""
         return (job for service in self.services for job in service.jobs)
 
@@ -75,9 +75,9 @@ class Models:
             service.llm.close()
 
 
-def models_of(request: Request) -> Models:
+def models_of(request: Request) -> ServedModels:
     """Those of the server that got the request."""
-    models: Models = request.app.state.models
+    models: ServedModels = request.app.state.models
     return models
 
 

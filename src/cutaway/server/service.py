@@ -17,8 +17,8 @@ from cutaway.requests.options import Options
 from cutaway.requests.prompts import Prompt
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics
-from cutaway.server.job import AccessRecord, Job
-from cutaway.server.model_cache import Slot
+from cutaway.server.job import AccessRecord, TextJob
+from cutaway.server.model_cache import ModelSlot
 from cutaway.server.names import Names
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.trace import TraceBuffer
@@ -49,7 +49,7 @@ class Service:
     log_prompts: bool = False
     allow_interventions: bool = False
     draining: bool = False
-    jobs: WeakSet[Job] = field(default_factory=WeakSet)
+    jobs: WeakSet[TextJob] = field(default_factory=WeakSet)
     slow: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "slow"))
 
     @property
@@ -87,7 +87,7 @@ class Service:
             )  # fmt: skip
 
     @property
-    def slot(self) -> Slot | None:
+    def slot(self) -> ModelSlot | None:
         """Its place among models that are loaded when they are used; None: it stays loaded."""
         return self.llm.slot if isinstance(self.llm, OnDemandLLM) else None
 
@@ -105,7 +105,7 @@ class Service:
         *,
         fill: bool,
         trace: bool,
-    ) -> Job:
+    ) -> TextJob:
         """Queue the texts of a request. InputError, QueueFullError or ApiError where it cannot be.
 
         fill: where nobody says how long it may be, it is as long as there is room
@@ -123,7 +123,7 @@ class Service:
             return traces[-1]
 
         record = (lambda _: begin) if trace else None
-        return Job(self, await self.llm.submit(prompts, parsed, record=record), traces, access)
+        return TextJob(self, await self.llm.submit(prompts, parsed, record=record), traces, access)
 
     def parse(
         self, prompts: Sequence[Prompt], options: dict[str, Any], *, trace: bool = False

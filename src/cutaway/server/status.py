@@ -10,7 +10,7 @@ from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.models import models_of, service_of
 from cutaway.server.service import Service
-from cutaway.server.shared.plain_schemas import Health, Model, Models, Ready
+from cutaway.server.shared.plain_schemas import Health, ModelCard, ModelList, Ready
 
 router = APIRouter(tags=["status"])
 
@@ -21,15 +21,15 @@ _METRICS = plain_replies(
 )  # fmt: skip
 
 
-@router.get("/v1/models", responses=replies(Models))
+@router.get("/v1/models", responses=replies(ModelList))
 async def models(request: Request) -> Response:
     """The names that requests may use for a model."""
     each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
-    answer: Models = {"object": "list", "data": each}
+    answer: ModelList = {"object": "list", "data": each}
     return Response(dumps(answer), media_type="application/json")
 
 
-@router.get("/v1/models/{name:path}", responses=replies(Model, 404))
+@router.get("/v1/models/{name:path}", responses=replies(ModelCard, 404))
 async def model(name: Name, request: Request) -> Response:
     """One of these names."""
     service = service_of(request, name)
@@ -38,8 +38,8 @@ async def model(name: Name, request: Request) -> Response:
     )
 
 
-def _model(service: Service, name: str) -> Model:
-    answer: Model = {
+def _model(service: Service, name: str) -> ModelCard:
+    answer: ModelCard = {
         "id": name,
         "object": "model",
         "created": service.created,

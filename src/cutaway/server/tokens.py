@@ -13,7 +13,7 @@ from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.job import unless_gone
+from cutaway.server.job import cancel_on_disconnect
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
@@ -62,7 +62,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     service.check_length(body.prompt or "")
     thread = service.slow if len(body.prompt or "") > _LONG else None
     reading = asyncio.get_running_loop().run_in_executor(thread, _ids, service, body)
-    ids = await unless_gone(request.receive, reading)
+    ids = await cancel_on_disconnect(request.receive, reading)
     answer: Tokenized = {"tokens": ids, "count": len(ids), "max_model_len": service.room}
     if body.return_token_strs:
         answer["token_strs"] = [service.llm.tokenizer.token_name(i) for i in ids]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cutaway import LLM
-from cutaway.server.http.settings import Settings
+from cutaway.server.http.settings import ServerSettings
 from support.served import serve
 
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
@@ -131,7 +131,7 @@ def test_a_reader_who_must_not_run_scripts_is_told(open_page, server):
 @pytest.fixture
 def guarded(tiny_path):
     """A server with a key. It outlives the page, which asks when it pauses."""
-    with serve(LLM(tiny_path, threads=1), Settings(api_key="secret")) as served:
+    with serve(LLM(tiny_path, threads=1), ServerSettings(api_key="secret")) as served:
         yield served
 
 

@@ -14,7 +14,7 @@ from cutaway.server.anthropic.requests import MessagesRequest
 from cutaway.server.anthropic.schemas import Content, MessageAnswered, MessageUsage, StopReason
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared import common
 from cutaway.server.shared.schemas import Ending
@@ -31,7 +31,7 @@ _REASONS: Mapping[str, StopReason] = {
 class MessageAnswer(Events):
     """An answer: thoughts, text and calls, as far as they came."""
 
-    def __init__(self, service: Service, body: MessagesRequest, job: Job, id: str) -> None:
+    def __init__(self, service: Service, body: MessagesRequest, job: TextJob, id: str) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
         self._name, self._id, self._fingerprint = (
             service.names.named(body.model),

@@ -22,7 +22,7 @@ from cutaway.server.anthropic.blocks import (
     ThoughtBlock,
     UserBlock,
 )
-from cutaway.server.anthropic.tools import WithTools
+from cutaway.server.anthropic.tools import WithMessagesTools
 from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 
@@ -77,7 +77,7 @@ class OutputConfig(Body):
     }
 
 
-class Thinking(Body):
+class MessagesThinking(Body):
     """Whether the model may think before it answers, which it decides by itself."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
@@ -89,14 +89,14 @@ class Thinking(Body):
     }
 
 
-class Conversation(WithTools):
+class MessagesConversation(WithMessagesTools):
     """What a model reads of a request."""
 
     messages: list[Turn] = Field(
         fail_fast=True, description="the conversation, oldest message first", min_length=1
     )
     system: Texts | None = Field(None, description="what the system says before them")
-    thinking: Thinking | None = None
+    thinking: MessagesThinking | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl = None
     unsupported: ClassVar[Unsupported] = {

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from cutaway.server.anthropic.conversation import Conversation, Message
+from cutaway.server.anthropic.conversation import Message, MessagesConversation
 from cutaway.server.body import Body, Stops, Unsupported, examples
 from cutaway.server.service import Service
 from cutaway.server.shared.formats import InPrompt
@@ -25,7 +25,7 @@ class Metadata(Body):
     user_id: str | None = Field(None, description="is written into the log")
 
 
-class CountRequest(Conversation):
+class CountRequest(MessagesConversation):
     """A conversation whose tokens are counted."""
 
     model_config = examples({"messages": [{"role": "user", "content": "Hello"}]})
@@ -65,7 +65,7 @@ class MessagesRequest(CountRequest, TextFields):
     stop_sequences: Stops | None = None
     metadata: Metadata | None = None
     unsupported: ClassVar[Unsupported] = {
-        **Conversation.unsupported,
+        **MessagesConversation.unsupported,
         "service_tier": (("auto", "standard_only"), "there is one tier; leave it out"),
         "container": ((), _KEPT),
         "diagnostics": ((), _KEPT),

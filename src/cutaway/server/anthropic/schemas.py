@@ -5,14 +5,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.server.http.errors import MessagesError, MessagesFault
-from cutaway.server.openai.response_schemas import ResponseSettings
-from cutaway.server.shared.schemas import Ending, PromptIds, TokenIds, Traced
-
-__all__ = [
-    "CallContent", "Delta", "InputTokens", "MessageAnswered", "MessageEvent", "MessageUsage",
-    "MessagesError", "MessagesFault", "TextContent", "ThoughtContent",
-]  # fmt: skip
+from cutaway.server.http.errors import MessagesFault
+from cutaway.server.shared.schemas import Ending, PromptIds, ResponseSettings, TokenIds, Traced
 
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"

@@ -57,7 +57,7 @@ def _own(tool: Any) -> Any:
     return tool
 
 
-class Choice(Body):
+class MessagesToolChoice(Body):
     """Which tools may or must be called."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -71,13 +71,13 @@ class Choice(Body):
         return "required" if self.type == "any" else self.type
 
 
-class WithTools(Body):
+class WithMessagesTools(Body):
     """A request whose answer may call tools."""
 
     tools: list[Annotated[ClientTool, BeforeValidator(_own)]] | None = Field(
         None, fail_fast=True, description="what the answer may call"
     )
-    tool_choice: Choice | None = Field(None, description="default auto")
+    tool_choice: MessagesToolChoice | None = Field(None, description="default auto")
     _use: ToolUse | None = None
 
     def use(self, service: Service) -> ToolUse:
@@ -86,7 +86,7 @@ class WithTools(Body):
         return self._use
 
     def _checked(self, service: Service) -> ToolUse:
-        choice = self.tool_choice or Choice.model_validate({"type": "auto"})
+        choice = self.tool_choice or MessagesToolChoice.model_validate({"type": "auto"})
         if not self.tools and choice.type not in ("none", "auto"):
             raise ApiError(400, "tool_choice needs tools", param="tool_choice")
         if (choice.type == "tool") != (choice.name is not None):

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from cutaway.errors import CutawayError
 from cutaway.server.http.idle import IdleConnections
 from cutaway.server.http.log import event
-from cutaway.server.http.sockets import Listener
+from cutaway.server.http.sockets import ListeningSocket
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -38,7 +38,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def run(
     app: App,
-    sockets: list[Listener],
+    sockets: list[ListeningSocket],
     *,
     grace: float,
     on_ready: Callable[[], object],

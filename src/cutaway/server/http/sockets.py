@@ -14,7 +14,7 @@ _TRIES = 16
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
-class Listener(socket.socket):
+class ListeningSocket(socket.socket):
     """A listening socket for the case that no file descriptor is free for a connection.
 
     asyncio would write a traceback for each attempt to accept, thousands a second.
@@ -60,7 +60,7 @@ _Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 """As getaddrinfo has it: (host, port) or, of IPv6, (host, port, flow, scope)."""
 
 
-def bind(host: str, port: int, *, patience: float = 60.0) -> list[Listener]:
+def bind(host: str, port: int, *, patience: float = 60.0) -> list[ListeningSocket]:
     """Sockets that listen on every address of a host; for port 0 a free one is chosen for all.
 
     patience: seconds after which the connection of a client that takes no data is closed (Linux)
@@ -89,9 +89,9 @@ def _addresses(host: str) -> list[_Address]:
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
 
-def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Listener]:
+def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[ListeningSocket]:
     """One socket for each address that this machine has; OSError where it has none of them."""
-    sockets: list[Listener] = []
+    sockets: list[ListeningSocket] = []
     missing: OSError | None = None
     try:
         for address in addresses:
@@ -112,10 +112,10 @@ def _bind_all(addresses: list[_Address], port: int, patience: float) -> list[Lis
     return sockets
 
 
-def _bind_one(address: _Address, port: int, patience: float) -> Listener:
+def _bind_one(address: _Address, port: int, patience: float) -> ListeningSocket:
     family, (name, _, *scope) = address
     # Named as TCP, or asyncio does not see that it is, and lets packets wait for each other.
-    made = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if not system.IS_WINDOWS:  # there it would let two programs have the port
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -12,7 +12,7 @@ from cutaway.engine import Ended, Step
 from cutaway.requests.answer import Delta, Thought
 from cutaway.server.events import Events, dumps
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.ollama.requests import OllamaChatRequest, OllamaGenerateRequest
 from cutaway.server.service import Service
 from cutaway.server.shared import common
@@ -54,7 +54,11 @@ class OllamaAnswer(Events):
     MEDIA_TYPE = "application/x-ndjson"
 
     def __init__(
-        self, service: Service, body: OllamaChatRequest | OllamaGenerateRequest, job: Job, id: str
+        self,
+        service: Service,
+        body: OllamaChatRequest | OllamaGenerateRequest,
+        job: TextJob,
+        id: str,
     ) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
         self._name, self._notes = body.model or service.names.first, [*body.notes(service)]

@@ -83,7 +83,7 @@ class OllamaOptions(OllamaMachine, NumberFields):  # type: ignore[misc]  # as Te
         return {name: value for name, value in given.items() if value is not None}
 
 
-class TextAsked(Body):
+class OllamaFields(Body):
     """What every request for text may say."""
 
     PROMPT: ClassVar[str] = "prompt"

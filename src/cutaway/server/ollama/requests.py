@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
-from cutaway.server.ollama.fields import TextAsked
+from cutaway.server.ollama.fields import OllamaFields
 from cutaway.server.service import Service
 from cutaway.server.shared.messages import ONLY_TEXT
 from cutaway.text.messages import with_schema
@@ -19,7 +19,7 @@ from cutaway.text.messages import with_schema
 _TEMPLATE = "the model's own template is used; leave it out, or give raw and the whole prompt"
 
 
-class OllamaGenerateRequest(TextAsked):
+class OllamaGenerateRequest(OllamaFields):
     """A prompt to answer, or a text to go on with."""
 
     model_config = examples(
@@ -36,7 +36,7 @@ class OllamaGenerateRequest(TextAsked):
         None, fail_fast=True, description="of an earlier answer, which this one goes on from"
     )
     unsupported: ClassVar[Unsupported] = {
-        **TextAsked.unsupported,
+        **OllamaFields.unsupported,
         "template": (("",), _TEMPLATE),
         "images": (([],), ONLY_TEXT),
         "width": ((0,), ONLY_TEXT),
@@ -119,7 +119,7 @@ class OllamaTurn(Body):
     unsupported: ClassVar[Unsupported] = {"images": (([],), ONLY_TEXT)}
 
 
-class OllamaChatRequest(TextAsked):
+class OllamaChatRequest(OllamaFields):
     """A conversation to answer."""
 
     PROMPT: ClassVar[str] = "messages"
@@ -150,7 +150,7 @@ class OllamaChatRequest(TextAsked):
         return await service.llm.chat_prompt(shown, tools), given
 
 
-Asked = OllamaChatRequest | OllamaGenerateRequest
+OllamaTextRequest = OllamaChatRequest | OllamaGenerateRequest
 
 
 def _plain(messages: Sequence[OllamaTurn]) -> Iterator[dict[str, Any]]:

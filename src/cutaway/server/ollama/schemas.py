@@ -5,28 +5,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.server.http.errors import OllamaError
 from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.server.shared.schemas import Ending, InForce
-
-__all__ = [
-    "OllamaCall",
-    "OllamaChat",
-    "OllamaDetails",
-    "OllamaEmbedded",
-    "OllamaEnding",
-    "OllamaError",
-    "OllamaFunction",
-    "OllamaGenerated",
-    "OllamaMessage",
-    "OllamaModel",
-    "OllamaProcesses",
-    "OllamaRunning",
-    "OllamaShown",
-    "OllamaTags",
-    "OllamaVector",
-    "OllamaVersion",
-]
 
 Reason = Literal["stop", "length", "load", "unload"]
 Time = Annotated[str, Field(description="RFC 3339")]

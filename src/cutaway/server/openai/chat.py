@@ -9,7 +9,7 @@ from cutaway.engine import Ended, Step
 from cutaway.requests.answer import Delta, Thought
 from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.openai.choices import Choices
 from cutaway.server.service import Service
 from cutaway.server.shared.chat_schemas import ChatDelta, ChatLogprobs, ChatMessage
@@ -182,7 +182,7 @@ class ChatChoices(Choices):
 
     PREFIX, WHOLE, CHUNK = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, service: Service, body: ChatRequest, job: Job, id: str) -> None:
+    def __init__(self, service: Service, body: ChatRequest, job: TextJob, id: str) -> None:
         top = (body.top_logprobs or 0) if body.logprobs else None
         super().__init__(service, body, job, id=id, top=top)
         self._use = body.use(service)

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, cast
 from cutaway.engine import Ended, Step
 from cutaway.methods.samples import align
 from cutaway.server.events import Events, event
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.service import Service
 from cutaway.server.shared import common as answers
 from cutaway.server.shared.logprobs import Entries, Entry
 from cutaway.server.shared.request_models import SampledFields
-from cutaway.server.shared.schemas import Between, CompletionEnding, InForce, Usage
+from cutaway.server.shared.schemas import CompletionEnding, CompletionUsage, Infilled, InForce
 
 Delta = tuple[str, list[Entry]]
 """Text, and its tokens' log-probabilities where they are wanted."""
@@ -36,7 +36,7 @@ class Choices(Events):
     CHUNK: ClassVar[str]
 
     def __init__(
-        self, service: Service, body: SampledFields, job: Job, *, id: str, top: int | None
+        self, service: Service, body: SampledFields, job: TextJob, *, id: str, top: int | None
     ) -> None:
         self.job, self.tokenizer, self.top = job, service.llm.tokenizer, top
         self.samples = job.texts[0].options.n
@@ -85,7 +85,7 @@ class Choices(Events):
             return step.text, []
         return step.text, self._entries[index].after(step, ended)
 
-    def usage(self) -> Usage:
+    def usage(self) -> CompletionUsage:
         """Tokens in and out."""
         return answers.usage(self.job.texts, self.samples)
 
@@ -164,7 +164,9 @@ class Choices(Events):
         yield b"data: [DONE]\n\n"
 
     def _event(self, choice: dict[str, Any] | None, **more: Any) -> bytes:
-        usage: dict[str, Usage | None] = {"usage": None} if self._body.include_usage else {}
+        usage: dict[str, CompletionUsage | None] = (
+            {"usage": None} if self._body.include_usage else {}
+        )
         if self._body.continuous_usage:
             usage["usage"] = self._so_far()
         choices = [] if choice is None else [{"finish_reason": None, **choice}]
@@ -172,7 +174,7 @@ class Choices(Events):
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _so_far(self) -> Usage:
+    def _so_far(self) -> CompletionUsage:
         """Tokens in, and those out that this event and those before it tell of."""
         usage, told = self.usage(), self._told
         return {
@@ -195,7 +197,7 @@ class Choices(Events):
     def _ending(self, index: int, ended: Ended) -> dict[str, Any]:
         ours = cast(CompletionEnding, answers.ending(self.job, index, self._body.readings))
         if between := self.job.texts[index].between:
-            ours["between"] = cast(Between, between._asdict())
+            ours["between"] = cast(Infilled, between._asdict())
         if self._body.trace:
             ours["trace"] = answers.trace(self.job, index)
         ending: dict[str, Any] = {

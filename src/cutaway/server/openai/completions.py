@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from cutaway.server.body import Texts, Unsupported, examples
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.openai.choices import Choices, Delta
 from cutaway.server.service import Service
 from cutaway.server.shared.logprobs import Entry, completion_form, of_prompt
@@ -84,7 +84,7 @@ class CompletionChoices(Choices):
 
     PREFIX, WHOLE, CHUNK = "cmpl", "text_completion", "text_completion"
 
-    def __init__(self, service: Service, body: CompletionRequest, job: Job, id: str) -> None:
+    def __init__(self, service: Service, body: CompletionRequest, job: TextJob, id: str) -> None:
         super().__init__(service, body, job, id=id, top=body.logprobs)
         self._prompts, self._echo = body.prompt, body.echo
 

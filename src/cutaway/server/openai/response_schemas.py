@@ -5,19 +5,9 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from cutaway.server.http.errors import Fault
 from cutaway.server.shared.chat_schemas import ChatToken
-from cutaway.server.shared.plain_schemas import Fault
-from cutaway.server.shared.schemas import (
-    HeldTo,
-    InForce,
-    PromptIds,
-    Revealed,
-    TextTiming,
-    TokenIds,
-    Traced,
-)
-
-__all__ = ["Response", "ResponseEvent"]
+from cutaway.server.shared.schemas import PromptIds, ResponseSettings, TokenIds, Traced
 
 MessageStatus = Literal["in_progress", "completed", "incomplete"]
 _Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -119,21 +109,6 @@ class Failure(TypedDict):
 
     code: Literal["server_error"]
     message: str
-
-
-class ResponseSettings(InForce):
-    """Ours: the settings in force and, at the end, how the text ended."""
-
-    finish_reason: NotRequired[str]
-    matched: NotRequired[str | int | None]
-    fingerprint: NotRequired[str]
-    notes: NotRequired[list[str]]
-    timing: NotRequired[TextTiming]
-    grammar: NotRequired[HeldTo]
-    canvas: NotRequired[Revealed]
-    replicas: NotRequired[list[str]]
-    resumed: NotRequired[int]
-    trace: NotRequired[list[dict[str, Any]]]
 
 
 class Response(TypedDict):

@@ -13,11 +13,10 @@ from typing import Any
 from cutaway.engine import Ended, Step
 from cutaway.server.events import Events, event
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.openai.response_schemas import (
     MessageStatus,
     OutputItem,
-    ResponseSettings,
     ResponseUsage,
 )
 from cutaway.server.openai.responses_output import Event, Output
@@ -27,7 +26,7 @@ from cutaway.server.shared import common as answers
 from cutaway.server.shared.chat_schemas import ChatToken
 from cutaway.server.shared.formats import answered
 from cutaway.server.shared.logprobs import Entries, Entry, chat_form
-from cutaway.server.shared.schemas import InForce
+from cutaway.server.shared.schemas import InForce, ResponseSettings
 
 _FIXED: Mapping[str, Any] = {
     "background": False,
@@ -44,7 +43,7 @@ _FIXED: Mapping[str, Any] = {
 class ResponsesAnswer(Events):
     """An answer: a message, which has one part, or calls, or both."""
 
-    def __init__(self, service: Service, body: ResponsesRequest, job: Job, id: str) -> None:
+    def __init__(self, service: Service, body: ResponsesRequest, job: TextJob, id: str) -> None:
         self._job, self._body, self._text = job, body, job.texts[0]
         self._tokenizer, self._id, self._use = service.llm.tokenizer, id, body.use(service)
         self._frame = {

@@ -7,9 +7,9 @@ from math import fsum, sqrt
 from fastapi import Request
 
 from cutaway.errors import InputError
+from cutaway.server.embed_texts import embed_texts
 from cutaway.server.http.errors import ApiError
 from cutaway.server.shared.plain_schemas import TokensRead
-from cutaway.server.vectors import vectors
 
 
 async def cosines(
@@ -23,7 +23,7 @@ async def cosines(
 ) -> tuple[list[float], TokensRead]:
     """Of each pair of the texts, and how many tokens were read; named: a text's, in errors."""
     try:
-        found = await vectors(request, model, texts, "texts", user)
+        found = await embed_texts(request, model, texts, "texts", user)
     except InputError as error:
         message = re.sub(r"^texts\[(\d+)\]", lambda m: named(int(m[1])), str(error))
         raise type(error)(message) from error

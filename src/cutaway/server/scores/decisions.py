@@ -16,20 +16,26 @@ from cutaway.server.document import TEXT, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.openai.score_schemas import (
-    Decision,
-    DecisionChoice,
-    DecisionPredicate,
-    DecisionScore,
-    DecisionUsage,
-)
 from cutaway.server.scores.asking import ends_of, lead_of, prompt_of
-from cutaway.server.scores.likelihoods import Found, Question, Weighed, check_amount, likelihoods
+from cutaway.server.scores.likelihoods import (
+    Likelihoods,
+    PromptAnswers,
+    Weighed,
+    check_amount,
+    likelihoods,
+)
 from cutaway.server.scores.questions import (
     ChoiceQuestion,
     DecisionsRequest,
     PredicateQuestion,
     ScoreQuestion,
+)
+from cutaway.server.scores.schemas import (
+    Decision,
+    DecisionChoice,
+    DecisionPredicate,
+    DecisionScore,
+    DecisionUsage,
 )
 from cutaway.server.service import Service
 
@@ -41,7 +47,7 @@ async def decisions(body: DecisionsRequest, request: Request) -> Response:
     """Answer questions about a text or a conversation with probabilities; nothing is written."""
     service = service_of(request, body.model)
     name, length = service.names.named(body.model), _check(body)
-    questions: list[Question] = []
+    questions: list[PromptAnswers] = []
 
     def cut(service: Service) -> Iterator[Cut]:
         questions.extend(_read(body, service.llm))
@@ -77,13 +83,13 @@ def _check(body: DecisionsRequest) -> int:
     return length
 
 
-def _read(body: DecisionsRequest, llm: AsyncModel) -> Iterator[Question]:
+def _read(body: DecisionsRequest, llm: AsyncModel) -> Iterator[PromptAnswers]:
     cutter, lead, ends = Cutter(llm), lead_of(llm), ends_of(llm)
     for i, messages in enumerate(body.conversations()):
         answers = {
             text: f"questions[{i}]: {name}" for text, name in body.questions[i].answers().items()
         }
-        yield Question.read(
+        yield PromptAnswers.read(
             cutter, prompt_of(llm, messages), answers, f"input with questions[{i}]",
             lead=lead, ends=ends,
         )  # fmt: skip
@@ -124,7 +130,7 @@ def _answer(
     }  # fmt: skip
 
 
-def _usage(found: Found) -> DecisionUsage:
+def _usage(found: Likelihoods) -> DecisionUsage:
     return {
         "input_tokens": found.tokens,
         "input_tokens_details": {"cached_tokens": found.cached, "cache_write_tokens": 0},

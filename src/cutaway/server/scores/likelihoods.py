@@ -13,8 +13,8 @@ from fastapi import Request
 from cutaway.api.async_model import AsyncModel
 from cutaway.methods.scoring import Cut, Cutter, Likelihood, LookUpReader, Scorer
 from cutaway.server.http.errors import ApiError
-from cutaway.server.openai.score_schemas import Answered, ScoredToken, TracedAnswer
-from cutaway.server.readings import read_texts
+from cutaway.server.prefill import prefill_texts
+from cutaway.server.scores.schemas import Answered, ScoredToken, TracedAnswer
 from cutaway.server.service import Service
 from cutaway.server.shared.plain_schemas import TokensRead
 
@@ -44,7 +44,7 @@ def check_amount(field: str, answers: int, characters: int) -> None:
             )  # fmt: skip
 
 
-class Found(NamedTuple):
+class Likelihoods(NamedTuple):
     """What was read of answers.
 
     each    likelihood of each
@@ -70,24 +70,24 @@ async def likelihoods(
     said: Any,
     length: int,
     user: str | None,
-) -> Found:
-    """Those of all answers, computed together with whatever else runs; see ``read_texts``."""
+) -> Likelihoods:
+    """Those of all answers, computed together with whatever else runs; see ``prefill_texts``."""
 
     def ask(service: Service) -> Scorer:
         return Scorer(cut(service))
 
-    asked, readers = await read_texts(
+    asked, readers = await prefill_texts(
         request, model, ask, LookUpReader, said=said, length=length, user=user
     )
     each = asked.found(readers)
     usages = [reader.ended.usage for reader in readers if reader.ended]
-    return Found(
+    return Likelihoods(
         each, sum(one.prompt_tokens for one in usages), sum(one.cached_tokens for one in usages)
     )
 
 
 @dataclass(frozen=True)
-class Question:
+class PromptAnswers:
     """A prompt, and the answers that it may have.
 
     texts    of the answers
@@ -110,7 +110,7 @@ class Question:
         *,
         lead: str = "",
         ends: Ids = (),
-    ) -> "Question":
+    ) -> "PromptAnswers":
         """answers: each text, and what it is called in errors, as the prompt is ``before``.
 
         lead: what stands before each of them
@@ -142,7 +142,7 @@ class Weighed:
     covered        what all have together
     """
 
-    def __init__(self, question: Question, each: Sequence[Sequence[Likelihood]]) -> None:
+    def __init__(self, question: PromptAnswers, each: Sequence[Sequence[Likelihood]]) -> None:
         self.question, self._each = question, each
         pairs = zip(question.answers, each, strict=True)
         self.logprobs = [self._whole(len(answer), ways) for answer, ways in pairs]

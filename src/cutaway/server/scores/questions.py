@@ -5,7 +5,7 @@ Knows the request, and which answers a question may have. Refuses to know how an
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -60,16 +60,6 @@ Item = Annotated[
     DecisionMessage | EarlierFunctionCall | EarlierCustomCall | CallResult,
     Field(discriminator="type"),
 ]
-
-
-class Asked(Protocol):
-    """A question that has given answers."""
-
-    def written(self) -> str:
-        """What is asked."""
-
-    def answers(self) -> Mapping[str, str]:
-        """What may be answered, and what of the request that is."""
 
 
 class _Question(Body):

@@ -20,10 +20,10 @@ from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.openai.score_schemas import HowRanked, Ranked, Ranking
 from cutaway.server.scores.asking import lead_of, prompt_of
 from cutaway.server.scores.cosines import cosines, refuse_asked
-from cutaway.server.scores.likelihoods import Question, check_amount, likelihoods, method_of
+from cutaway.server.scores.likelihoods import PromptAnswers, check_amount, likelihoods, method_of
+from cutaway.server.scores.schemas import HowRanked, Ranked, Ranking
 from cutaway.server.service import Service
 from cutaway.server.shared.plain_schemas import TokensRead
 
@@ -167,7 +167,7 @@ async def _ranked(body: RerankRequest, request: Request) -> Response:
 async def _by_answers(
     body: RerankRequest, request: Request, length: int
 ) -> tuple[list[Ranked], TokensRead]:
-    questions: list[Question] = []
+    questions: list[PromptAnswers] = []
 
     def cut(service: Service) -> Iterator[Cut]:
         ask = _asking(body, service.llm)
@@ -186,14 +186,14 @@ async def _by_answers(
     return results, found.usage
 
 
-def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], Question]:
+def _asking(body: RerankRequest, llm: AsyncModel) -> Callable[[int, str], PromptAnswers]:
     cutter, lead = Cutter(llm), lead_of(llm)
     answers = {text: f"wording: answers[{i}]" for i, text in enumerate(body.wording.answers)}
 
-    def ask(i: int, text: str) -> Question:
+    def ask(i: int, text: str) -> PromptAnswers:
         said = {"instruction": body.instruction, "query": body.query, "document": text}
         prompt = prompt_of(llm, body.wording.messages(**said))
-        return Question.read(cutter, prompt, answers, f"documents[{i}]", lead=lead)
+        return PromptAnswers.read(cutter, prompt, answers, f"documents[{i}]", lead=lead)
 
     return ask
 

@@ -18,9 +18,9 @@ from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
-from cutaway.server.openai.score_schemas import PairScore, Scores
 from cutaway.server.scores.cosines import cosines, refuse_asked
 from cutaway.server.scores.likelihoods import check_amount, likelihoods, method_of, scored_tokens
+from cutaway.server.scores.schemas import PairScore, Scores
 from cutaway.server.service import Service
 from cutaway.server.shared.plain_schemas import TokensRead
 

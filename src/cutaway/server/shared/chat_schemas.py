@@ -8,12 +8,12 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from cutaway.server.shared.schemas import (
     Choice,
     ChoiceEnding,
+    CompletionUsage,
     Ending,
     InForce,
     PromptIds,
     TokenIds,
     Traced,
-    Usage,
     _Frame,
 )
 
@@ -102,7 +102,7 @@ class ChatCompletion(_Frame):
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
-    usage: Usage
+    usage: CompletionUsage
     cutaway: InForce
 
 
@@ -142,5 +142,5 @@ class ChatChunk(_Frame):
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChatPiece]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[CompletionUsage | None]
     cutaway: NotRequired[InForce]

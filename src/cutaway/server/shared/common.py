@@ -11,17 +11,17 @@ from cutaway.engine import Ended
 from cutaway.engine.events import neg_log_z
 from cutaway.methods.samples import constraint_estimate
 from cutaway.requests.generation import Generation
-from cutaway.server.job import Job
+from cutaway.server.job import TextJob
 from cutaway.server.shared.request_models import TextFields
 from cutaway.server.shared.schemas import (
+    CompletionUsage,
     Ending,
-    Estimate,
     InForce,
     OwnReason,
     Reason,
     Record,
+    SamplesEstimate,
     Source,
-    Usage,
 )
 
 _REASONS: Mapping[OwnReason, Reason] = {
@@ -48,7 +48,7 @@ def _own_reason(ended: Ended) -> OwnReason:
     return cast(OwnReason, str(ended.reason))
 
 
-def usage(texts: Sequence[Generation], samples: int) -> Usage:
+def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
     """Of all texts; each prompt counts once, with what was found of it for its first sample."""
     each = [text.usage() for text in texts]
     firsts = each[::samples]
@@ -68,13 +68,13 @@ def usage(texts: Sequence[Generation], samples: int) -> Usage:
     }
 
 
-def settings(job: Job, body: TextFields) -> InForce:
+def settings(job: TextJob, body: TextFields) -> InForce:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
     return in_force(job, body.ASKED, body.options(), schema_shown=body.schema_shown)
 
 
 def in_force(
-    job: Job, asked: Sequence[str], given: Mapping[str, Any], *, schema_shown: bool
+    job: TextJob, asked: Sequence[str], given: Mapping[str, Any], *, schema_shown: bool
 ) -> InForce:
     """The settings that can be asked for, and who said so of those that were not ``given``."""
     texts, first = job.texts, job.texts[0]
@@ -103,14 +103,14 @@ def _source(source: str, by_client: bool) -> Source:
     return cast(Source, "server" if source == "common" else source)
 
 
-def estimates(texts: Sequence[Generation], samples: int) -> list[Estimate | None]:
+def estimates(texts: Sequence[Generation], samples: int) -> list[SamplesEstimate | None]:
     """What the samples of each prompt say of the model under their constraint."""
     done = [text.completion() for text in texts]
     each = [constraint_estimate(done[i : i + samples]) for i in range(0, len(done), samples)]
-    return [cast(Estimate, one.to_dict()) if one else None for one in each]
+    return [cast(SamplesEstimate, one.to_dict()) if one else None for one in each]
 
 
-def ending(job: Job, index: int, readings: Sequence[str]) -> Ending:
+def ending(job: TextJob, index: int, readings: Sequence[str]) -> Ending:
     """How a text ended, in our own words. readings: notes on how the request was read."""
     text = job.texts[index]
     ended, timing = text.ended, text.timing()
@@ -142,6 +142,6 @@ def ending(job: Job, index: int, readings: Sequence[str]) -> Ending:
     return found
 
 
-def trace(job: Job, index: int) -> list[Record]:
+def trace(job: TextJob, index: int) -> list[Record]:
     """The records of a trace that came since the last time."""
     return job.traces[index].take()

@@ -72,7 +72,7 @@ class MapOfStep(TypedDict):
     data: Annotated[str, Field(description="bytes, in base64")]
 
 
-class Looked(TypedDict):
+class InsideOfStep(TypedDict):
     """The inside of a step, computed again: docs/inside.md says what is what."""
 
     step: int

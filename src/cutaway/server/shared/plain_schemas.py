@@ -5,13 +5,6 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from cutaway.server.http.errors import Error, Fault
-
-__all__ = [
-    "Detokenized", "Embeddings", "Error", "Fault", "FilledIn", "Health", "Model", "Models", "Ready",
-    "Tokenized", "TokenizerInfo",
-]  # fmt: skip
-
 # -- tokens ------------------------------------------------------------------------------------
 
 
@@ -59,7 +52,7 @@ class TokensRead(TypedDict):
     total_tokens: int
 
 
-class Embeddings(TypedDict):
+class EmbeddingList(TypedDict):
     """A vector of each text, and how it came about."""
 
     object: Literal["list"]
@@ -112,7 +105,7 @@ class FilledIn(TypedDict):
 # -- the server --------------------------------------------------------------------------------
 
 
-class Model(TypedDict):
+class ModelCard(TypedDict):
     """A name that requests may use for the model."""
 
     id: str
@@ -135,11 +128,11 @@ class Model(TypedDict):
     ]
 
 
-class Models(TypedDict):
+class ModelList(TypedDict):
     """All names of the model."""
 
     object: Literal["list"]
-    data: list[Model]
+    data: list[ModelCard]
 
 
 class Health(TypedDict):

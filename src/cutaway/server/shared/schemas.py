@@ -37,7 +37,7 @@ class CompletionDetails(TypedDict):
     rejected_prediction_tokens: Annotated[int, Field(description="draft tokens that were rejected")]
 
 
-class Usage(TypedDict):
+class CompletionUsage(TypedDict):
     """Tokens in and out, of all choices; a prompt counts once, whatever n is."""
 
     prompt_tokens: int
@@ -47,7 +47,7 @@ class Usage(TypedDict):
     completion_tokens_details: CompletionDetails
 
 
-class Estimate(TypedDict):
+class SamplesEstimate(TypedDict):
     """Ours: what n texts under a constraint say of the model; natural logarithms."""
 
     n: int
@@ -83,7 +83,7 @@ class InForce(TypedDict):
     ]
     constraint_estimates: NotRequired[
         Annotated[
-            list[Estimate | None],
+            list[SamplesEstimate | None],
             Field(description="of each prompt, in whole answers with n above 1 under a constraint"),
         ]
     ]
@@ -110,7 +110,7 @@ class HeldTo(TypedDict):
     ]
 
 
-class Aligned(TypedDict):
+class AlignedChoice(TypedDict):
     """Ours: how one of n texts was chosen."""
 
     chosen: Annotated[int, Field(description="which it is, from 0")]
@@ -118,7 +118,7 @@ class Aligned(TypedDict):
     weights: Annotated[list[float], Field(description="of each text; their sum is 1")]
 
 
-class Revealed(TypedDict):
+class CanvasCost(TypedDict):
     """Ours: what a canvas took."""
 
     passes: int
@@ -144,7 +144,7 @@ class Ending(TypedDict):
     ]
     timing: TextTiming
     grammar: NotRequired[HeldTo]
-    canvas: NotRequired[Revealed]
+    canvas: NotRequired[CanvasCost]
     replicas: NotRequired[
         Annotated[
             list[str],
@@ -160,7 +160,22 @@ class Ending(TypedDict):
 class ChoiceEnding(Ending):
     """Ours: how a choice of a whole answer ended."""
 
-    aligned: NotRequired[Aligned]
+    aligned: NotRequired[AlignedChoice]
+
+
+class ResponseSettings(InForce):
+    """Ours: the settings in force and, at the end, how the text ended."""
+
+    finish_reason: NotRequired[str]
+    matched: NotRequired[str | int | None]
+    fingerprint: NotRequired[str]
+    notes: NotRequired[list[str]]
+    timing: NotRequired[TextTiming]
+    grammar: NotRequired[HeldTo]
+    canvas: NotRequired[CanvasCost]
+    replicas: NotRequired[list[str]]
+    resumed: NotRequired[int]
+    trace: NotRequired[list[Record]]
 
 
 class Traced(TypedDict):
@@ -183,7 +198,7 @@ class _Frame(TypedDict):
 # -- completions -------------------------------------------------------------------------------
 
 
-class Between(TypedDict):
+class Infilled(TypedDict):
     """Ours: how a text was found that stands before a suffix."""
 
     method: Annotated[
@@ -202,7 +217,7 @@ class Between(TypedDict):
 class CompletionEnding(ChoiceEnding):
     """Ours: how a choice ended; in a stream without what is known of whole answers."""
 
-    between: NotRequired[Between]
+    between: NotRequired[Infilled]
 
 
 class CompletionLogprobs(TypedDict):
@@ -228,12 +243,12 @@ class CompletionChoice(TypedDict):
     prompt_token_ids: NotRequired[PromptIds]
 
 
-class Completion(_Frame):
+class TextCompletion(_Frame):
     """Continuations of the prompts."""
 
     object: Literal["text_completion"]
     choices: list[CompletionChoice]
-    usage: Usage
+    usage: CompletionUsage
     cutaway: InForce
 
 
@@ -254,5 +269,5 @@ class CompletionChunk(_Frame):
 
     object: Literal["text_completion"]
     choices: list[CompletionPiece]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[CompletionUsage | None]
     cutaway: NotRequired[InForce]

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from fastapi import Request
 
 from cutaway.errors import InputError
 from cutaway.methods.embedding import Embedder, Embeddings, VectorReader
 from cutaway.server.http.errors import ApiError
-from cutaway.server.readings import read_texts
+from cutaway.server.prefill import prefill_texts
 from cutaway.server.service import Service
 
 MOST_TEXTS = 2048  # as OpenAI has it
 
 
-async def vectors(
+async def embed_texts(
     request: Request,
     model: str | None,
     texts: Sequence[str | list[int]],
@@ -27,7 +28,7 @@ async def vectors(
     **how: Any,
 ) -> Embeddings:
     """Those of the texts in a field of a request; ``how``: keywords of ``Embedder``."""
-    asked, readers = await read_texts(
+    asked, readers = await prefill_texts(
         request, model, partial(_read, texts=texts, field=field, how=how), VectorReader,
         said=[*texts], length=sum(map(len, texts)), user=user,
     )  # fmt: skip
@@ -50,3 +51,9 @@ def _read(
         return Embedder(service.llm, texts, **how)
     except InputError as error:
         raise type(error)(str(error).replace("texts", field, 1)) from error
+
+
+def numbers_of(found: Embeddings) -> list[list[float]]:
+    """The vectors as JSON has them."""
+    numbers: list[list[float]] = found.vectors.astype(np.float64).tolist()
+    return numbers

@@ -7,10 +7,6 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from cutaway.server.shared.plain_schemas import TokensRead
 
-__all__ = [
-    "Decision", "DecisionChoice", "DecisionPredicate", "DecisionScore", "Ranking", "Scores",
-]  # fmt: skip
-
 Method = Annotated[
     Literal["log_likelihood", "cosine"],
     Field(
@@ -146,14 +142,14 @@ class Ranking(TypedDict):
 # -- /v1/decisions -----------------------------------------------------------------------------
 
 
-class InputDetails(TypedDict):
+class DecisionInputDetails(TypedDict):
     """Of the tokens that were read."""
 
     cached_tokens: int
     cache_write_tokens: Annotated[Literal[0], Field(description="nothing is billed")]
 
 
-class OutputDetails(TypedDict):
+class DecisionOutputDetails(TypedDict):
     """Nothing is written."""
 
     reasoning_tokens: Literal[0]
@@ -163,9 +159,9 @@ class DecisionUsage(TypedDict):
     """Tokens of all prompts and answers: each question is counted with its input."""
 
     input_tokens: int
-    input_tokens_details: InputDetails
+    input_tokens_details: DecisionInputDetails
     output_tokens: Literal[0]
-    output_tokens_details: OutputDetails
+    output_tokens_details: DecisionOutputDetails
     total_tokens: int
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cutaway.server.http.errors import ApiError
-from cutaway.server.model_cache import Slot
+from cutaway.server.model_cache import ModelSlot
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -16,7 +16,7 @@ _DURATION = re.compile(rf"[+-]?(?:{_PART.pattern})+")
 _LONGEST = 10.0 * 365 * 24 * 3600
 
 
-def keeping(slot: Slot | None, keep_alive: float | str | None) -> Callable[[], None]:
+def keep_alive_setter(slot: ModelSlot | None, keep_alive: float | str | None) -> Callable[[], None]:
     """What is to be done when a request has begun; nothing where its model stays in any case.
 
     ApiError for what is no duration.

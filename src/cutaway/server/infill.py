@@ -16,15 +16,15 @@ from cutaway.requests.generation import Generation
 from cutaway.requests.options import Options
 from cutaway.requests.prompts import Prompt
 from cutaway.server.events import dumps
-from cutaway.server.guests import MOST_ROWS, as_guest
+from cutaway.server.exclusive import MOST_ROWS, run_exclusive
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import AccessRecord, Job
+from cutaway.server.job import AccessRecord, TextJob
 from cutaway.server.models import service_of
 from cutaway.server.openai.completions import CompletionChoices, CompletionRequest
 from cutaway.server.service import Service
 
 
-class _Written(Job):
+class _Written(TextJob):
     """Texts that are there: nothing of them is read, and they are not counted."""
 
     def __init__(self, texts: Sequence[Generation]) -> None:
@@ -35,7 +35,7 @@ class _Written(Job):
         """Nobody asked which replicas wrote them."""
 
 
-async def between(request: Request, body: CompletionRequest) -> Response:
+async def infill(request: Request, body: CompletionRequest) -> Response:
     """Answer it whole, one such request at a time. InputError or ApiError where it cannot be."""
     service = service_of(request, body.model)
     access = request.state.access = AccessRecord(service.names.named(body.model), body.user)
@@ -49,7 +49,7 @@ async def between(request: Request, body: CompletionRequest) -> Response:
             )  # fmt: skip
     options = service.parse(body.prompt, body.options())
     _check_rows(service, body, options)
-    texts = await as_guest(request, body.model, _write, body.prompt, options)
+    texts = await run_exclusive(request, body.model, _write, body.prompt, options)
     for text in texts:
         text.belongs_to(service.names.model(body.model))
     made = CompletionChoices(service, body, _Written(texts), request.state.request_id)

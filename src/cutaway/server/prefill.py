@@ -12,36 +12,36 @@ from typing import Any, Protocol, TypeVar
 from fastapi import Request
 
 from cutaway.engine import Reader, Started
-from cutaway.engine import Request as Asked
+from cutaway.engine import Request as EngineRequest
 from cutaway.requests.reading import EndReader, read_all
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import RequestStats
-from cutaway.server.job import AccessRecord, unless_gone
+from cutaway.server.job import AccessRecord, cancel_on_disconnect
 from cutaway.server.models import service_of
 from cutaway.server.service import Service
 
 _LONG = 1 << 16  # characters, which take up to a second
 
 
-class Question(Protocol):
+class EngineRequests(Protocol):
     """What is asked of texts."""
 
     @property
-    def requests(self) -> Iterable[Asked]:
+    def requests(self) -> Iterable[EngineRequest]:
         """What the engine is asked."""
 
 
-class TextReader(EndReader, Protocol):
+class StartedReader(EndReader, Protocol):
     """A reader that knows when its text left the queue."""
 
     started: Started | None
 
 
-Q = TypeVar("Q", bound=Question)
-R = TypeVar("R", bound=TextReader)
+Q = TypeVar("Q", bound=EngineRequests)
+R = TypeVar("R", bound=StartedReader)
 
 
-async def read_texts(
+async def prefill_texts(
     request: Request,
     model: str | None,
     ask: Callable[[Service], Q],
@@ -62,7 +62,7 @@ async def read_texts(
     if service.draining:
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
 
-    async def queue(requests: Sequence[tuple[Asked, int]]) -> Reader:
+    async def queue(requests: Sequence[tuple[EngineRequest, int]]) -> Reader:
         queued = await service.llm.queue(requests)
         access.load_s = max(access.load_s, queued.load_s)
         return queued
@@ -78,10 +78,10 @@ async def read_texts(
             service.metrics.finished(figures)
         return asked, readers
 
-    return await unless_gone(request.receive, read())
+    return await cancel_on_disconnect(request.receive, read())
 
 
-def _figures(reader: TextReader, seconds: float) -> RequestStats:
+def _figures(reader: StartedReader, seconds: float) -> RequestStats:
     started, ended = reader.started, reader.ended
     assert started is not None
     assert ended is not None

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from cutaway.api.llm import LLM
 from cutaway.server.http.errors import ApiError
-from cutaway.server.job import unless_gone
+from cutaway.server.job import cancel_on_disconnect
 from cutaway.server.models import service_of
 
 P = ParamSpec("P")
@@ -20,7 +20,7 @@ MOST_ROWS = 1 << 17
 """Tokens that one request may have computed: a minute or two of a small model."""
 
 
-async def as_guest(
+async def run_exclusive(
     request: Request,
     model: str | None,
     function: Callable[Concatenate[LLM, P], T],
@@ -36,7 +36,7 @@ async def as_guest(
         raise ApiError(503, "the server is stopping: ask another", code="stopping")
     adapter = service.names.adapter(model)
     doing = service.llm.aside(_under, adapter, function, args, kwargs)
-    return await unless_gone(request.receive, doing)
+    return await cancel_on_disconnect(request.receive, doing)
 
 
 def _under(
