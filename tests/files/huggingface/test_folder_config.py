@@ -121,13 +121,12 @@ def test_the_text_part_of_gemma3_is_used(tmp_path):
 # -- rotary positions ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("new", [True, False])
-def test_rope_is_read_as_transformers_4_and_5_write_it(tmp_path, new):
-    rope = {"rope_type": "linear", "factor": 4.0}
-    if new:
-        values = {"rope_parameters": rope | {"rope_theta": 700.0}}
-    else:
-        values = {"rope_theta": 700.0, "rope_scaling": {"type": "linear", "factor": 4.0}}
+_NEW = {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 700.0}}
+_OLD = {"rope_theta": 700.0, "rope_scaling": {"type": "linear", "factor": 4.0}}
+
+
+@pytest.mark.parametrize("values", [_NEW, _OLD, _NEW | _OLD])
+def test_rope_is_read_as_transformers_4_and_5_write_it(tmp_path, values):
     assert own(read(tmp_path, model_type="llama", **BASE, **values)) == {
         "rope.freq_base": 700.0, "rope.dimension_count": 16,
         "rope.scaling.type": "linear", "rope.scaling.factor": 4.0,
@@ -202,6 +201,11 @@ REFUSED = [
     ("llama", {"rope_scaling": 7}, "rope_scaling is 7; it must be an object"),
     ("llama", {"rope_scaling": {"type": "linear"}}, "rope_parameters: factor is missing"),
     ("llama", {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": False}}, "truncate is Fa"),
+    *(
+        ("llama", {"rope_parameters": {"rope_type": "default"}, "rope_scaling": other},
+         "rope_scaling is .* not supported; rope_parameters is there, too, and differs: remove one")
+        for other in ({"type": "linear", "factor": 8.0}, {"rope_type": "weird"})
+    ),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
     ("mistral", {"layer_types": SLIDING}, "layer_types is"),
     ("smollm3", {"no_rope_layers": [1, 1, 1, 1]}, "no_rope_layers is"),

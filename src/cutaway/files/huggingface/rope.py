@@ -20,12 +20,15 @@ _KIND = "rope_type"
 def settings_of(config: Settings, layer_type: str | None = None) -> Settings:
     """Of all layers, or of one kind of layers: base, kind, and what the kind needs.
 
-    transformers 5 has one object, per kind of layers where these differ; 4 has two keys.
+    transformers 5 has one object, per kind of layers where these differ; 4 has two keys. Of both,
+    transformers reads ``rope_scaling`` alone, and loses the base: so they must say the same.
     """
     new = config.part("rope_parameters")
     if layer_type is not None and isinstance(new.get(layer_type), dict):
         new = new.part(layer_type)
     old = config.part("rope_scaling")
+    if new and any(new.get(_KIND if k == "type" else k) != v for k, v in old.values.items()):
+        config.refuse("rope_scaling", "rope_parameters is there, too, and differs: remove one")
     kind = {_KIND: new.get(_KIND) or new.get("type") or old.get(_KIND) or old.get("type")}
     return Settings(kind, new.file).over(new).over(old)
 
