@@ -1,8 +1,13 @@
 """The model that guesses, as LLM loads it: which fits, when it may be changed, how far it reads."""
 
+from threading import Thread
+from time import monotonic, sleep
+
 import pytest
 
 from cutaway import LLM, InputError
+from cutaway.api import text_writer
+from cutaway.requests.base import load_draft
 from support.random_llama import WORDS, write_tiny_llama
 
 OPTIONS = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
@@ -31,6 +36,29 @@ def test_a_dropped_text_does_not_stand_in_the_way(llm, path):
     guessed = llm.generate("ab", speculate=f"draft:{path}", **OPTIONS)
     assert guessed.token_ids == plain.token_ids
     assert guessed.speculation.accepted > 0
+
+
+def test_two_first_requests_for_one_draft_model_load_it_once(llm, path, monkeypatch):
+    found, loads = [], []
+
+    def generate():
+        found.append(llm.generate("ab", speculate=f"draft:{path}", **OPTIONS).text)
+
+    other = Thread(target=generate)
+
+    def load(*args, **options):
+        loads.append(args)
+        if len(loads) == 1:
+            other.start()
+            latest = monotonic() + 30
+            while not llm._runner._waiting and monotonic() < latest:
+                sleep(0.001)
+        load_draft(*args, **options)
+
+    monkeypatch.setattr(text_writer, "load_draft", load)
+    generate()
+    other.join(30)
+    assert len(loads) == 1 and len(found) == 2
 
 
 def test_another_draft_model_waits_for_the_texts_that_run(llm, path):

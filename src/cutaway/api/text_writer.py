@@ -279,11 +279,14 @@ class TextWriter(TextReader):
 
         InputError where texts run, or the model cannot draft for this one.
         """
-        if self._runner.draft == name:
-            return
-        load = partial(load_draft, name, self.model, self.engine, progress=self.progress)
-        self._runner.call(load)
-        self._runner.draft = name
+
+        def load() -> None:
+            if self._runner.draft != name:  # another thread may have loaded it while this waited
+                load_draft(name, self.model, self.engine, progress=self.progress)
+                self._runner.draft = name
+
+        if self._runner.draft != name:
+            self._runner.call(load)
 
 
 def _count_ended(streams: list[Stream]) -> int:
