@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.filterwarnings("default")]
 ASK = [{"role": "user", "content": "Three days in Paris, please."}]
 DRAWN = {"model": "smollm2", "messages": ASK, "seed": 3, "max_tokens": 300, "max_retries": 0}
-ONE = {"parallel_tool_calls": False}  # as a small model would call for ever
+
+ONE = {"parallel_tool_calls": False}
 
 
 class Visit(BaseModel):
@@ -31,8 +32,7 @@ def openai(url):
 @pytest.mark.parametrize("mode", ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"])
 def test_an_answer_that_is_held_to_the_schema(openai, mode):
     client = instructor.from_openai(openai, mode=instructor.Mode[mode])
-    one = ONE if "TOOLS" in mode else {}
-    assert isinstance(client.chat.completions.create(response_model=Visit, **one, **DRAWN), Visit)
+    assert isinstance(client.chat.completions.create(response_model=Visit, **DRAWN), Visit)
 
 
 def test_a_call_in_a_response_with_the_schema_beside_it(openai):
@@ -59,7 +59,7 @@ def test_an_answer_that_only_the_model_makes_so(openai, mode):
 
 def test_an_object_that_grows(openai):
     client = instructor.from_openai(openai, mode=instructor.Mode.TOOLS)
-    *parts, last = client.chat.completions.create_partial(response_model=Visit, **ONE, **DRAWN)
+    *parts, last = client.chat.completions.create_partial(response_model=Visit, **DRAWN)
     assert parts and last.city in ("Paris", "Rome") and 1 <= last.days <= 9
 
 

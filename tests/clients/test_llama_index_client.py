@@ -65,7 +65,7 @@ def test_completions(make, llm):
 
 
 def test_calls_and_their_results(make):
-    like = make(is_chat_model=True, is_function_calling_model=True, strict=True)
+    like = make(is_chat_model=True, is_function_calling_model=True)
     tool = FunctionTool.from_defaults(get_weather)
     asked = {"tool_required": True, "allow_parallel_tool_calls": False}
     called = like.chat_with_tools([tool], chat_history=ASK, **asked)
@@ -82,7 +82,7 @@ def test_calls_and_their_results(make):
 
 
 def test_objects_of_a_class(make):
-    by_calls = make(is_chat_model=True, is_function_calling_model=True, strict=True)
+    by_calls = make(is_chat_model=True, is_function_calling_model=True)
     by_schema = make(is_chat_model=True, should_use_structured_outputs=True)
     for like in (by_calls, by_schema):
         assert isinstance(like.as_structured_llm(Visit).chat(ASK).raw, Visit)

@@ -127,9 +127,13 @@ def test_no_window_is_let_go_of_that_is_seen_once_all_that_is_held_is_taken_back
 
 def test_a_dead_end_that_nothing_leads_out_of_is_an_error():
     schema = {"type": "array", "items": {"const": "a"}, "minItems": 2, "uniqueItems": True}
-    _, _, _, reason, error = write(schema, 1)
-    assert reason == FinishReason.ERROR
-    assert error.startswith("json_schema: nothing that may follow passes the check")
+    engine = make_engine(noise)
+    constraint = ConstraintParams(json_schema=schema, json_compact=True)
+    request = Request((1, 2), SamplingParams(seed=1), constraint=constraint)
+    sequence = request.add_to(engine)
+    error = end_of(run_to_end(engine), sequence).error
+    assert isinstance(error, InputError), "the schema allows nothing: the request is at fault"
+    assert str(error).startswith("json_schema: nothing that may follow passes the check")
 
 
 def test_steps_are_heard_as_soon_as_they_cannot_be_taken_back():

@@ -177,3 +177,18 @@ def test_what_looks_like_a_turn_in_a_tool_stays_text(create):
 def test_what_cannot_be_is_refused(create, fields, said):
     with pytest.raises(openai.BadRequestError, match=said):
         create(**fields)
+
+
+def test_a_named_tool_is_called_once(create):
+    """As OpenAI and vLLM do; a small model would call it until max_tokens."""
+    asked = {"tools": [TIME, WEATHER], "tool_choice": named("get_weather"), "temperature": 0}
+    [done] = create(**asked, parallel_tool_calls=True, max_completion_tokens=300).choices
+    assert len(done.message.tool_calls) == 1 and done.finish_reason == "stop"
+
+
+def test_arguments_keep_to_their_schema_though_they_need_not(create):
+    function = {**WEATHER["function"], "strict": False}
+    asked = {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+    for seed in range(3):
+        [call] = create(**{**SAMPLED, **asked, "seed": seed}).choices[0].message.tool_calls
+        assert json.loads(call.function.arguments).keys() == {"city", "days"}

@@ -92,3 +92,19 @@ def test_a_stream_goes_on_meanwhile(tiny):
     over.set()
     reader.join()
     assert refused == 400 and took > 2 > worst[0]
+
+
+NOTHING = [
+    {"enum": ["a", "b"], "not": {"enum": ["a", "b"]}},
+    {"type": "array", "items": {"enum": [0, 1]}, "minItems": 3, "uniqueItems": True},
+]
+
+
+@pytest.mark.parametrize("schema", NOTHING, ids=str)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_that_turns_out_to_allow_nothing_is_the_requests_fault(tiny, schema, stream):
+    answer = ask(tiny, json_schema=schema, stream=stream, max_tokens=40)
+    text = answer.text.replace("data: ", "").splitlines()[-1 if answer.status_code == 400 else -2]
+    error = json.loads(text)["error"]
+    assert answer.status_code == 400 or stream
+    assert error["type"] == "invalid_request_error" and "json_schema" in error["message"]

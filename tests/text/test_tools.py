@@ -20,7 +20,7 @@ def custom(**fields: Any) -> dict[str, Any]:
 
 def test_functions_in_the_forms_of_chat_and_of_responses() -> None:
     fields = {"description": "d", "parameters": SCHEMA, "strict": True}
-    expected = (Tool("f", "d", SCHEMA, strict=True),)
+    expected = (Tool("f", "d", SCHEMA),)
     assert parse_tools([function(**fields)]) == expected
     assert parse_tools([{"type": "function", "name": "f", **fields}]) == expected
     assert parse_tools([function()]) == (Tool("f"),)
@@ -53,10 +53,14 @@ def test_a_custom_tool_is_described_as_a_function_of_one_string() -> None:
     assert described["parameters"]["properties"]["input"]["description"].endswith("a+")
 
 
+def test_arguments_keep_to_the_schema_whatever_strict_says() -> None:
+    [tool] = parse_tools([function(parameters=SCHEMA, strict=False)])
+    assert tool.schema() == SCHEMA
+
+
 def test_what_arguments_must_be() -> None:
     assert Tool("f", "", SCHEMA).schema() == SCHEMA
     assert Tool("f", "", {"properties": {}}).schema() == {"type": "object", "properties": {}}
-    assert Tool("f", "", SCHEMA, strict=False).schema() == {"type": "object"}
     assert Tool("f").schema()["additionalProperties"] is False
 
 

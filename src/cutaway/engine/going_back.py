@@ -13,7 +13,7 @@ from cutaway.engine.checked import Checked
 from cutaway.engine.events import Step
 from cutaway.engine.fingerprint import START
 from cutaway.engine.vocabulary import Mask, Vocabulary
-from cutaway.errors import CutawayError
+from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
@@ -80,9 +80,9 @@ class GoingBack:
                 )
                 self.count += 1
                 return
-        sequence.error = CutawayError(
+        sequence.error = InputError(
             f"{' and '.join(sequence.constraint.names)}: nothing that may follow passes the check, "
-            f"and going back {self.count} times did not help"
+            f"and going back {self.count} times did not help: loosen the schema or the check"
         )
 
     def _forget(self, index: int, length: int) -> None:

@@ -22,9 +22,7 @@ class ClientTool(Body):
     name: str
     description: str | None = None
     input_schema: dict[str, Any] = Field(description="of the arguments, which always keep to it")
-    strict: bool | None = Field(
-        None, description="ours where it is false: arguments may be any JSON object"
-    )
+    strict: bool | None = Field(None, description="as if true: arguments keep to input_schema")
     eager_input_streaming: bool | None = Field(
         None, description="is not looked at: arguments are streamed as they are written"
     )
@@ -42,7 +40,6 @@ class ClientTool(Body):
             "name": self.name,
             "description": self.description,
             "parameters": self.input_schema,
-            "strict": self.strict,
         }
 
 

@@ -23,13 +23,13 @@ def grammar(
 ) -> str:
     """Lark for llguidance: the answers that ``choice`` allows.
 
-    parallel: whether one answer may hold several calls
+    parallel: whether one answer may have several calls; of a tool that is named it has one
     InputError: no tool may be called; a custom tool's grammar that does not fit in.
     """
     allowed = choice.allowed(tools)
     if not allowed:
         raise InputError("tool_choice allows no tool; give tools, or generate without")
-    rules = _Rules(dialect, allowed, parallel and dialect.many)
+    rules = _Rules(dialect, allowed, parallel and dialect.many and not choice.named)
     return "\n".join(["%llguidance {}", *rules.start(choice.mode == "required"), *rules.lines, ""])
 
 

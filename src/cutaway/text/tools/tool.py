@@ -30,7 +30,6 @@ class Tool:
     """One tool: a function that takes a JSON object, or a custom one that takes a text.
 
     parameters: a JSON schema of the arguments; None for a function without any
-    strict:     False lets any JSON object pass as arguments; None does as True
     format:     None for a function, else what the text must be: "text", "regex" or "lark"
     definition: the regular expression or the grammar
     """
@@ -38,7 +37,6 @@ class Tool:
     name: str
     description: str = ""
     parameters: Mapping[str, Any] | None = None
-    strict: bool | None = None
     format: str | None = None
     definition: str = ""
 
@@ -56,8 +54,7 @@ class Tool:
         """As a client of OpenAI's chat offers it; ``parse_tools`` reads it back."""
         said: dict[str, Any] = {"name": self.name, "description": self.description}
         if self.format is None:
-            said |= {"parameters": self.parameters, "strict": self.strict}
-            return {"type": "function", "function": said}
+            return {"type": "function", "function": {**said, "parameters": self.parameters}}
         if self.format != "text":
             grammar = {"syntax": self.format, "definition": self.definition}
             said["format"] = {"type": "grammar", "grammar": grammar}
@@ -65,8 +62,6 @@ class Tool:
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema that the arguments of a call must meet."""
-        if self.strict is False:
-            return {"type": "object"}
         if self.parameters is None:
             return {"type": "object", "properties": {}, "additionalProperties": False}
         return {"type": "object", **self.parameters}
@@ -167,11 +162,11 @@ def _tool(value: Any, field: str) -> Tool:
     if not isinstance(description, str):
         raise InputError(f"{place}.description must be a string, not {shown(description)}")
     if kind == "custom":
-        return Tool(name, description, None, None, *_format(inner.get("format"), place))
+        return Tool(name, description, None, *_format(inner.get("format"), place))
     strict = inner.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise InputError(f"{place}.strict must be true or false, not {shown(strict)}")
-    return Tool(name, description, _parameters(inner.get("parameters"), place), strict)
+    return Tool(name, description, _parameters(inner.get("parameters"), place))
 
 
 def _inner(value: Mapping[str, Any], kind: str, field: str) -> tuple[Mapping[str, Any], str]:
