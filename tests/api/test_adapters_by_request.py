@@ -17,6 +17,7 @@ from cutaway.engine import Request
 from cutaway.engine.interventions import scale
 from cutaway.errors import InputError
 from cutaway.lab.rerun import replay
+from cutaway.requests.prepared import prepare
 from cutaway.trace import Trace
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
@@ -155,8 +156,8 @@ def test_a_name_that_is_none_is_refused(llm, name):
 def test_a_request_can_be_sent_and_is_refused_elsewhere(files, llm):
     model, _ = files
     options = llm.parse_options({"adapter": "one", "seed": 1})
-    request = pickle.loads(pickle.dumps(llm.read(PROMPT, options).request))
-    assert request == llm.read(PROMPT, options).request
+    request = pickle.loads(pickle.dumps(prepare(llm, PROMPT, options).request))
+    assert request == prepare(llm, PROMPT, options).request
     with LLM(model) as other, pytest.raises(InputError, match="not loaded"):
         other.engine.add(request)
 

@@ -14,8 +14,8 @@ ONLY_LLM = {
     "head": "as row",
     "generate_each": "tasks of generate: the loop has them in one batch",
     "streams": "submit",
-    "between": "generate with a suffix, which asks it aside",
-    "fill_gaps": "as between",
+    "answers": "generate, once its options are parsed",
+    "start": "streams, likewise",
     "load_draft": "a draft model is named where the model is",
     "hand_over": "an engine comes from an LLM and goes back there",
     "take_back": "as hand_over",
@@ -31,9 +31,8 @@ ONLY_ASYNC = {
     "aside": "as queue",
     "parse": "an LLM has no options of all requests",
     "submit": "streams",
-    "compiled": "an LLM's thread waits for its own grammars alone",
-    "compiling": "as compiled",
-    "end_compiling": "as compiled",
+    "tool_options": "an LLM's thread waits for its own grammars alone",
+    "end_compiling": "as tool_options",
 }
 NOT_IN_TASKS = {
     "revise": "progress and stopped are functions of a thread; a task is cancelled",
@@ -43,11 +42,10 @@ NOT_IN_TASKS = {
 }
 RUNS_NOTHING = {
     "accepts", "adapter_hash", "chat_ids", "chat_prompt", "check_length", "close", "detokenize",
-    "hand_over", "load_draft", "parse_options", "read", "read_prompt", "take_back", "tokenize",
-    "with_adapter",
-    "between", "fill_gaps",  # whose options have it
-    "aclose", "aside", "compiled", "compiling", "drain", "end_compiling", "parse", "queue",
-    "state", "submit",
+    "hand_over", "load_draft", "parse_options", "read_prompt", "take_back", "tokenize",
+    "tool_options", "with_adapter",
+    "answers", "start",  # whose options have it
+    "aclose", "aside", "drain", "end_compiling", "parse", "queue", "state", "submit",
 }  # fmt: skip
 
 

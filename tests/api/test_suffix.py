@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from codecs import getincrementaldecoder
 from collections import Counter
 
@@ -11,7 +12,7 @@ import pytest
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.cli.main import main
 from cutaway.lab.rerun import replay
-from cutaway.methods.filling import between
+from cutaway.methods.filling import infill
 from cutaway.sampling import derive_seed, text_luck
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
@@ -132,7 +133,7 @@ def by_definition(llm, prompt, suffix, seed, max_tokens, **more):
     """(tokens, share of each) of every beginning of every continuation, and which is taken."""
     behind = llm.tokenizer.encode(suffix, goes_on=True)
     counts = {}
-    for i in range(between.DRAWN):
+    for i in range(infill.DRAWN):
         options = {"max_tokens": max_tokens + 1, "seed": derive_seed(seed, i), **more}
         done = llm.generate(prompt, **options)
         for length in range(len(done.token_ids)):
@@ -158,7 +159,7 @@ def test_one_of_all_beginnings_is_taken_in_proportion_to_its_weight(plain, seed,
     texts, logs = by_definition(plain, "ab", suffix, seed, 3, **more)
     done = plain.generate("ab", suffix=suffix, seed=seed, max_tokens=3, **more)
     taken = int(np.argmax(logs + text_luck(seed, len(logs))))
-    assert len(texts) <= between.WEIGHED
+    assert len(texts) <= infill.WEIGHED
     assert done.token_ids == texts[taken]
     shares = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
     assert done.between.share == pytest.approx(shares[taken], rel=1e-4)
@@ -170,7 +171,7 @@ def test_one_of_all_beginnings_is_taken_in_proportion_to_its_weight(plain, seed,
         ),
         rel=1e-4,
     )
-    assert done.between[:3] == ("bayes", between.DRAWN, len(texts))
+    assert done.between[:3] == ("bayes", infill.DRAWN, len(texts))
     assert done.seed == seed
     assert done.text == plain.detokenize([*plain.tokenize("ab"), *texts[taken]])[2:]
     assert (done.finish_reason, done.matched) == ("stop_string", suffix)
@@ -234,7 +235,7 @@ def test_more_beginnings_than_are_weighed_leave_those_that_promise_most(plain, m
     first = plain.tokenizer.encode(" ba", goes_on=True)[:1]
     start = plain.tokenize("ab")
     promise = {t: suffix_logprob(plain, [*start, *t], first) for t in texts}
-    monkeypatch.setattr(between, "WEIGHED", 5)
+    monkeypatch.setattr(infill, "WEIGHED", 5)
     done = plain.generate("ab", suffix=" ba", seed=1, max_tokens=8, **ANY)
     assert len(texts) > 5 == done.between.candidates
     assert done.token_ids in sorted(promise, key=promise.get)[-5:]
@@ -273,9 +274,18 @@ def test_what_does_not_go_with_it_is_refused_by_name(plain, more, said):
 
 
 def test_it_is_not_streamed(plain):
-    for ask in (plain.stream, plain.streams):
-        with pytest.raises(InputError, match=r"^suffix: .* ask for it whole"):
-            ask("ab", suffix="b")
+    with pytest.raises(InputError, match=r"^suffix: .* ask for it whole"):
+        plain.stream("ab", suffix="b")
+    [(_, refused)] = plain.generate_each(["ab"], suffix="b")
+    assert re.match("suffix: .* ask for it whole", str(refused))
+
+
+def test_its_streams_have_ended(plain):
+    options = {"suffix": " ba", "seed": 3, "max_tokens": 4, "n": 2, **ANY}
+    expected = plain.generate("ab", **options)
+    streams = plain.streams("ab", **options)
+    assert plain.engine.is_idle
+    assert [one.completion().token_ids for one in streams] == [one.token_ids for one in expected]
 
 
 def test_an_event_loop_gets_the_same(tmp_path):

@@ -39,7 +39,7 @@ IDS = {pieces(i): i for i in range(256) if pieces(i)}
 
 def write(taken, seed=0, run=None, max_tokens=8, **constraint):
     engine = make_engine(noise, pieces=pieces)
-    engine.vocabulary.grammars = lambda: COMPILER
+    engine.grammars = lambda: COMPILER
     asked = ConstraintParams(heal=IDS[taken], **constraint)
     stops = StopParams(max_tokens=max_tokens, stop=("bb",))
     params, how = SamplingParams(seed=seed, temperature=2), RunParams(**run or {})

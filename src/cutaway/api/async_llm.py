@@ -65,12 +65,14 @@ class AsyncLLM(AsyncModel):
     # -- what the engine does ----------------------------------------------------------------
 
     async def queue(self, asked: Sequence[tuple[Request, int]]) -> Inboxes:
-        """See ``AsyncModel``; the engine is not to wait for grammars that came from elsewhere."""
-        sources = {source for request, _ in asked if (source := request.constraint.source)}
-        held = [await self.compiled(source) for source in sources]
-        reader = await self.engine.submit(asked)
-        del held  # each of them has it now
-        return reader
+        """See ``AsyncModel``; grammars that came from another process are compiled here."""
+        return await self.engine.submit([(await self._with_grammar(r), n) for r, n in asked])
+
+    async def _with_grammar(self, request: Request) -> Request:
+        source = request.constraint.source
+        if source is None or request.grammar is not None:
+            return request
+        return request.but(grammar=await self._compiled(source))
 
     async def aside(
         self, function: Callable[Concatenate[LLM, P], T], *args: P.args, **kwargs: P.kwargs

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from cutaway.api.async_reader import AsyncReader
 from cutaway.api.llm import LLM
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine import EngineState, Request, Step
+from cutaway.engine import EngineState, Step
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.samples import answers
-from cutaway.requests.base import Asked, Message, common_options, read_messages
+from cutaway.requests.base import Message, common_options, read_messages
 from cutaway.requests.generation import Generation
-from cutaway.requests.generations import Generations
+from cutaway.requests.generations import Generations, NoReader
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
 from cutaway.text.grammar import Grammar, Trial, source_of
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from cutaway.methods.revising import Revised
     from cutaway.requests.generation import Begin
     from cutaway.requests.keywords import RequestOptions
-    from cutaway.requests.tools import Tools
+    from cutaway.requests.tools import Tools, ToolUse
     from cutaway.text.grammar import Compiled
 
 
@@ -87,13 +88,19 @@ class AsyncModel(AsyncReader):
     async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:
         """As ``LLM.generate``."""
         prompts, many = one_or_many(prompt)
-        parsed = self.parse(options)
-        if parsed.suffix and self.tokenizer.middle is None and parsed.denoise is None:
-            filled = await self.aside(LLM.fill_gaps, prompts, parsed)
-            return answers(filled, aligned=False, many=many)
-        done = await (await self.submit(prompts, parsed)).finish()
-        each = [done[i : i + parsed.n] for i in range(0, len(done), parsed.n)]
-        return answers(each, aligned=parsed.align, many=many)
+        return await self._answers(prompts, self.parse(options), many=many)
+
+    async def _answers(
+        self,
+        prompts: Sequence[Prompt],
+        options: Options,
+        *,
+        many: bool,
+        grammar: "Compiled | None" = None,
+    ) -> Any:
+        done = await (await self.submit(prompts, options, grammar=grammar)).finish()
+        each = [done[i : i + options.n] for i in range(0, len(done), options.n)]
+        return answers(each, aligned=options.align, many=many)
 
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"
@@ -122,9 +129,10 @@ class AsyncModel(AsyncReader):
 
         said = read_messages(messages)
         use = ToolUse(self.model, tools, tool_choice, parallel_tool_calls)
-        prompt = await self.chat_prompt(said, use.tools)
-        whole = await self.compiling(use.options, options)
-        return use.read(await self.generate(prompt, **whole), f"{len(said)}")
+        prompt = await asyncio.to_thread(self.chat_ids, said, use.tools)
+        parsed = self.parse(await self.tool_options(use, options))
+        done = await self._answers([prompt], parsed, many=False, grammar=use.grammar)
+        return use.read(done, f"{len(said)}")
 
     async def chat_prompt(self, messages: Iterable[Message], tools: "Tools" = ()) -> list[int]:
         """As ``LLM.chat_prompt``; others are served while a long one is read."""
@@ -167,52 +175,63 @@ class AsyncModel(AsyncReader):
         prompts: Sequence[Prompt],
         options: Options,
         *,
+        grammar: "Compiled | None" = None,
         record: "Callable[[int], str | PathLike[str] | Begin] | None" = None,
     ) -> Generations:
         """Queue n samples of each prompt, all or none, for one reader.
 
+        grammar: that of the options, where it is compiled already
         record: where the trace of each goes, by its place; without it, option ``trace`` names
         files. InputError for what cannot be, QueueFullError where there is no room.
         """
         asked_at = perf_counter()
-        held = None
-        if (grammar := options.constraint.source) is not None:
-            held = await self.compiled(grammar)
-        read = [await asyncio.to_thread(self._samples, prompt, options) for prompt in prompts]
-        del held  # each of them has it now
+        if infills_by_bayes(self, options):
+            return await self._infilled(prompts, options)
+        if grammar is None and (source := options.constraint.source) is not None:
+            grammar = await self._compiled(source)
+        prepared = [
+            await asyncio.to_thread(prepare, self, prompt, options, grammar) for prompt in prompts
+        ]
         if record is None and options.trace is not None:
             record = list(options.traces(len(prompts))).__getitem__
         if record is not None:
             await asyncio.to_thread(lambda: self.model.identity)  # known from now on
-        each = [(request, asked) for asked, samples in read for request in samples]
-        generations = [
-            Generation(place, request, options, self.model, notes=asked.notes, asked=asked_at)
-            for place, (request, asked) in enumerate(each)
-        ]
-        reader = await self.queue([(samples[0], len(samples)) for _, samples in read])
+        samples = [one.request.samples(options.n) for one in prepared]
+        each = (
+            one._replace(request=request)
+            for one, requests in zip(prepared, samples, strict=True)
+            for request in requests
+        )
+        generations = [Generation(i, one, self.model, asked_at) for i, one in enumerate(each)]
+        reader = await self.queue([(requests[0], options.n) for requests in samples])
         texts = Generations(reader, generations)
         if record is not None:  # before the first is read, so that nothing is missing
             try:
-                for generation, (_, asked) in zip(generations, each, strict=True):
-                    generation.record(record(generation.id), prompt=asked.text)
+                for generation in generations:
+                    generation.record(record(generation.id))
             except BaseException:
                 texts.close()
                 raise
         return texts
 
-    def _samples(self, prompt: Prompt, options: Options) -> tuple[Asked, list[Request]]:
-        """A prompt, read, and what the engine is asked for each of its samples."""
-        asked = self.read(prompt, options)
-        return asked, asked.request.samples(options.n)
+    async def _infilled(self, prompts: Sequence[Prompt], options: Options) -> Generations:
+        """Texts before a suffix, chosen where the weights are: they have ended."""
+        texts = await self.aside(_infill, prompts, options)
+        for text in texts:
+            text.belongs_to(self.model)
+        return Generations(NoReader(), texts)
 
-    async def compiled(self, grammar: Grammar) -> "Compiled":
-        """As ``Compiler.compile``; others are served meanwhile."""
+    async def tool_options(self, use: "ToolUse", given: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``ToolUse.options``, while others are served."""
+        return await self._compile(use.options, given)
+
+    async def _compiled(self, source: Grammar) -> "Compiled":
         grammars = self.model.grammars
-        known = grammars.known(grammar)
-        return await self.compiling(grammars.compile, grammar) if known is None else known
+        known = grammars.known(source)
+        return await self._compile(grammars.compile, source) if known is None else known
 
-    async def compiling(self, function: Callable[..., T], *args: Any) -> T:
-        """Call what compiles a grammar; others are served meanwhile, and one compiles at a time."""
+    async def _compile(self, function: Callable[..., T], *args: Any) -> T:
+        """Call what compiles grammars, in a thread of theirs: one compiles at a time."""
         if self._compiling is None:
             raise CutawayError("the engine is closed and takes no more requests")
         return await asyncio.get_running_loop().run_in_executor(self._compiling, function, *args)
@@ -234,6 +253,10 @@ class AsyncModel(AsyncReader):
         self._trial.close()
         self.model.grammars.read = source_of
         return True
+
+
+def _infill(llm: LLM, prompts: Sequence[Prompt], options: Options) -> list[Generation]:
+    return [text for prompt in prompts for text in llm.start(prompt, options)]
 
 
 def _revise(llm: LLM, prompt: Prompt, draft: Prompt | None, how: Mapping[str, Any]) -> "Revised":

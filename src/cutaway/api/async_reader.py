@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from cutaway.api.llm import LLM
 from cutaway.compute.backends import Logits
 from cutaway.engine import Reader, Request
-from cutaway.requests.base import ModelUser
+from cutaway.requests.base import BaseLLM
 from cutaway.requests.prompts import Prompt
 from cutaway.requests.reading import read_all
 
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncReader(ModelUser, ABC):
+class AsyncReader(BaseLLM, ABC):
     """The half of ``AsyncModel`` that draws nothing."""
 
     @abstractmethod

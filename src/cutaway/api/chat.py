@@ -41,7 +41,9 @@ def answer(
     for number in range(1, rounds + 1):
         prompt = llm.chat_ids([*said, *new], use.tools)
         own: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
-        done = use.read(llm.generate(prompt, **use.options(own)), f"{len(said) + len(new)}")
+        parsed = llm.parse_options(use.options(own))
+        done = llm.answers([prompt], parsed, many=False, grammar=use.grammar)
+        done = use.read(done, f"{len(said) + len(new)}")
         if isinstance(done, list):
             return done
         new += done.new_messages

@@ -16,7 +16,7 @@ from cutaway.compute.backends import Logits
 from cutaway.engine import Engine, ReadWhole, Request, Row, Score
 from cutaway.errors import InputError
 from cutaway.requests.adapted import AdaptedRunner
-from cutaway.requests.base import Message, ModelUser
+from cutaway.requests.base import BaseLLM, Message
 from cutaway.requests.prompts import Prompt
 from cutaway.requests.runner import Runner
 from cutaway.requests.stream import LogitsReader
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class TextReader(ModelUser):
+class TextReader(BaseLLM):
     """The half of ``LLM`` that draws nothing."""
 
     _runner: Runner

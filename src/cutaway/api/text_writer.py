@@ -16,9 +16,10 @@ from cutaway.api.text_reader import TextReader
 from cutaway.base.progress import Bar, texts_done
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.samples import answers
-from cutaway.requests.base import Asked, Message, common_options, load_draft
+from cutaway.requests.base import Message, common_options, load_draft
 from cutaway.requests.completion import Completion
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.prompts import Prompt, one_or_many
 from cutaway.requests.stream import Stream
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cutaway.methods.revising import Progress, Revised
     from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
+    from cutaway.text.grammar import Compiled
 
 T = TypeVar("T")
 
@@ -59,32 +61,29 @@ class TextWriter(TextReader):
         """
         parsed = self.parse_options(options)
         prompts, many = one_or_many(prompt)
-        if parsed.suffix and self.tokenizer.middle is None and parsed.denoise is None:
-            return answers(self.fill_gaps(prompts, parsed), aligned=False, many=many)
-        traces = parsed.traces(len(prompts))
+        return self.answers(prompts, parsed, many=many)
+
+    def answers(
+        self,
+        prompts: Sequence[Prompt],
+        options: Options,
+        *,
+        many: bool,
+        grammar: "Compiled | None" = None,
+    ) -> Any:
+        """As generate. many: a list of answers; grammar: of the options, where it is compiled."""
+        traces = options.traces(len(prompts))
         with ExitStack() as stack:  # whatever goes wrong, no sequence is left in the engine
             texts = [
-                [stack.enter_context(s) for s in self._start(p, parsed, traces)] for p in prompts
+                [stack.enter_context(s) for s in self.start(p, options, traces, grammar)]
+                for p in prompts
             ]
             streams = [s for samples in texts for s in samples]
             show = self.progress and len(streams) > 1
             with Bar("generating", len(streams), show=show, figures=texts_done) as bar:
                 self._run(streams, bar.update)
             each = [[s.finish() for s in samples] for samples in texts]
-        return answers(each, aligned=parsed.align, many=many)
-
-    def fill_gaps(self, prompts: Sequence[Prompt], options: Options) -> list[list[Completion]]:
-        """The samples of each prompt, as ``between`` has them."""
-        return [[s.completion() for s in self.between(p, options)] for p in prompts]
-
-    def between(self, prompt: Prompt, options: Options) -> list[Stream]:
-        """The samples of a request whose suffix the model has no tokens for, each at its end."""
-        from cutaway.methods.filling.between import write_between
-
-        if options.draft is not None:
-            self.load_draft(options.draft)
-        runner = self.with_adapter(options.adapter)._runner
-        return write_between(partial(self._start, prompt), runner, self.model, options)
+        return answers(each, aligned=options.align, many=many)
 
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
@@ -124,7 +123,7 @@ class TextWriter(TextReader):
         options = self.parse_options({**common, **own})
         if options.draft not in (None, self._runner.draft):
             raise InputError("speculate: name the draft model among the common options")
-        return self._start(prompt, options)
+        return self._queue(prompt, options)
 
     def denoise(self, prompt: Prompt, **settings: Any) -> Any:
         """Reveal a canvas of ``max_tokens`` cells behind a prompt, in passes.
@@ -142,14 +141,15 @@ class TextWriter(TextReader):
         parsed = self.parse_options(options)
         if parsed.n != 1:
             raise InputError("n must be 1 to stream; streams and generate take several")
-        return self._start(prompt, parsed)[0]
+        return self._queue(prompt, parsed)[0]
 
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
         """A Stream for each of n samples, which run in one batch whichever is read.
 
+        Those of a suffix that the model has no tokens for have ended: see docs/fill.md.
         With ``align`` it is for the caller to choose among their completions: ``samples.align``.
         """
-        return self._start(prompt, self.parse_options(options))
+        return self.start(prompt, self.parse_options(options))
 
     def chat(
         self,
@@ -232,35 +232,55 @@ class TextWriter(TextReader):
             options=options, progress=progress, stopped=stopped,
         )  # fmt: skip
 
-    def _start(
-        self, prompt: Prompt, options: Options, traces: Iterator[Path] | None = None
+    def start(
+        self,
+        prompt: Prompt,
+        options: Options,
+        traces: Iterator[Path] | None = None,
+        grammar: "Compiled | None" = None,
+    ) -> list[Stream]:
+        """The n samples of a prompt, as ``_queue`` has them or at their end."""
+        if not infills_by_bayes(self, options):
+            return self._queue(prompt, options, traces, grammar)
+        from cutaway.methods.filling.infill import infill_by_bayes
+
+        if options.draft is not None:
+            self.load_draft(options.draft)
+        runner = self.with_adapter(options.adapter)._runner
+        return infill_by_bayes(partial(self._queue, prompt), runner, self.model, options)
+
+    def _queue(
+        self,
+        prompt: Prompt,
+        options: Options,
+        traces: Iterator[Path] | None = None,
+        grammar: "Compiled | None" = None,
     ) -> list[Stream]:
         """Queue the n samples of a prompt, all or none.
 
         traces: where theirs go, if those of other prompts are to be in the same place
+        grammar: that of the options, where it is compiled already
         """
         asked_at = perf_counter()
-        asked = self.read(prompt, options)
+        prepared = prepare(self, prompt, options, grammar)
         if options.draft is not None:
             self.load_draft(options.draft)
         traces = traces or options.traces(1)
 
         def add() -> list[Stream]:
-            added = self.engine.add(asked.request, options.n)
-            return [
-                Stream(self._runner, s, options, self.model, notes=asked.notes, asked=asked_at)
-                for s in added
-            ]
+            added = self.engine.add(prepared.request, options.n)
+            each = [(s, prepared._replace(request=s.request)) for s in added]
+            return [Stream(self._runner, s, own, self.model, asked_at) for s, own in each]
 
         streams = self._runner.call(add)
         if options.trace is not None:
-            self._record(streams, asked, traces)
+            self._record(streams, traces)
         return streams
 
-    def _record(self, streams: list[Stream], asked: Asked, traces: Iterator[Path]) -> None:
+    def _record(self, streams: list[Stream], traces: Iterator[Path]) -> None:
         try:
             for stream in streams:
-                stream.record(next(traces), prompt=asked.text)
+                stream.record(next(traces))
         except BaseException:
             for stream in streams:
                 stream.close()

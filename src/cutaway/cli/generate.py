@@ -2,7 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutaway.base.progress import say
 from cutaway.cli import arguments, console, figures, interventions, parsed, samples
@@ -111,20 +111,13 @@ def _one(args: Namespace) -> int:
 
     options |= parsed.tracked(args, llm)
     with ExitStack() as stack:
-        streams = [stack.enter_context(stream) for stream in _started(llm, prompt, options)]
+        streams = [stack.enter_context(stream) for stream in llm.streams(prompt, **options)]
         stack.enter_context(console.stoppable(*streams))
         if "align" in options:
             done = [_aligned(args, streams)]
         else:
             done = [_written(args, streams, place) for place in range(len(streams))]
     return samples.finish(args, streams, done, constraint_estimate(done))
-
-
-def _started(llm: "LLM", prompt: str, options: dict[str, Any]) -> "list[Stream]":
-    """The streams of all samples, which have ended where a text is chosen for its suffix."""
-    if options.get("suffix") and llm.tokenizer.middle is None:
-        return llm.between(prompt, llm.parse_options(options))
-    return llm.streams(prompt, **options)
 
 
 def _restored(args: Namespace, llm: "LLM") -> str:

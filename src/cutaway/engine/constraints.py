@@ -18,7 +18,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar import KINDS, Grammar, source
 
 if TYPE_CHECKING:
-    from cutaway.text.grammar import Check, Matcher
+    from cutaway.text.grammar import Check, Compiled, Matcher
 
 
 class Constraint(Protocol):
@@ -190,10 +190,12 @@ class ConstraintParams:
         ending: frozenset[int],
         prompt: Sequence[int] = (),
         never: Sequence[int] = (),
+        grammar: "Compiled | None" = None,
     ) -> "Constraint | None":
         """What it means for one sequence, which ``ending`` tokens end; None where all may come.
 
         never: tokens that the sequence's decoder forbids
+        grammar: ``source``, compiled
         """
         if not (self.is_set or never):
             return None
@@ -208,9 +210,10 @@ class ConstraintParams:
         if self.bad_words:
             of_bytes.append(BadWords(vocabulary.words(self.bad_words)))
         checks: list[Check] = []
-        if (grammar := self.source) is not None:
-            of_bytes.append(GrammarConstraint(vocabulary.grammars().matcher(grammar), ending))
-            checks += vocabulary.grammars().checks(grammar)
+        if self.source is not None:
+            assert grammar is not None
+            of_bytes.append(GrammarConstraint(grammar.matcher(), ending))
+            checks += [grammar.check] if grammar.check else []
         if self.check is not None:
             from cutaway.text.grammar import check_named
 

@@ -34,6 +34,7 @@ class Engine:
     """Runs any number of sequences, a step at a time. One thread at a time may use it.
 
     adapters  the backend with each adapter that a request can name, by the adapter's hash
+    grammars  compiles that of a request that comes without (``Request.grammar``)
     early     takes the events that are there before the model runs, such as ``Started``; without
               it ``step`` returns them with the others
     """
@@ -51,7 +52,7 @@ class Engine:
         policy = policy or Policy()
         self.backends = {"": backend, **(adapters or {})}
         self.limits, self.token_bytes = limits, token_bytes
-        self.vocabulary = Vocabulary(limits, token_bytes, grammars)
+        self.vocabulary, self.grammars = Vocabulary(limits, token_bytes), grammars
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows)
         self.speculator = Speculator()
@@ -181,6 +182,8 @@ class Engine:
         most = self.scheduler.policy.max_waiting
         if most is not None and len(self.waiting) + samples > most:
             raise QueueFullError(f"the queue is full with {most} waiting: try again later")
+        if request.grammar is None and (source := request.constraint.source) is not None:
+            request = request.but(grammar=self.grammars().compile(source))
         added: list[Sequence] = []
         for own in request.samples(samples):
             first = added[0] if added else None

@@ -14,6 +14,7 @@ from cutaway.sampling import Observe, SamplingParams, derive_seed
 if TYPE_CHECKING:
     from cutaway.engine.decoders import Decoder
     from cutaway.engine.interventions import BoundInterventions
+    from cutaway.text.grammar import Compiled
 
 randbits = SystemRandom().getrandbits  # as `secrets` has it, which loads a cryptographic library
 
@@ -75,6 +76,8 @@ class Request:
     decoder           how it is written
     interventions     on what the model computes while it is computed
     adapter           the hash of the adapter that computes it (``LoadedModel.adapter``); "": none
+    grammar           that of ``constraint``, compiled; it stays in its process, and what arrives
+                      without is compiled there
 
     Can be pickled, but for a user's own processors and checks. Raises InputError naming the field.
     """
@@ -88,6 +91,10 @@ class Request:
     decoder: "Decoder" = field(default_factory=Autoregressive)
     interventions: "BoundInterventions | None" = None
     adapter: str = ""
+    grammar: "Compiled | None" = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "grammar"}
 
     def __post_init__(self) -> None:
         ids = check_ids("prompt", self.prompt_token_ids)

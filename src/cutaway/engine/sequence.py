@@ -115,8 +115,9 @@ class Sequence:
         """The state of a text of which nothing is written."""
         request = self.request
         self.constraint = request.constraint.make(
-            self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.never
-        )
+            self.vocabulary, self._ending, self.prompt_token_ids, self.decoder.never,
+            request.grammar,
+        )  # fmt: skip
         self._skip = len(request.constraint.taken(self.vocabulary))  # bytes that are no new text
         self.expected: list[int] = []
         self._matcher, self._stream = StopMatcher(request.stopping.stop), TextStream()
@@ -236,7 +237,7 @@ class Sequence:
     def masks_again(self, first: int) -> list[Mask | None]:
         """Which tokens might have come in the output's places, from this one on."""
         constraint = self.request.constraint.make(
-            self.vocabulary, self._ending, self.prompt_token_ids
+            self.vocabulary, self._ending, self.prompt_token_ids, grammar=self.request.grammar
         )
         masks: list[Mask | None] = []
         assert constraint is not None

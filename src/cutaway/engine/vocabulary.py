@@ -8,15 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.engine.limits import Limits
-
-if TYPE_CHECKING:
-    from cutaway.text.grammar import Compiler
 
 Mask = NDArray[np.uint32]
 """(ceil(vocab / 32),): bit i % 32 of word i // 32 is set where token i may come."""
@@ -51,7 +47,6 @@ class Vocabulary:
 
     limits: Limits
     token_bytes: Callable[[int], bytes]
-    grammars: "Callable[[], Compiler]"
     _automata: dict[tuple[str, ...], "WordAutomaton"] = field(default_factory=dict)
     _heads: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     _holding: dict[re.Pattern[bytes] | None, Allowed] = field(default_factory=dict)

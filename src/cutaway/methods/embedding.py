@@ -24,7 +24,7 @@ from cutaway.requests.runner import Runner
 from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
 Array = NDArray[np.float32]
 _AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
@@ -75,7 +75,7 @@ class Embedder:
 
     def __init__(
         self,
-        llm: "ModelUser",
+        llm: "BaseLLM",
         texts: Any,
         *,
         pooling: str | None = None,

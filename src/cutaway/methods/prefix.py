@@ -21,7 +21,7 @@ from cutaway.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.model import LoadedModel
-    from cutaway.requests.base import Message, ModelUser
+    from cutaway.requests.base import BaseLLM, Message
 
 T = TypeVar("T")
 _AT_ONCE = 1 << 24  # bytes of blocks between two steps of others
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
 
 
 def read_asked(
-    user: "ModelUser", prompt: Any, messages: "Iterable[Message] | None", special: bool
+    user: "BaseLLM", prompt: Any, messages: "Iterable[Message] | None", special: bool
 ) -> Asked:
     """InputError where it is not one prompt or one conversation."""
     if (prompt is None) == (messages is None):

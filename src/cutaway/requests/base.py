@@ -4,16 +4,15 @@ Refuses to know who steps the engine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutaway.base.checks import check_ids, shown
 from cutaway.compute.backends import Backend
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, ModelConfig
-from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
+from cutaway.engine import ConstraintParams, Engine, Limits, Policy
 from cutaway.errors import InputError
 from cutaway.files import hub
 from cutaway.requests.breakers import with_breakers
@@ -25,29 +24,14 @@ from cutaway.text.grammar.source import KINDS
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.engine import Denoise
     from cutaway.requests.keywords import GrammarOptions
-    from cutaway.text.grammar import Accepted, Compiled
+    from cutaway.text.grammar import Accepted
     from cutaway.text.tools import Tool
 
 Message = Mapping[str, Any]
 
 
-class Asked(NamedTuple):
-    """One prompt of a request, read: what the engine is to be asked.
-
-    text   the prompt, where it was a text
-    notes  what a reader should know: see ``Completion``
-    held   its grammar, which is compiled as long as this is here
-    """
-
-    request: Request
-    text: str | None
-    notes: tuple[str, ...]
-    held: "Compiled | None" = None
-
-
-class ModelUser:
+class BaseLLM:
     """A loaded model and how its prompts and options are read."""
 
     def __init__(self, model: LoadedModel, progress: bool) -> None:
@@ -120,87 +104,12 @@ class ModelUser:
             given = {**given, "dry_breakers": breakers}
         return parse_options(given, common, traced=traced)
 
-    def read(self, prompt: Prompt, options: Options) -> Asked:
-        """A prompt with its options, as the engine is asked; InputError where it is none."""
-        prompt = check_prompt(prompt)
-        text = prompt if isinstance(prompt, str) else None
-        ids = self.read_prompt(prompt, options)
-        if options.suffix and options.denoise is None:
-            text, (ids, options) = None, self._around_gap(ids, options)
-        notes, held = [*self.tokenizer.notes(ids, text if options.special else None)], None
-        if (grammar := options.constraint.source) is not None:
-            held = self.model.grammars.compile(grammar)  # here, and not where the engine steps
-            notes += self.model.grammars.notes(grammar)
-        if options.constraint.heal is True:
-            ids, options = self._healed(ids, options)
-        ids, decoder = self._decoder(ids, options)
-        if decoder and options.sources["max_tokens"] == "default":
-            options = self._fitting(options, len(ids) + len(decoder.behind))
-        request = options.request(ids, tuple(self.tokenizer.end_ids), decoder)
-        request = request.but(adapter=self.adapter_hash(options.adapter))
-        if options.interventions:
-            from cutaway.engine.interventions import bind
-
-            request = replace(
-                request, interventions=bind(options.interventions, self.graph, len(ids))
-            )
-        return Asked(request, text, tuple(notes), held)
-
     def adapter_hash(self, name: str) -> str:
         """What a ``Request`` says of an adapter that is named; "": it names none.
 
         InputError for a name that was not loaded.
         """
         return self.model.with_adapter(name).request_adapter
-
-    def _fitting(self, options: Options, around: int) -> Options:
-        """As many cells as are usual, or as fit beside so many tokens: there is no shorter end."""
-        cells = max(1, min(options.stopping.max_tokens, self.model.context - around))
-        return replace(options, stopping=replace(options.stopping, max_tokens=cells))
-
-    def _decoder(self, ids: list[int], options: Options) -> "tuple[list[int], Denoise | None]":
-        """How a prompt is gone on with, and what of it is before what is written."""
-        if options.denoise is None:
-            return ids, None
-        from cutaway.engine import Denoise
-
-        tokenizer, after = self.tokenizer, list[int]()
-        if options.suffix:
-            if self.config.attention != "bidirectional":
-                raise InputError(
-                    "suffix: this model does not see what is behind a canvas: leave it out"
-                )
-            self.check_length(options.suffix)
-            after = tokenizer.encode(options.suffix, special=options.special, goes_on=True)
-        ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
-        ids, after = (ids[:-1], [*after, ids[-1]]) if ends else (ids, after)
-        never = None if self.config.is_causal else tokenizer.mask_id
-        return ids, Denoise(options.denoise, never, tuple(after))
-
-    def _healed(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
-        """Take the last token back, where it is text and not all of the prompt."""
-        heals = len(ids) > 1 and bool(self.tokenizer.token_bytes(ids[-1]))
-        heal = ids[-1] if heals else False
-        constraint = replace(options.constraint, heal=heal)
-        return ids[:-1] if heals else ids, replace(options, constraint=constraint)
-
-    def _around_gap(self, ids: list[int], options: Options) -> tuple[list[int], Options]:
-        """Lay out prompt and suffix as the model was trained to see them; its ends are stops."""
-        if (middle := self.tokenizer.middle) is None:
-            raise InputError(
-                "suffix: this model has no fill-in-the-middle tokens, so that its text is chosen "
-                "once all candidates are written: ask for it whole, with generate"
-            )
-        self.check_length(options.suffix)
-        behind = self.tokenizer.encode(options.suffix, special=options.special, goes_on=True)
-        begun = ids[:1] == [self.tokenizer.bos_id]
-        ids = [*ids[:begun], *middle.lay_out(ids[begun:], behind)]
-        if len(ids) > (limits := limits_of(self.model)).longest_prompt:
-            raise limits.too_long(len(ids), "suffix and prompt have")
-        if options.stopping.ignore_eos:
-            return ids, options
-        ends = (*options.stopping.stop_token_ids, *middle.ends)
-        return ids, replace(options, stopping=replace(options.stopping, stop_token_ids=ends))
 
     def read_prompt(self, prompt: Prompt, options: Options) -> list[int]:
         """The token ids of a prompt; InputError where it is none."""

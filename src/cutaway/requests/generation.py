@@ -27,6 +27,7 @@ from cutaway.engine.fingerprint import START
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import Prepared
 from cutaway.sampling import ReadRow, build_chain
 
 if TYPE_CHECKING:
@@ -41,11 +42,10 @@ def _between(options: Options) -> Between | None:
 
 
 class Generation:
-    """What is known of one sequence.
+    """What is known of one sequence. It can be pickled.
 
     id       of the sequence where it is read: in its engine, or its place among others
-    request  as the engine runs it, its seed chosen
-    notes    see ``Completion``
+    prepared  its prompt and options; of several samples, with its own seed
     steps, passes  those that were read
     started, ended  the events, once they came
     watch    when it was asked for, and when tokens came
@@ -53,38 +53,31 @@ class Generation:
     between  how it was found, where it stands before a suffix
     """
 
+    _trace: "TraceSink | None" = None
+
     def __init__(
         self,
         id: int,
-        request: Request,
-        options: Options,
+        prepared: Prepared,
         model: LoadedModel,
-        *,
-        notes: tuple[str, ...] = (),
         asked: float | None = None,
     ) -> None:
         """asked: when, on the clock of ``perf_counter``; None is now."""
-        assert request.sampling.seed is not None
-        self.id, self.request, self.notes = id, request, notes
-        # With what was healed, and what ends a text that fills a gap.
-        self.options = replace(options, constraint=request.constraint, stopping=request.stopping)
-        self.seed = request.sampling.seed
+        self.id, self.prepared = id, prepared
         self.watch = Stopwatch(asked)
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
         self.prompt_scores: list[ReadRow] = []
         self.speculation = Speculation()
-        self.between = _between(options)
+        self.between = _between(prepared.options)
         self.started: Started | None = None
         self.ended: Ended | None = None
-        self._model = model.with_adapter(options.adapter)
+        self._model = model.with_adapter(prepared.options.adapter)
         self._closed = False
-        self._trace: TraceSink | None = None
 
     def __reduce__(self) -> Any:
-        """What is known of it; for what its model says it is to be given one again."""
-        known = {name: value for name, value in vars(self).items() if name in _KNOWN}
-        return _of_known, (known,)
+        """As a ``Generation``, and without its model: see ``belongs_to``."""
+        return object.__new__, (Generation,), {name: getattr(self, name) for name in _KNOWN}
 
     def belongs_to(self, model: LoadedModel) -> None:
         """Of this model, after it came from another process, where the same one wrote it."""
@@ -109,8 +102,8 @@ class Generation:
         if self._trace is not None:
             self._record_event(self._trace, event)
 
-    def closed(self) -> None:
-        """Nothing more is read."""
+    def abort(self) -> None:
+        """Nothing more is read: it ended here, unless it has ended."""
         self._closed = True
         if self.ended is None:  # its end will not be heard
             fingerprint = self.steps[-1].fingerprint if self.steps else START
@@ -120,14 +113,16 @@ class Generation:
             )  # fmt: skip
             self.arrived(ended)
 
-    def cut(self, length: int, options: Options, seed: int, between: Between) -> None:
-        """Of a text that has ended only so many tokens are answered: there the suffix goes on.
+    def truncate(self, length: int, options: Options, seed: int, between: Between) -> None:
+        """Keep the first ``length`` tokens of a text that has ended: there the suffix begins.
 
         options, seed: of the request, of which this was one of several continuations
         """
         assert self.ended is not None
         self.steps = self.steps[:length]
-        self.options, self.seed, self.between = options, seed, between
+        request = self.prepared.request.with_seed(seed)
+        self.prepared = self.prepared._replace(request=request, options=options)
+        self.between = between
         if held := held_text(self.steps, self._model.tokenizer.token_bytes):  # for a stop string
             last, size = self.steps[-1], len(held.encode())
             self.steps[-1] = last._replace(
@@ -144,9 +139,30 @@ class Generation:
     # -- what is known ---------------------------------------------------------------------------
 
     @property
+    def request(self) -> Request:
+        """As the engine runs it."""
+        return self.prepared.request
+
+    @property
+    def seed(self) -> int:
+        """Of its draws."""
+        assert self.prepared.request.sampling.seed is not None
+        return self.prepared.request.sampling.seed
+
+    @property
+    def options(self) -> Options:
+        """In force."""
+        return self.prepared.options
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See ``Completion``."""
+        return self.prepared.notes
+
+    @property
     def prompt_token_ids(self) -> tuple[int, ...]:
         """Of the request."""
-        return self.request.prompt_token_ids
+        return self.prepared.request.prompt_token_ids
 
     @property
     def finish_reason(self) -> str:
@@ -182,8 +198,8 @@ class Generation:
     @property
     def chain(self) -> tuple[Mapping[str, Any], ...]:
         """The sampling stages in force, in order."""
-        constrained = self.request.is_constrained
-        return chain_as_data(build_chain(self.request.sampling, constrained=constrained))
+        request = self.prepared.request
+        return chain_as_data(build_chain(request.sampling, constrained=request.is_constrained))
 
     def usage(self) -> Usage:
         """Tokens in, and out as far as they were read."""
@@ -247,19 +263,19 @@ class Generation:
     ) -> None:
         """Write a trace of this sequence, of which no step was made yet, while it is made.
 
-        into: a file's path, or what begins a trace elsewhere; prompt: the text, if it was one;
-        parent: what this is a fork of. InputError where the file cannot be begun, or the steps
-        are not observed: see ``Observe``.
+        into: a file's path, or what begins a trace elsewhere
+        prompt: its text, where it was given as ids; parent: what this is a fork of
+        InputError where the file cannot be begun, or the steps are not observed: see ``Observe``.
         """
         from cutaway.requests.recording import head_of, token_of
         from cutaway.trace import TraceWriter
 
-        if not self.request.observe.stages or self.steps or self.ended:
+        if not self.prepared.request.observe.stages or self.steps or self.ended:
             raise InputError("trace: ask for candidates, and record before the first step")
         begin = into if callable(into) else partial(TraceWriter, into)
-        head = head_of(self.request, self.options, self.chain, self._model)
-        token = partial(token_of, self._model)
-        self._trace = begin(replace(head, prompt=prompt, parent=parent), token)
+        head = head_of(self.prepared, self.chain, self._model)
+        head = replace(head, prompt=head.prompt if prompt is None else prompt, parent=parent)
+        self._trace = begin(head, partial(token_of, self._model))
 
     def _record_event(self, trace: "TraceSink", event: Event) -> None:
         try:
@@ -280,12 +296,6 @@ class Generation:
 
 
 _KNOWN = (
-    "id", "request", "notes", "options", "seed", "watch", "steps", "passes", "prompt_scores",
-    "speculation", "between", "started", "ended", "_closed",
+    "id", "prepared", "watch", "steps", "passes", "prompt_scores", "speculation",
+    "between", "started", "ended", "_closed",
 )  # fmt: skip
-
-
-def _of_known(known: Mapping[str, Any]) -> Generation:
-    made = Generation.__new__(Generation)
-    made.__dict__.update(known, _trace=None)
-    return made

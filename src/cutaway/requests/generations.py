@@ -5,9 +5,22 @@ Knows what a reader brings. Refuses to know who asked, and where they are writte
 
 from typing import Self
 
-from cutaway.engine import Event, Pass, Reader, Route, Step
+from cutaway.engine import Arrival, Event, Pass, Reader, Route, Step
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
+
+
+class NoReader:
+    """The ``Reader`` of texts that have ended."""
+
+    route, load_s = None, 0.0
+
+    async def read(self) -> list[Arrival]:
+        """Nothing is new."""
+        return []
+
+    def close(self) -> None:
+        """Nothing runs."""
 
 
 class Generations:
@@ -50,7 +63,7 @@ class Generations:
         """End what has not ended; nothing more is read."""
         self._reader.close()
         for generation in self.each:
-            generation.closed()
+            generation.abort()
 
     def __enter__(self) -> Self:
         return self

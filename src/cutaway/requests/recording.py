@@ -9,16 +9,15 @@ from typing import Any
 from cutaway._version import __version__
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Denoise, Request
-from cutaway.requests.options import Options
+from cutaway.requests.prepared import Prepared
 from cutaway.trace import Head, Token
 from cutaway.trace.decoder import DecoderRecord
 from cutaway.trace.record import GrammarRecord
 
 
-def head_of(
-    request: Request, options: Options, chain: Iterable[Mapping[str, Any]], model: LoadedModel
-) -> Head:
-    """Of a request as the engine runs it, its seed chosen; the prompt's text is not known."""
+def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: LoadedModel) -> Head:
+    """Of one sample, its seed chosen."""
+    request, options = prepared.request, prepared.options
     seed, computer, observe = request.sampling.seed, model.computer, request.observe
     assert seed is not None
     params = options.settings(seed)
@@ -34,7 +33,7 @@ def head_of(
         tier=computer.tier,
         threads=computer.threads,
         vocab_size=model.tokenizer.vocab_size,
-        prompt=None,
+        prompt=prepared.text,
         prompt_token_ids=request.prompt_token_ids,
         chain=tuple(dict(stage) for stage in chain),
         params=params,

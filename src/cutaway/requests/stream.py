@@ -15,7 +15,7 @@ from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
-from cutaway.requests.options import Options
+from cutaway.requests.prepared import Prepared
 from cutaway.requests.runner import Runner
 
 
@@ -31,14 +31,12 @@ class Stream(Generation, Iterator[Step]):
         self,
         runner: Runner,
         sequence: EngineSequence,
-        options: Options,
+        prepared: Prepared,
         model: LoadedModel,
-        *,
-        notes: tuple[str, ...],
         asked: float,
     ) -> None:
         """For a sequence that was added, between two steps."""
-        super().__init__(sequence.id, sequence.request, options, model, notes=notes, asked=asked)
+        super().__init__(sequence.id, prepared, model, asked)
         self.stop_asked = False
         self._runner = runner
         self._unread: deque[Step | Pass] = deque()
@@ -102,7 +100,7 @@ class Stream(Generation, Iterator[Step]):
         """End the sequence if it has not ended, and free what it held."""
         if not self._closed:
             self._runner.abort(self.id)
-            self.closed()
+            self.abort()
 
     def finish(self) -> Completion:
         """Run to the end and return the completion; raise what the sequence failed with."""

@@ -16,7 +16,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.errors import InputError
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
-from cutaway.text.grammar import KINDS, Grammar, Matcher, byte_matcher, source
+from cutaway.text.grammar import KINDS, Compiled, Grammar, Matcher, byte_matcher, source
 from cutaway.text.tools import (
     Dialect,
     Splitter,
@@ -39,6 +39,7 @@ class ToolUse:
     tools      what the prompt offers; none where the choice is "none"
     choice     which of them may or must be called
     functions  by name, those of them that are Python's
+    grammar    of the answers, compiled by ``options``; None where any text may be one
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ToolUse:
         self.tools: tuple[Tool, ...] = offered if self.choice.mode != "none" else ()
         self._parallel, self._model = parallel, model
         self._dialect: Dialect | None = None
+        self.grammar: Compiled | None = None
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
         if self.tools:
             if model.template is None:
@@ -67,7 +69,7 @@ class ToolUse:
         return made.as_data()
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The keywords of a request with the grammar of the calls, which is compiled.
+        """The keywords of a request with the grammar of the calls, compiled as ``grammar``.
 
         Beside a JSON schema, calls are what may stand in place of its text, or must. InputError
         where there is another grammar, or the schema of a tool or of the text cannot be had.
@@ -88,7 +90,7 @@ class ToolUse:
         either = bool(held) and self.choice.mode == "auto"
         calls = Grammar("grammar", self._grammar(self._dialect, only=either), **thought)
         try:
-            self._model.grammars.compile(calls)
+            self.grammar = self._model.grammars.compile(calls)
         except InputError as error:
             self._check_each()
             raise InputError(f"tools: {error}") from None
@@ -106,7 +108,7 @@ class ToolUse:
         schema = source.json_schema(given["json_schema"])
         compact = given.get("json_compact") is True
         either = Grammar("json_schema", schema, compact, calls.thought, calls.text)
-        self._model.grammars.compile(either)
+        self.grammar = self._model.grammars.compile(either)
         assert self._dialect is not None
         named = replace(self._dialect, control={})  # control tokens are read as their names
         return byte_matcher(replace(either, thought="", calls=self._grammar(named, only=True)))

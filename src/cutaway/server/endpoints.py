@@ -5,13 +5,14 @@ Refuses to know fields and the JSON of responses.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cutaway.errors import InputError
 from cutaway.requests.prompts import Prompt
+from cutaway.requests.tools import ToolUse
 from cutaway.server.anthropic.answers import MessageAnswer
 from cutaway.server.anthropic.requests import CountRequest, MessagesRequest
 from cutaway.server.anthropic.schemas import InputTokens, MessageAnswered, MessageEvent
@@ -19,7 +20,6 @@ from cutaway.server.document import FIELDS, WRITTEN, replies
 from cutaway.server.events import Events, EventStream, dumps
 from cutaway.server.http.errors import MessagesError
 from cutaway.server.http.strict_json import StrictRoute
-from cutaway.server.infill import infill
 from cutaway.server.job import AccessRecord, TextJob, cancel_on_disconnect
 from cutaway.server.models import service_of
 from cutaway.server.ollama import requests as ollama
@@ -40,8 +40,14 @@ from cutaway.server.shared.schemas import CompletionChunk, TextCompletion
 
 T = TypeVar("T")
 
-Read = tuple[Sequence[Prompt], dict[str, Any]]
-"""The prompts of a request, and the keywords with which they are continued."""
+
+class Read(NamedTuple):
+    """The prompts of a request, the keywords that it gives, and the tools that it offers."""
+
+    prompts: Sequence[Prompt]
+    given: dict[str, Any]
+    use: ToolUse | None = None
+
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])
 
@@ -50,12 +56,8 @@ router = APIRouter(route_class=StrictRoute, tags=["text"])
 async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue a text, or each of a list of texts."""
 
-    service = service_of(request, body.model)
-    if body.suffix and body.denoise is None and service.llm.tokenizer.middle is None:
-        return await _named(body, infill(request, body))
-
     async def prompts(_: Service) -> Read:
-        return body.prompt, body.options()
+        return Read(body.prompt, body.options())
 
     return await _answer(request, body, prompts, CompletionChoices)
 
@@ -65,9 +67,8 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
 
     async def prompts(service: Service) -> Read:
-        use = body.use(service)
-        options = await service.llm.compiling(use.options, body.options())
-        return [await body.read(service, use.tools)], options
+        use, given = body.use(service), body.options()
+        return Read([await body.read(service, use.tools)], given, use)
 
     return await _answer(request, body, prompts, ChatChoices)
 
@@ -79,9 +80,8 @@ async def responses(body: ResponsesRequest, request: Request) -> Response:
     """Answer a text or a conversation; nothing is stored."""
 
     async def prompts(service: Service) -> Read:
-        use = body.use(service)
-        options = await service.llm.compiling(use.options, body.options())
-        return [await service.llm.chat_prompt(body.messages(use.tools), use.tools)], options
+        use, given = body.use(service), body.options()
+        return Read([await service.chat_ids(body.messages(use.tools), use.tools)], given, use)
 
     return await _answer(request, body, prompts, ResponsesAnswer)
 
@@ -96,8 +96,7 @@ async def messages(body: MessagesRequest, request: Request) -> Response:
     async def prompts(service: Service) -> Read:
         use = body.use(service)
         said = body.conversation(use.tools)
-        options = await service.llm.compiling(use.options, body.options())
-        return [await service.llm.chat_prompt(said, use.tools)], options
+        return Read([await service.chat_ids(said, use.tools)], body.options(), use)
 
     return await _answer(request, body, prompts, MessageAnswer)
 
@@ -108,7 +107,7 @@ async def count_tokens(body: CountRequest, request: Request) -> Response:
     service = service_of(request, body.model)
     use = body.use(service)
     said = body.conversation(use.tools)
-    reading = service.llm.chat_prompt(said, use.tools)
+    reading = service.chat_ids(said, use.tools)
     counted: InputTokens = {
         "input_tokens": len(await cancel_on_disconnect(request.receive, reading))
     }
@@ -137,9 +136,9 @@ async def _ollama(
     make: Callable[[Service, Any, TextJob, str], Events],
 ) -> Response:
     async def prompts(service: Service) -> Read:
-        given = await service.llm.compiling(body.use(service).options, body.keywords())
-        prompt, options = await body.read(service, given)
-        return [prompt], options
+        use = body.use(service)
+        prompt, given = await body.read(service, body.keywords())
+        return Read([prompt], given, use)
 
     service = service_of(request, body.model)
     keep = keep_alive_setter(service.slot, body.keep_alive)
@@ -172,10 +171,11 @@ async def _answer(
     access.prompt = body.said() if service.log_prompts else None
 
     async def start() -> TextJob:
-        read, options = await prompts(service)
-        if adapter := service.names.adapter(body.model):
-            options["adapter"] = adapter
-        return await service.start(read, options, access, fill=body.FILL, trace=body.trace)
+        read = await prompts(service)
+        return await service.start(
+            *read, access, adapter=service.names.adapter(body.model), fill=body.FILL,
+            stream=bool(body.stream), trace=body.trace,
+        )  # fmt: skip
 
     job = await cancel_on_disconnect(request.receive, _named(body, start()))
     begun()

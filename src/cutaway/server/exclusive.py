@@ -16,9 +16,6 @@ from cutaway.server.models import service_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_ROWS = 1 << 17
-"""Tokens that one request may have computed: a minute or two of a small model."""
-
 
 async def run_exclusive(
     request: Request,

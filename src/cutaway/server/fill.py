@@ -12,10 +12,11 @@ from cutaway.methods.filling import split_at_masks
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
-from cutaway.server.exclusive import MOST_ROWS, run_exclusive
+from cutaway.server.exclusive import run_exclusive
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.models import service_of
+from cutaway.server.service import MOST_ROWS
 from cutaway.server.shared.plain_schemas import FilledIn
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])

@@ -5,7 +5,7 @@ answered, and what one may ask for.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -64,6 +64,7 @@ class TextJob:
     """The texts of one request, for one reader; leaving its ``with`` block ends and counts them.
 
     traces  of each text, where they were asked for
+    given   the keywords that the client gave
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class TextJob:
         texts: Generations,
         traces: list[TraceBuffer],
         access: AccessRecord,
+        given: Collection[str] = (),
     ) -> None:
+        self.given = given
         self.texts: list[Generation] = texts.each
         self.traces, self.asked = traces, self.texts[0].watch.start
         self._service, self._reader, self._access = service, texts, access

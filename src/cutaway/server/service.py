@@ -3,7 +3,8 @@
 Refuses to know the forms in which clients ask and are answered.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -11,20 +12,28 @@ from typing import Any
 from weakref import WeakSet
 
 from cutaway.api.async_model import AsyncModel
+from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine.canvas import looked_at
 from cutaway.errors import InputError
+from cutaway.methods.filling.infill import DRAWN, WEIGHED
+from cutaway.requests.base import Message
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import fitted, infills_by_bayes
 from cutaway.requests.prompts import Prompt
+from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics
 from cutaway.server.job import AccessRecord, TextJob
 from cutaway.server.model_cache import ModelSlot
 from cutaway.server.names import Names
 from cutaway.server.on_demand import OnDemandLLM
+from cutaway.text.tools import Tool
 from cutaway.trace import TraceBuffer
 
 MOST_TEXTS = 128
 """Samples of all prompts of one request."""
+MOST_ROWS = 1 << 17
+"""Tokens that one request may have computed: a minute or two of a small model."""
 MOST_BESIDE = 1 << 20
 """Tokens that one request reports, tracks or biases beside its own; each takes 500 bytes."""
 
@@ -100,22 +109,31 @@ class Service:
     async def start(
         self,
         prompts: Sequence[Prompt],
-        options: dict[str, Any],
+        given: dict[str, Any],
+        use: ToolUse | None,
         access: AccessRecord,
         *,
+        adapter: str,
         fill: bool,
+        stream: bool,
         trace: bool,
     ) -> TextJob:
         """Queue the texts of a request. InputError, QueueFullError or ApiError where it cannot be.
 
-        fill: where nobody says how long it may be, it is as long as there is room
+        given: the client's keywords; use: its tools; adapter: of the model that it names
+        fill: a text may be as long as there is room, where nobody says how long
         """
         if self.draining:
             raise ApiError(503, "the server is stopping: ask another", code="stopping")
-        given = {**self.llm.options, **options}
-        if fill and "max_tokens" not in given and given.get("denoise") is None:
-            options["max_tokens"] = max(1, self.room - len(prompts[0]))
-        parsed = self.parse(prompts, options, trace=trace)
+        options = await self.llm.tool_options(use, given) if use else {**given}
+        if adapter:
+            options["adapter"] = adapter
+        parsed = self._parse(options, trace=trace)
+        if fill and not parsed.denoise:
+            parsed = fitted(parsed, self.room - len(prompts[0]))
+        self._check(prompts, parsed)
+        if infills_by_bayes(self.llm, parsed):
+            self._check_infill(prompts, parsed, stream=stream, trace=trace)
         traces: list[TraceBuffer] = []
 
         def begin(*head: Any) -> TraceBuffer:
@@ -123,18 +141,19 @@ class Service:
             return traces[-1]
 
         record = (lambda _: begin) if trace else None
-        return TextJob(self, await self.llm.submit(prompts, parsed, record=record), traces, access)
+        grammar = use.grammar if use else None
+        texts = await self.llm.submit(prompts, parsed, grammar=grammar, record=record)
+        return TextJob(self, texts, traces, access, frozenset(given))
 
-    def parse(
-        self, prompts: Sequence[Prompt], options: dict[str, Any], *, trace: bool = False
-    ) -> Options:
-        """A request's options, checked. InputError or ApiError where they cannot be."""
+    def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
         self.check_interventions(options.get("interventions"))
         if options.get("speculate") == "draft":
             options["speculate"] = self._draft
-        parsed = self.llm.parse(options, traced=trace)
-        self._check(prompts, parsed)
-        return parsed
+        return self.llm.parse(options, traced=trace)
+
+    async def chat_ids(self, messages: Iterable[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """The token ids of a conversation; others are served while a long one is read."""
+        return await asyncio.to_thread(self.llm.chat_ids, messages, tools)
 
     def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
         """InputError for what would take all memory, or be dropped."""
@@ -174,3 +193,25 @@ class Service:
                     f"max_tokens: the passes over {texts} canvases look at {texts * looks} cells, "
                     f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps"
                 )
+
+    def _check_infill(
+        self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
+    ) -> None:
+        """ApiError for a suffix without tokens for it, streamed, traced or too long to compute."""
+        for name, given in (("stream", stream), ("trace", trace)):
+            if given:
+                raise ApiError(
+                    400, f"{name}: this model has no fill-in-the-middle tokens, so that a text "
+                    "before a suffix is chosen once all candidates are written: leave out "
+                    f"{name} or suffix",
+                    param=name,
+                )  # fmt: skip
+        suffix = len(self.llm.tokenize(options.suffix, add_bos=False))
+        written = DRAWN * (min(options.stopping.max_tokens, self.room) + 1)
+        rows = len(prompts) * options.n * (written + WEIGHED * (suffix + KV_BLOCK))
+        if rows > MOST_ROWS:
+            raise ApiError(
+                400, f"suffix: up to {rows} tokens would be computed, and one request may have "
+                f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix",
+                param="suffix",
+            )  # fmt: skip

@@ -13,6 +13,7 @@ from cutaway.engine.fingerprint import START
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
 from cutaway.lab.rerun.request import settings_of
+from cutaway.requests.prepared import prepare
 from cutaway.sampling import RowDraw, sample
 from cutaway.trace import Trace
 
@@ -55,9 +56,9 @@ def _draw(llm: LLM, trace: Trace, step: Step) -> RowDraw | None:
     except InputError:  # of functions, which no trace holds
         return None
     prompt, written = list(trace.head.prompt_token_ids), trace.output_token_ids[: step.index]
-    asked = llm.read(prompt, llm.parse_options(settings))
+    prepared = prepare(llm, prompt, llm.parse_options(settings))
     longest = llm.model.context
-    sequence = Sequence(0, asked.request, llm.engine.vocabulary, longest)
+    sequence = Sequence(0, prepared.request, llm.engine.vocabulary, longest)
     sequence.output_token_ids = [*written]
     sequence.rewind(len(written), START)
     if sequence.error:

@@ -18,7 +18,7 @@ from cutaway.requests.base import limits_of
 from cutaway.requests.runner import Runner
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
     from cutaway.text import Tokenizer
 
 __all__ = ["MARK", "Candidate", "Filled", "Joint", "fill"]
@@ -27,7 +27,7 @@ MARK = "[MASK]"
 
 
 def fill(
-    llm: "ModelUser",
+    llm: "BaseLLM",
     runner: Runner,
     text: str,
     *,

@@ -21,7 +21,7 @@ from cutaway.methods.row import held
 from cutaway.requests.runner import Runner
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Beam:
 
 
 def fill_by_bayes(
-    llm: "ModelUser",
+    llm: "BaseLLM",
     runner: Runner,
     parts: Sequence[str],
     *,
@@ -80,7 +80,7 @@ class _Asked(NamedTuple):
     targets: list[Ids]
 
 
-def _read(llm: "ModelUser", parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
+def _read(llm: "BaseLLM", parts: Sequence[str], targets: Sequence[str] | None) -> _Asked:
     if targets is not None and len(parts) > 2:
         raise InputError("targets: with this model only one mask can have them: leave one mask")
     encode, begin = llm.tokenizer.encode, llm.tokenizer.bos_id
@@ -104,7 +104,7 @@ def _read(llm: "ModelUser", parts: Sequence[str], targets: Sequence[str] | None)
     return _Asked(before, behind, spaced, wanted)
 
 
-def _filled(llm: "ModelUser", beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
+def _filled(llm: "BaseLLM", beams: list[_Beam], top: int, wanted: Sequence[Ids]) -> Filled:
     """beams: best first."""
     shares = [exp(beam.weight - beams[0].weight) for beam in beams]
     total = fsum(shares)
@@ -129,7 +129,7 @@ def _filled(llm: "ModelUser", beams: list[_Beam], top: int, wanted: Sequence[Ids
 class _Run:
     """Asks one model for what follows texts, and how likely it found what does."""
 
-    def __init__(self, llm: "ModelUser", runner: Runner) -> None:
+    def __init__(self, llm: "BaseLLM", runner: Runner) -> None:
         self._tokenizer, self._model = llm.tokenizer, Causal(runner)
 
     def grown(

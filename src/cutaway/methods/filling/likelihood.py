@@ -19,7 +19,7 @@ from cutaway.requests.base import limits_of
 from cutaway.requests.runner import Runner
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
 METRICS = ("original", "word_l2r")
 
@@ -42,7 +42,7 @@ class PseudoLikelihood:
         return asdict(self) | {"total": self.total}
 
 
-def pseudo_likelihood(llm: "ModelUser", runner: Runner, text: str, metric: str) -> PseudoLikelihood:
+def pseudo_likelihood(llm: "BaseLLM", runner: Runner, text: str, metric: str) -> PseudoLikelihood:
     """See ``LLM.pseudo_likelihood``."""
     check_choice("metric", metric, METRICS)
     limits_of(llm.model).check_head()

@@ -14,11 +14,11 @@ from cutaway.methods.filling.whole import Ids, Whole, logprob_of, read
 from cutaway.requests.runner import Runner
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
 
 def fill_masked(
-    llm: "ModelUser",
+    llm: "BaseLLM",
     runner: Runner,
     parts: Sequence[str],
     *,
@@ -51,7 +51,7 @@ def fill_masked(
     return Filled("masked", tuple(map(tuple, masks)), tuple(joint))
 
 
-def _pieces(llm: "ModelUser", target: str, before: str) -> Ids:
+def _pieces(llm: "BaseLLM", target: str, before: str) -> Ids:
     """A target's tokens, with a space in front where the mask has one that its token eats."""
     tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
     assert mask is not None

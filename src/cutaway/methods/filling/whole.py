@@ -16,7 +16,7 @@ from cutaway.requests.stream import LogitsReader
 from cutaway.sampling import ReadRow, read_rows
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
 Ids = tuple[int, ...]
 Asked = tuple[Ids, Ids]
@@ -26,7 +26,7 @@ Asked = tuple[Ids, Ids]
 class Whole:
     """Asks one model."""
 
-    def __init__(self, llm: "ModelUser", runner: Runner) -> None:
+    def __init__(self, llm: "BaseLLM", runner: Runner) -> None:
         self._llm, self._runner = llm, runner
 
     def logits(self, asked: Sequence[Asked]) -> list[Logits]:

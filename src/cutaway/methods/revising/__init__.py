@@ -23,7 +23,7 @@ from cutaway.methods.revising.revised import Cost, Piece, Revised, Trial, added,
 from cutaway.methods.revising.rules import Better, Gibbs, Metropolis, Rule
 from cutaway.methods.revising.state import Model, Proposal, Text
 from cutaway.methods.revising.words import Words
-from cutaway.requests.base import ModelUser, limits_of
+from cutaway.requests.base import BaseLLM, limits_of
 from cutaway.requests.prompts import Prompt, check_prompt
 from cutaway.requests.runner import Runner
 from cutaway.sampling import coin, trial_seed
@@ -75,7 +75,7 @@ class How(NamedTuple):
                 raise InputError("span is for the rule metropolis; the others try one token")
         filler = given["filler"]
         if filler is not None:
-            given["filler"] = filler.name if isinstance(filler, ModelUser) else _no_model(filler)
+            given["filler"] = filler.name if isinstance(filler, BaseLLM) else _no_model(filler)
         if filler is not None and given["rule"] != "better":
             raise InputError("filler is for the rule better; the others draw from the model itself")
         if given["seed"] is None:

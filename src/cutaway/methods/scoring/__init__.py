@@ -16,7 +16,7 @@ from cutaway.requests.reading import each_ended
 from cutaway.requests.runner import Runner
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
     Progress = Callable[[str, int, int], object]
 
@@ -40,9 +40,7 @@ _AT_ONCE = 256  # texts in the engine: one step takes as many as have room in it
 _CHUNK = 512  # pairs of many that are read ahead
 
 
-def answers_of(
-    llm: "ModelUser", prompt: Any, answers: Any, *, special: bool, adapter: str
-) -> Scorer:
+def answers_of(llm: "BaseLLM", prompt: Any, answers: Any, *, special: bool, adapter: str) -> Scorer:
     """The answers of one prompt. InputError where one cannot be scored."""
     listed = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not listed or not answers:
@@ -55,7 +53,7 @@ def answers_of(
 
 
 def windows_of(
-    llm: "ModelUser", text: Any, *, window: int | None, before: int, special: bool, adapter: str
+    llm: "BaseLLM", text: Any, *, window: int | None, before: int, special: bool, adapter: str
 ) -> Scorer:
     """The windows of a long text. InputError where it cannot be scored."""
     cutter = Cutter(llm, special=special, adapter=adapter)
@@ -80,7 +78,7 @@ def score(runner: Runner, asked: Scorer, progress: "Progress | None" = None) -> 
 
 
 def parts_of(
-    llm: "ModelUser", pairs: Iterable[Pair], *, special: bool, adapter: str
+    llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool, adapter: str
 ) -> Iterator[Scorer]:
     """Any number of prompts with an answer each, a part after the other; see ``LLM.score_each``."""
     cutter = Cutter(llm, special=special, adapter=adapter)

@@ -13,7 +13,7 @@ from cutaway.requests.base import limits_of
 from cutaway.requests.prompts import Prompt, check_prompt
 
 if TYPE_CHECKING:
-    from cutaway.requests.base import ModelUser
+    from cutaway.requests.base import BaseLLM
 
 Ids = tuple[int, ...]
 
@@ -35,7 +35,7 @@ class Cutter:
     adapter: the name of a loaded adapter, whose likelihoods are asked for; "": none
     """
 
-    def __init__(self, llm: "ModelUser", *, special: bool = False, adapter: str = "") -> None:
+    def __init__(self, llm: "BaseLLM", *, special: bool = False, adapter: str = "") -> None:
         self.adapter = llm.adapter_hash(adapter)
         if not isinstance(special, bool):
             raise InputError(f"special must be true or false, not {shown(special)}")

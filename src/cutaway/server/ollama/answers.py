@@ -160,9 +160,8 @@ class OllamaAnswer(Events):
         }
 
     def _settings(self) -> InForce:
-        body = self._body
-        asked, given = SampledFields.ASKED, body.keywords()
-        return common.in_force(self._job, asked, given, schema_shown=body.schema_shown)
+        shown = self._body.schema_shown
+        return common.in_force(self._job, SampledFields.ASKED, schema_shown=shown)
 
     def _cut(self) -> Iterator[str]:
         if self._reader.message.get("tool_calls") and not self._reader.has_called:

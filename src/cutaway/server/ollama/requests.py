@@ -63,7 +63,7 @@ class OllamaGenerateRequest(OllamaFields):
             return self._before(service), {**given, "suffix": self.suffix}
         if llm.model.template is None and not (self.system or self.context):
             return self.prompt, given
-        ids = await llm.chat_prompt(self._conversation())
+        ids = await service.chat_ids(self._conversation())
         if not self.context:
             return ids, given
         begun = ids[:1] == [llm.tokenizer.bos_id]
@@ -147,7 +147,7 @@ class OllamaChatRequest(OllamaFields):
         said = [*_plain(self.messages)]
         tools = self.use(service).tools
         shown = with_schema(said, self.schema, tools) if self.schema_shown else said
-        return await service.llm.chat_prompt(shown, tools), given
+        return await service.chat_ids(shown, tools), given
 
 
 OllamaTextRequest = OllamaChatRequest | OllamaGenerateRequest

@@ -169,11 +169,11 @@ class ChatRequest(SampledFields, WithTools):
     async def read(self, service: Service, tools: Sequence[Tool]) -> list[int]:
         """The prompt, in the model's template."""
         said = self.conversation(tools)
-        prompt = await service.llm.chat_prompt(said, tools)
+        prompt = await service.chat_ids(said, tools)
         if any("name" in one for one in said if one["role"] != "tool"):
             for one in said:
                 one.pop("name", None)
-            self._nameless = await service.llm.chat_prompt(said, tools) == prompt
+            self._nameless = await service.chat_ids(said, tools) == prompt
         return prompt
 
 

@@ -70,13 +70,11 @@ def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
 
 def settings(job: TextJob, body: TextFields) -> InForce:
     """Every setting in force that can be asked for, where it came from, and the chain they make."""
-    return in_force(job, body.ASKED, body.options(), schema_shown=body.schema_shown)
+    return in_force(job, body.ASKED, schema_shown=body.schema_shown)
 
 
-def in_force(
-    job: TextJob, asked: Sequence[str], given: Mapping[str, Any], *, schema_shown: bool
-) -> InForce:
-    """The settings that can be asked for, and who said so of those that were not ``given``."""
+def in_force(job: TextJob, asked: Sequence[str], *, schema_shown: bool) -> InForce:
+    """The settings that can be asked for, and where each came from."""
     texts, first = job.texts, job.texts[0]
     params = first.options.in_force(first.seed)
     params["speculate"] = params["speculate"].partition(":")[0]  # a draft's path is private
@@ -86,7 +84,7 @@ def in_force(
     sources = first.options.sources
     found: InForce = {
         "params": {name: params[name] for name in names},
-        "params_source": {name: _source(sources[name], name in given) for name in names},
+        "params_source": {name: _source(sources[name], name in job.given) for name in names},
         "chain": list(first.chain),
         "seeds": [text.seed for text in texts],
         "schema_in_prompt": schema_shown,

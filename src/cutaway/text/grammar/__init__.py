@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutaway.text.grammar.acceptance import Accepted, accepts, byte_matcher
     from cutaway.text.grammar.checks import Check, OwnCheck, check_named
-    from cutaway.text.grammar.compiler import Compiled, Compiler, Words, engine
+    from cutaway.text.grammar.compiler import Compiled, Compiler, Words, engine, notes_on
     from cutaway.text.grammar.matcher import Matcher
     from cutaway.text.grammar.notation import source_of
     from cutaway.text.grammar.source import KINDS, Grammar
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS", "Accepted", "Check", "Compiled", "Compiler", "Grammar", "Matcher", "OwnCheck", "Trial",
-    "Words", "accepts", "byte_matcher", "check_named", "engine", "source_of",
+    "Words", "accepts", "byte_matcher", "check_named", "engine", "notes_on", "source_of",
 ]  # fmt: skip
 
 _MODULES = {
     "acceptance": ("Accepted", "accepts", "byte_matcher"),
     "checks": ("Check", "OwnCheck", "check_named"),
-    "compiler": ("Compiled", "Compiler", "Words", "engine"),
+    "compiler": ("Compiled", "Compiler", "Words", "engine", "notes_on"),
     "matcher": ("Matcher",),
     "notation": ("source_of",),
     "source": ("KINDS", "Grammar"),

@@ -61,7 +61,8 @@ def accepts(text: str, grammar: Grammar) -> Accepted:
     """Whether the grammar allows the text, and where not; InputError for a bad grammar."""
     if not isinstance(text, str):
         raise InputError(f"text must be a string, not {shown(text)}")
-    matcher, checks = byte_matcher(grammar), _compiler().checks(grammar)
+    compiled = _compiler().compile(grammar)
+    matcher, checks = compiled.matcher(), [compiled.check] if compiled.check else []
     data = text.encode("utf-8", "surrogatepass")
     good = matcher.valid([*data])
     for i in range(good):

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, cast
-from weakref import WeakValueDictionary
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.checks import Check
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.grammar.notation import limits, sentence, source_of
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
@@ -97,17 +95,30 @@ class _Vocabulary:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A grammar for one vocabulary: matchers of a text that is not begun, or why there is none.
+    """A grammar for one vocabulary: matchers of an empty text, or why there is none.
 
-    size   of its source
-    ways   what a text may keep to: one, but for a grammar that calls may stand in place of
-    check  what its masks leave out
+    size    of its source
+    words   of 32 bits in a mask
+    ways    what a text may keep to: one, or two where calls may replace a text of a schema
+    check   what its masks leave out, to be tried with each token
+    failed  why it cannot be compiled
     """
 
     size: int
+    words: int
     ways: "tuple[LLMatcher, ...]" = ()
     check: SchemaCheck | None = None
     failed: str = ""
+
+    def checked(self) -> "Compiled":
+        """Itself; InputError where it cannot be compiled."""
+        if not self.ways:
+            raise InputError(self.failed)
+        return self
+
+    def matcher(self) -> Matcher:
+        """Of an empty text."""
+        return Matcher([way.deep_copy() for way in self.ways], self.words)
 
 
 class Compiler:
@@ -121,7 +132,6 @@ class Compiler:
         self._words = words
         self._lock = Lock()
         self._last: OrderedDict[Grammar, Compiled] = OrderedDict()
-        self._held: WeakValueDictionary[Grammar, Compiled] = WeakValueDictionary()
 
     @cached_property
     def tokenizer(self) -> "LLTokenizer":
@@ -141,24 +151,15 @@ class Compiler:
             _ = self.tokenizer
 
     def compile(self, grammar: Grammar) -> Compiled:
-        """Have it ready, at least as long as the result is held.
-
-        InputError that names the field where it is none, or not supported.
-        """
+        """InputError that names the field where it is no grammar, or not supported."""
         with self._lock:
-            found = self._held.get(grammar)
+            found = self._last.get(grammar)
             tokenizer = self.tokenizer
         if found is None:
-            found = (
-                self._either(*grammar.ways)
-                if grammar.calls
-                else _compiled(grammar, tokenizer, self.read)
-            )
+            found = self._either(*grammar.ways) if grammar.calls else self._one(grammar, tokenizer)
         with self._lock:
             self._keep(grammar, found)
-        if not found.ways:
-            raise InputError(found.failed)
-        return found
+        return found.checked()
 
     def _either(self, text: Grammar, calls: Grammar) -> Compiled:
         """A text, or calls. A check would read the calls, too."""
@@ -169,60 +170,48 @@ class Compiler:
                 f"json_schema: {names} would have to be checked token by token, which cannot be "
                 "beside tools: leave out tools, or these keywords"
             )
-        return Compiled(said.size + called.size, (*said.ways, *called.ways))
+        return Compiled(said.size + called.size, said.words, (*said.ways, *called.ways))
+
+    def _one(self, grammar: Grammar, tokenizer: "LLTokenizer") -> Compiled:
+        size, words = len(grammar.text), -(-self._words.vocab_size // 32)
+        try:
+            return Compiled(size, words, (_matcher(grammar, tokenizer, self.read),))
+        except InputError as refused:
+            try:
+                made, check = _checked(grammar, tokenizer, self.read, refused)
+                return Compiled(size, words, (made,), check)
+            except InputError as error:
+                return Compiled(size, words, failed=str(error))
 
     def known(self, grammar: Grammar) -> Compiled | None:
-        """What ``compile`` gives, where it is ready."""
+        """As ``compile``; None where it is not ready."""
         with self._lock:
-            return self._held.get(grammar)
+            found = self._last.get(grammar)
+        return found and found.checked()
 
     def matcher(self, grammar: Grammar) -> "Matcher":
-        """Of a text that is not begun."""
-        ways = self.compile(grammar).ways
-        return Matcher([way.deep_copy() for way in ways], self.words_of_a_mask)
-
-    def checks(self, grammar: Grammar) -> list[Check]:
-        """What the masks leave out of it, to be asked about each token."""
-        check = self.compile(grammar).check
-        return [] if check is None else [check]
-
-    def notes(self, grammar: Grammar) -> list[str]:
-        """What a reader should know of how it is kept to."""
-        check, notes = self.compile(grammar).check, []
-        if check is not None:
-            names = ", ".join(check.keywords)
-            notes.append(
-                f"json_schema: checked token by token, since no grammar can say it: {names}"
-            )
-        if grammar.kind == "json_schema" and (own := own_formats(json.loads(grammar.text))):
-            notes.append(
-                "json_schema: any text is allowed where these formats stand, which JSON Schema "
-                f"does not define: {', '.join(sorted(own))}"
-            )
-        return notes
-
-    @property
-    def words_of_a_mask(self) -> int:
-        """Of 32 bits each."""
-        return -(-self._words.vocab_size // 32)
+        """Of an empty text."""
+        return self.compile(grammar).matcher()
 
     def _keep(self, grammar: Grammar, found: Compiled) -> None:
-        self._held[grammar] = self._last[grammar] = found
+        self._last[grammar] = found
         self._last.move_to_end(grammar)
         while len(self._last) > _MOST or sum(c.size for c in self._last.values()) > _MOST_BYTES:
             self._last.popitem(last=False)
 
 
-def _compiled(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> Compiled:
-    size = len(grammar.text)
-    try:
-        return Compiled(size, (_matcher(grammar, tokenizer, read),))
-    except InputError as refused:
-        try:
-            made, check = _checked(grammar, tokenizer, read, refused)
-            return Compiled(size, (made,), check)
-        except InputError as error:
-            return Compiled(size, failed=str(error))
+def notes_on(grammar: Grammar, compiled: Compiled) -> list[str]:
+    """What a reader should know of how a text keeps to it."""
+    check, notes = compiled.check, []
+    if check is not None:
+        names = ", ".join(check.keywords)
+        notes.append(f"json_schema: checked token by token, since no grammar can say it: {names}")
+    if grammar.kind == "json_schema" and (own := own_formats(json.loads(grammar.text))):
+        notes.append(
+            "json_schema: any text is allowed for these formats, which JSON Schema does not "
+            f"define: {', '.join(sorted(own))}"
+        )
+    return notes
 
 
 def _matcher(grammar: Grammar, tokenizer: "LLTokenizer", read: Read) -> "LLMatcher":

@@ -51,7 +51,7 @@ class _Candidate:
     count: int = 1
 
 
-def write_between(
+def infill_by_bayes(
     start: Callable[[Options], list[Stream]], runner: Runner, model: "LoadedModel", options: Options
 ) -> list[Stream]:
     """The samples of a request with a suffix, each ended where the suffix goes on.
@@ -112,7 +112,7 @@ class _Drawing:
         share = exp(weights[taken] - log_sum_exp(weights))
         how = Between("bayes", len(streams), len(each), share, logprobs[taken])
         text = streams[each[taken].stream]
-        text.cut(each[taken].length, self.options, seed, how)
+        text.truncate(each[taken].length, self.options, seed, how)
         return text
 
     @property
