@@ -6,9 +6,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from cutaway import LLM
 from cutaway.cli import console
 from cutaway.cli.main import main
 from support.revised import DRAFT
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_path):
+    with LLM(tiny_path, progress=False) as llm:
+        yield llm
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ def test_the_real_client_finds_its_only_file_offline(tmp_path):
     file.touch()
     (repo / "refs").mkdir()
     (repo / "refs" / "main").write_text(commit)
-    code = "from cutaway import hub; print(hub.resolve('hf:org/repo'))"
+    code = "from cutaway.files import hub; print(hub.resolve('hf:org/repo'))"
     offline = os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=False

@@ -66,7 +66,8 @@ def test_the_reference_s_logits_are_those_of_transformers(folders, name):
     )  # fmt: skip
     assert (llm.config.attention, llm.config.shift) == (limits.attention, limits.shift)
     assert np.abs(llm.logits(IDS) - theirs).max() < 1e-3
-    assert np.array_equal(llm.logits(IDS, 70), llm.logits(IDS)[70:])
+    # NumPy's BLAS may round a matrix of fewer rows otherwise; the contract is the cpu backend's.
+    assert np.abs(llm.logits(IDS, 70) - llm.logits(IDS)[70:]).max() < 1e-5
 
 
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
