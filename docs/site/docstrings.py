@@ -46,21 +46,6 @@ def _plain(line: str) -> str:
     return "``".join(parts)
 
 
-def columns(docstring: str) -> dict[str, str]:
-    """Name -> what it is, of a docstring of the first form."""
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in inspect.cleandoc(docstring).splitlines():
-        if begins := _COLUMNS.fullmatch(line):
-            names = begins[1].split(", ")
-            found |= dict.fromkeys(names, begins[2])
-        elif names and line.startswith(" "):
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-        else:
-            names = []
-    return found
-
-
 def _parameters(object: Any) -> list[str]:
     try:
         return [*inspect.signature(object).parameters]

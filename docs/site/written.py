@@ -5,12 +5,10 @@ all of it follows from the package that is installed.
 """
 
 import asyncio
-import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import fields
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -76,56 +74,38 @@ def keywords() -> str:
     """Tables of the keywords of a request, by what they are about."""
     from cutaway.requests.keywords import GrammarOptions, RequestOptions, SamplingOptions
 
-    drawn, held = SamplingOptions.__annotations__, GrammarOptions.__annotations__
+    drawn, constrained = SamplingOptions.__annotations__, GrammarOptions.__annotations__
     tables = {
         "How a token is chosen": drawn,
-        "What the text must be": held,
-        "When it ends, how it is computed, what is told": {
+        "What the text must be": constrained,
+        "When it ends, how it is computed, what is reported": {
             name: kind
             for name, kind in RequestOptions.__annotations__.items()
-            if name not in drawn | held
+            if name not in drawn | constrained
         },
     }
-    said = _meanings()
     return "\n".join(
         f"### {title}\n\n"
         + _table(
-            ["keyword", "default", "what it does"],
-            ([f"`{n}` {_type(kind)}", *said[n]] for n, kind in kinds.items()),
+            ["keyword", "default", "what it does", "at a terminal"],
+            (_keyword(name, _type(kind)) for name, kind in kinds.items()),
         )
         for title, kinds in tables.items()
     )
 
 
-def _meanings() -> dict[str, tuple[str, str]]:
-    """Keyword -> its default and what it does, as the classes say that check it."""
-    from cutaway.requests.options import OPTIONS, parse_options
-    from cutaway.sampling.params import PARAMS
-    from docstrings import columns
+def _keyword(name: str, kind: str) -> list[str]:
+    from cutaway.requests.keyword import Absent
+    from cutaway.requests.keywords import KEYWORDS
 
-    options = parse_options({})
-    parts: list[Any] = [
-        options,
-        options.sampling,
-        options.stopping,
-        options.constraint,
-        options.run,
-    ]
-    said: dict[str, str] = {}
-    defaults: dict[str, Any] = {}
-    for part in parts:
-        said |= columns(type(part).__doc__ or "")
-        defaults |= {f.name: getattr(part, f.name) for f in fields(part)}
-    said |= {name: f"{param.help} ({param.range})" for name, param in PARAMS.items()}
-    return {name: (f"`{defaults[name]!r}`", said[name]) for name in OPTIONS}
+    row = KEYWORDS[name]
+    about = f"false: {row.help}" if row.kind == "off" else row.help
+    flag = f"no: {row.flag.why}" if isinstance(row.flag, Absent) else f"`{row.flag_name(name)}`"
+    return [f"`{name}` {kind}", f"`{row.default!r}`", about, flag]
 
 
 def _type(kind: Any) -> str:
-    from cutaway.sampling import Processor
-
-    shown = inspect.formatannotation(kind)
-    shown = shown.replace(inspect.formatannotation(Processor), "Processor")
-    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", shown)
+    return str(kind.__forward_arg__)
 
 
 # -- HTTP ----------------------------------------------------------------------------------------

@@ -5,74 +5,20 @@ is written down once, where it is used. Refuses to know what becomes of them (pa
 """
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from cutaway.sampling import PARAMS, PRESETS, STAGES
+from cutaway.requests.keyword import Flag, Kind
+from cutaway.requests.keywords import KEYWORDS
+from cutaway.sampling import PARAMS
 
 if TYPE_CHECKING:
-    from argparse import Action, _ArgumentGroup
+    from argparse import Action, _ActionsContainer, _ArgumentGroup
 
 
-def _names(text: str) -> list[str]:
-    return text.split(",")
-
-
-_ORDERED = (
-    ("--preset", str, "NAME", f"order of the sampling stages, as in {', '.join(PRESETS)}"),
-    ("--chain", _names, "A,B,…", "the order itself, instead of a preset: names of stages with "
-     f"commas, of {', '.join(STAGES)}; those that are not named are not applied"),
-    ("--seed", int, "S", "same seed, same text; without it one is chosen and shown"),
-)  # fmt: skip
-_BREAKER = (
-    "text at which DRY stops comparing; may be repeated; default: newline, colon, quotation mark "
-    "and asterisk"
-)
-_SAMPLES = (
-    ("--n", "generate N samples; their seeds derive from the first; default 1"),
-    ("--logprobs", "with --json: the N likeliest tokens of every step, before and after the "
-     "sampling chain"),
-    ("--prompt-logprobs", "with --json: the log-probability of each prompt token, and the N "
-     "likeliest in its place"),
-)  # fmt: skip
-_TRACE = (
-    "record the run in FILE, one line of JSON per step, gzipped if the name ends in .gz; more "
-    "samples go to run.2.jsonl, run.3.jsonl and so on; no file is overwritten"
-)
-_CANDIDATES = "how many of the likeliest tokens to record at each step, 1 to 1000; default 20"
-_TRACK = (
-    "also record this token at each step, however unlikely it is: an id, or a text; repeat for "
-    "more. The end tokens are always recorded"
-)
 _JSON = "print one JSON document instead, or a list of them if --n is above 1"
-_ALIGN = (
-    "with --n above 1 and a constraint: print one of the samples alone, chosen by its importance "
-    "weight with the seed's luck"
-)
-_BIAS = "add X, -100 to 100, to the logit of token ID; repeat for other tokens"
-_MAX_TOKENS = "generate at most N tokens, 1 or more; default 256"
-_STOP = "stop before this string; repeat for more"
-_STOP_IDS = "stop before any of these tokens; repeat for more"
-_IGNORE_EOS = "do not stop at the model's end token"
-_MIN_TOKENS = "do not stop before N tokens, except where the context is full; default 0"
-_ALLOWED = "draw no other tokens than these; repeat for more"
-_BAD_WORDS = "never write this string, however it is cut into tokens; repeat for more"
-_JSON_SCHEMA = (
-    "write JSON that the schema in this file describes; the schema itself may stand here, too, "
-    "and true stands for any JSON"
-)
-_CHECK = "arithmetic: after a sum such as 12*13= stands its value"
-_HEAL = "the prompt's last token may become another that begins like it"
-_COMPACT = "with --json-schema: no white space between the parts of the JSON"
-_REGEX = "write a text that this regular expression matches from its first to its last character"
-_GRAMMAR = "write a text of the grammar in this file, in Lark's notation or in llama.cpp's (GBNF)"
-_CHOICE = "write this text or another that is given so; repeat for more"
-_NO_CACHE = "recompute the whole sequence at every step: same tokens, quadratic cost"
-_SPECULATE = (
-    "speculative decoding: ngram drafts from the text itself, jacobi from what the model drew "
-    "ahead of it, draft:MODEL with a small model that has the same tokens; same text, fewer steps "
-    "where draft tokens are accepted"
-)
 _KV_TOKENS = (
     "size of the KV cache in tokens, of all sequences together; default: --context, or 8192 if "
     "that is more"
@@ -107,8 +53,7 @@ def add_model_arguments(
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
     )
-    group.add_argument("--no-kv-cache", dest="kv_cache", action="store_false", help=_NO_CACHE)
-    group.add_argument("--speculate", metavar="HOW", help=_SPECULATE)
+    add_keywords(group, "model")
 
 
 def add_loading_arguments(
@@ -143,18 +88,51 @@ def add_loading_arguments(
     return group
 
 
+def add_keywords(
+    group: "_ActionsContainer", title: str, *, but: Container[str] = (),
+    said: Mapping[str, str] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """The flags of the keywords whose flags are listed under this title.
+
+    but: without these; said: the help of those of which it is another here
+    """
+    for name, row in KEYWORDS.items():
+        if isinstance(row.flag, Flag) and row.flag.group == title and name not in but:
+            add_keyword(group, name, said.get(name))
+
+
+def add_keyword(
+    group: "_ActionsContainer", name: str, said: str | None = None, **more: Any
+) -> None:
+    """The flag of a keyword, from its row.
+
+    said: its help, where that is another; more: what argparse is given besides
+    """
+    row = KEYWORDS[name]
+    assert isinstance(row.flag, Flag)
+    written = _WRITTEN[row.kind]
+    told = [said or row.help]
+    if "action" in written and row.flag.metavar:
+        told.append("repeat for more")
+    if row.flag.more:
+        told.append(row.flag.more)
+    elif row.kind in ("number", "int") and row.default is not None:
+        told[-1] += f", default {row.default:g}"
+    more |= {"type": PARAMS[name].type} if row.kind == "number" else {}
+    more |= {"metavar": row.flag.metavar} if row.flag.metavar else {}
+    group.add_argument(
+        row.flag_name(name), dest=name, help="; ".join(told).replace("%", "%%"), **written, **more
+    )
+
+
+def add_prompt_arguments(parser: ArgumentParser, **more: Any) -> None:
+    """What is read and written besides the prompt. more: as of ``add_keywords``."""
+    add_keywords(_group(parser, "prompt"), "prompt", **more)
+
+
 def add_sampling_arguments(parser: ArgumentParser) -> None:
     """How tokens are chosen."""
-    group = parser.add_argument_group("sampling", argument_default=SUPPRESS)
-    for name, param in PARAMS.items():
-        group.add_argument(
-            f"--{name.replace('_', '-')}", type=param.type, metavar=param.metavar,
-            help=f"{param.help}; {param.range}, default {param.default:g}".replace("%", "%%"),
-        )  # fmt: skip
-    group.add_argument("--dry-breakers", action="append", metavar="TEXT", help=_BREAKER)
-    for flag, kind, metavar, text in _ORDERED:
-        group.add_argument(flag, type=kind, metavar=metavar, help=text)
-    group.add_argument("--logit-bias", type=_bias, action="append", metavar="ID=X", help=_BIAS)
+    add_keywords(_group(parser, "sampling"), "sampling")
 
 
 def add_experiment_arguments(parser: ArgumentParser) -> None:
@@ -166,38 +144,9 @@ def add_experiment_arguments(parser: ArgumentParser) -> None:
 
 
 def add_request_arguments(parser: ArgumentParser) -> None:
-    """How tokens are chosen, and when to stop."""
-    add_sampling_arguments(parser)
-    group = add_stopping_arguments(parser)
-    group.add_argument("--min-tokens", type=int, metavar="N", help=_MIN_TOKENS)
-    _add_constraints(parser)
-
-
-def add_stopping_arguments(parser: ArgumentParser, most: str = _MAX_TOKENS) -> "_ArgumentGroup":
-    """When a text ends; their group. most: what --max-tokens says of itself."""
-    group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
-    group.add_argument("--max-tokens", type=int, metavar="N", help=most)
-    group.add_argument("--stop", action="append", metavar="STR", help=_STOP)
-    group.add_argument(
-        "--stop-token-ids", type=ids, action="extend", metavar="ID,ID", help=_STOP_IDS
-    )
-    group.add_argument("--ignore-eos", action="store_true", help=_IGNORE_EOS)
-    return group
-
-
-def _add_constraints(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("constraints", argument_default=SUPPRESS)
-    group.add_argument(
-        "--allowed-token-ids", type=ids, action="extend", metavar="ID,ID", help=_ALLOWED
-    )
-    group.add_argument("--bad-words", action="append", metavar="STR", help=_BAD_WORDS)
-    group.add_argument("--json-schema", type=_schema, metavar="FILE", help=_JSON_SCHEMA)
-    group.add_argument("--json-compact", action="store_true", help=_COMPACT)
-    group.add_argument("--regex", metavar="R", help=_REGEX)
-    group.add_argument("--grammar", type=Path, metavar="FILE", help=_GRAMMAR)
-    group.add_argument("--choice", action="append", metavar="TEXT", help=_CHOICE)
-    group.add_argument("--check", metavar="NAME", help=_CHECK)
-    group.add_argument("--heal", action="store_true", help=_HEAL)
+    """How tokens are chosen, which may come at all, and when to stop."""
+    for title in ("sampling", "stopping", "constraints"):
+        add_keywords(_group(parser, title), title)
 
 
 def add_report_arguments(parser: ArgumentParser, quiet: str = "no progress") -> None:
@@ -221,18 +170,16 @@ def add_output_arguments(
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no statistics")
     if samples:
         group.add_argument("--json", action="store_true", help=_JSON)
-        if not canvas:
-            group.add_argument("--align", action="store_true", default=SUPPRESS, help=_ALIGN)
-        for flag, text in _SAMPLES[: 2 if canvas else None]:
-            group.add_argument(flag, type=int, default=SUPPRESS, metavar="N", help=text)
+        add_keywords(group, "output", but=("align", "prompt_logprobs") if canvas else ())
 
 
 def add_trace_arguments(parser: ArgumentParser) -> None:
     """Whether the run is recorded, and what of it."""
-    group = parser.add_argument_group("trace", argument_default=SUPPRESS)
-    group.add_argument("--trace", metavar="FILE", help=_TRACE)
-    group.add_argument("--candidates", type=int, metavar="N", help=_CANDIDATES)
-    group.add_argument("--track", action="append", metavar="TOKEN", help=_TRACK)
+    add_keywords(_group(parser, "trace"), "trace")
+
+
+def _group(parser: ArgumentParser, title: str) -> "_ArgumentGroup":
+    return parser.add_argument_group(title, argument_default=SUPPRESS)
 
 
 def _schema(text: str) -> str | Path:
@@ -266,3 +213,28 @@ def ids(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ArgumentTypeError(f"write numbers with commas, for example 2,7: {text!r}") from None
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+_WRITTEN: Mapping[Kind, dict[str, Any]] = {
+    "number": {},
+    "int": {"type": int},
+    "bool": {"action": "store_true"},
+    "off": {"action": "store_false"},
+    "text": {},
+    "file": {},
+    "texts": {"action": "append"},
+    "tokens": {"action": "append"},
+    "breakers": {"action": "append"},
+    "interventions": {"action": "append"},
+    "ids": {"type": ids, "action": "extend"},
+    "biases": {"type": _bias, "action": "append"},
+    "names": {"type": _names},
+    "schema": {"type": _schema},
+    "grammar": {"type": Path},
+    "rule": {},
+}
+"""What argparse is given for each way in which a value is written."""

@@ -5,7 +5,9 @@ Knows argparse. Refuses to know what a setting does: ``canvas`` has the words.
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 
+from cutaway.cli.arguments import add_keyword
 from cutaway.engine.canvas import RULES, SETTING_WORDS, rule_of_text
+from cutaway.requests.keywords import KEYWORDS
 
 
 def add_rule_arguments(parser: ArgumentParser) -> None:
@@ -26,10 +28,8 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
 
 def add_rule_name(parser: ArgumentParser) -> None:
     """--denoise RULE: answers are canvases."""
-    parser.add_argument(
-        "--denoise", metavar="RULE", choices=tuple(RULES), default=SUPPRESS,
-        help=f"with a diffusion model: the rule by which answers are revealed; {', '.join(RULES)}",
-    )  # fmt: skip
+    said = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
+    add_keyword(parser, "denoise", said, choices=tuple(RULES), default=SUPPRESS)
 
 
 def add_rules(parser: ArgumentParser, help: str) -> None:

@@ -39,29 +39,21 @@ rules: {", ".join(RULES)}
 or none for one cell a pass. docs/denoise.md has the definitions, and what each costs.
 """
 _TOY = "toy-canvas"
-_CELLS = "how many cells the canvas has, 1 or more; default 256, or as many as fit"
+_CELLS = "how many cells the canvas has, 1 or more, at most as many as fit"
+_SUFFIX = "text that follows the canvas, for models that attend to it"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway denoise``."""
     parser.epilog = _EPILOG
     parser.add_argument("prompt", help="the text before the canvas; - reads standard input")
-    parser.add_argument(
-        "--special", action="store_true", default=SUPPRESS,
-        help="parse special tokens such as <|im_start|> in the prompt",
-    )  # fmt: skip
-    parser.add_argument(
-        "--suffix", metavar="TEXT", default=SUPPRESS,
-        help="what stands behind the canvas, where the model sees that",
-    )  # fmt: skip
+    arguments.add_prompt_arguments(parser, but=("forced",), said={"suffix": _SUFFIX})
     arguments.add_loading_arguments(parser, _TOY)
     canvases.add_rule_arguments(parser)
     arguments.add_sampling_arguments(parser)
-    group = arguments.add_stopping_arguments(parser, _CELLS)
-    group.add_argument(
-        "--allowed-token-ids", type=arguments.ids, action="extend", metavar="ID,ID",
-        help="draw no other tokens than these; repeat for more",
-    )  # fmt: skip
+    group = parser.add_argument_group("stopping", argument_default=SUPPRESS)
+    arguments.add_keywords(group, "stopping", but=("min_tokens",), said={"max_tokens": _CELLS})
+    arguments.add_keyword(group, "allowed_token_ids")
     arguments.add_trace_arguments(parser)
     arguments.add_output_arguments(parser, samples=True, canvas=True)
 

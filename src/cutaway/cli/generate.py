@@ -1,6 +1,6 @@
 """``cutaway generate``: continue a prompt, or each of a file. Standard output has text alone."""
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -65,14 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--prefix", metavar="FILE", help="go on from this saved text; see 'cutaway cache'"
     )
-    parser.add_argument(
-        "--special", action="store_true", default=SUPPRESS,
-        help="parse special tokens such as <|im_start|> in the prompt and suffix",
-    )  # fmt: skip
-    parser.add_argument(
-        "--suffix", metavar="TEXT", default=SUPPRESS,
-        help="what stands behind the text that is written; see docs/fill.md",
-    )  # fmt: skip
+    arguments.add_prompt_arguments(parser)
     arguments.add_model_arguments(parser)
     arguments.add_request_arguments(parser)
     interventions.add_arguments(parser)

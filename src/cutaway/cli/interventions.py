@@ -3,11 +3,8 @@
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import Any
 
-_INTERVENTION = (
-    'change activations: "L25.H2 x 0" ablates head 2 of layer 25, "L9.mlp x 0.5 at 3-7 from 2" '
-    'halves what an MLP adds at some positions from step 2 on, "knock_out 3-7" hides positions '
-    "from attention; repeat for more"
-)
+from cutaway.cli.arguments import add_keywords
+
 _CONTROL_VECTOR = (
     "add X (default 1) times the vectors of this GGUF file (repeng, llama.cpp), each after its "
     "layer; repeat for more"
@@ -17,9 +14,7 @@ _CONTROL_VECTOR = (
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the two flags, and --change, the first one's earlier name."""
     group = parser.add_argument_group("interventions", argument_default=SUPPRESS)
-    group.add_argument(
-        "--intervention", dest="interventions", action="append", metavar="I", help=_INTERVENTION
-    )
+    add_keywords(group, "interventions")
     group.add_argument("--change", dest="interventions", action="append", help=SUPPRESS)
     group.add_argument(
         "--control-vector", type=_control_vector, action="append", metavar="FILE[:X]",

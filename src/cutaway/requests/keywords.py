@@ -1,17 +1,31 @@
-"""The keywords of a request with their types, for type checkers and editors; nothing runs them.
+"""The keywords of a request: their types, and one table from which every face takes them.
 
-What they mean: ``SamplingParams``, ``StopParams``, ``ConstraintParams``, ``RunParams`` and
-``Options`` say.
+``KEYWORDS`` has a row for each: how its value is written, its default, what it does, its flag at a
+terminal and its field over HTTP, or why it has none there. From it come the flags and their help
+(``cli/arguments.py``), the fields with their types and refusals (``server/shared/
+request_models.py``), and the tables in the docs.
+
+A new keyword is written in two files: in the class that checks it (``SamplingParams``,
+``StopParams``, ``ConstraintParams``, ``RunParams``; or ``Options`` for what the engine never sees),
+and here, with its type for type checkers and its row. tests/requests/test_keywords.py says what is
+missing. A number of the sampler needs no row: it has one in ``sampling/params.py``.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, TypedDict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from cutaway.engine.canvas import Rule
-from cutaway.engine.interventions import Intervention
-from cutaway.sampling import Processor
-from cutaway.text.grammar import OwnCheck
+from cutaway.requests.keyword import Absent, Fields, Flag, Keyword
+from cutaway.sampling import PARAMS, PRESETS, STAGES
+
+if TYPE_CHECKING:
+    from cutaway.engine.canvas import Rule
+    from cutaway.engine.interventions import Intervention
+    from cutaway.sampling import Processor
+    from cutaway.text.grammar import OwnCheck
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -41,7 +55,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class GrammarOptions(TypedDict, total=False):
-    """The keywords that hold a text to a grammar."""
+    """The keywords that constrain a text to a grammar."""
 
     json_schema: Any
     json_compact: bool
@@ -83,3 +97,217 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     interventions: Sequence[Intervention | str]
     denoise: Rule | str | bool | Mapping[str, Any] | None
     adapter: str | None
+
+
+_EVERY = ("chat", "completions", "responses", "messages")
+EVERYWHERE = Fields(_EVERY)
+SAMPLED = Fields(("chat", "completions"))
+_OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_PYTHON = Absent("it is a Python function")
+_TEMPLATE = Absent("the model's template sets it, in a chat")
+
+
+def _number(name: str) -> Keyword:
+    param = PARAMS[name]
+    fields = Fields((*_EVERY, "ollama"), openai=name in _OPENAI)
+    about = f"{param.help}; {param.range}"
+    return Keyword("number", param.default, about, Flag("sampling", param.metavar), fields, True)
+
+
+_ROWS = {
+    "dry_breakers": Keyword(
+        "breakers", (), "texts at which DRY stops comparing",
+        Flag("sampling", "TEXT", "default: newline, colon, quotation mark, asterisk"),
+        Fields(_EVERY, more="or token ids"),
+    ),
+    "preset": Keyword(
+        "text", "cutaway", f"order of the sampling stages, as in {', '.join(PRESETS)}",
+        Flag("sampling", "NAME"), EVERYWHERE, page=True,
+    ),
+    "chain": Keyword(
+        "names", None, f"the order itself, instead of a preset: stages of {', '.join(STAGES)}; "
+        "those that are not named are not applied",
+        Flag("sampling", "A,B,…"), EVERYWHERE, page=True,
+    ),
+    "seed": Keyword(
+        "int", None, "same seed, same text; 0 to 2^64-1; without it one is chosen and reported",
+        Flag("sampling", "S"), Fields((*_EVERY, "ollama"), openai=True, more="-1: none"), page=True,
+    ),
+    "logit_bias": Keyword(
+        "biases", {}, "add a number, -100 to 100, to the logits of these token ids",
+        Flag("sampling", "ID=X"), SAMPLED._replace(openai=True),
+    ),
+    "processors": Keyword(
+        "own", (), "functions (token ids, logits) -> logits, a stage of their own",
+        _PYTHON, _PYTHON,
+    ),
+    "max_tokens": Keyword(
+        "int", 256, "generate at most N tokens, 1 or more", Flag("stopping", "N"),
+        Fields((), {
+            "chat": "max_completion_tokens", "completions": "max_tokens",
+            "responses": "max_output_tokens", "messages": "max_tokens", "ollama": "num_predict",
+        }, openai=True), page=True,
+    ),
+    "stop": Keyword(
+        "texts", (), "stop before the first of these strings", Flag("stopping", "STR"),
+        Fields(("chat", "completions", "ollama"), {"messages": "stop_sequences"}, openai=True),
+        page=True,
+    ),
+    "stop_token_ids": Keyword(
+        "ids", (), "stop before any of these tokens", Flag("stopping", "ID,ID"), SAMPLED
+    ),
+    "ignore_eos": Keyword(
+        "bool", False, "do not stop at the model's end tokens", Flag("stopping"), SAMPLED
+    ),
+    "min_tokens": Keyword(
+        "int", 0, "no end token, stop token or stop string before N tokens", Flag("stopping", "N"),
+        Fields(("chat", "completions", "responses")),
+    ),
+    "allowed_token_ids": Keyword(
+        "ids", None, "draw no other tokens than these", Flag("constraints", "ID,ID"), SAMPLED
+    ),
+    "bad_words": Keyword(
+        "texts", (), "never write these strings, however they are cut into tokens",
+        Flag("constraints", "STR"), SAMPLED,
+    ),
+    "json_schema": Keyword(
+        "schema", None, "write JSON that is valid under this schema; true: any JSON",
+        Flag("constraints", "FILE|JSON"), Fields(SAMPLED.faces, {
+            "responses": "text", "messages": "output_config", "ollama": "format",
+        }),
+    ),
+    "json_compact": Keyword(
+        "bool", False, "with a JSON schema: no white space between the parts of the JSON",
+        Flag("constraints"), SAMPLED,
+    ),
+    "regex": Keyword(
+        "text", None, "write a text that this regular expression matches as a whole",
+        Flag("constraints", "R"), SAMPLED,
+    ),
+    "grammar": Keyword(
+        "grammar", None, "write a text of this grammar, in Lark's notation or llama.cpp's (GBNF)",
+        Flag("constraints", "FILE"), SAMPLED,
+    ),
+    "choice": Keyword(
+        "texts", (), "write one of these texts", Flag("constraints", "TEXT"), SAMPLED
+    ),
+    "thought": Keyword(
+        "own", "", "Lark of what may precede the answer under a grammar", _TEMPLATE, _TEMPLATE
+    ),
+    "calls": Keyword(
+        "own", "", "Lark of tool calls that may replace the JSON of the schema",
+        _TEMPLATE, _TEMPLATE,
+    ),
+    "check": Keyword(
+        "text", None, "arithmetic: write the correct result after a sum such as 12*13=",
+        Flag("constraints", "NAME"), SAMPLED, choices=("arithmetic",),
+    ),
+    "heal": Keyword(
+        "bool", False, "token healing: complete a word that the prompt cuts off",
+        Flag("constraints"), SAMPLED,
+    ),
+    "kv_cache": Keyword(
+        "off", True, "recompute the whole sequence at every step: same tokens, quadratic cost",
+        Flag("model"), Absent("quadratic cost: whoever serves may say --no-kv-cache"),
+    ),
+    "cache_prompt": Keyword(
+        "off", True, "take nothing from the prefix cache and leave nothing there, as for measuring",
+        Absent("a command is one process, and --no-prefix-cache is for all of its texts"),
+        EVERYWHERE,
+    ),
+    "priority": Keyword(
+        "int", 0, "lower goes first, in the queue and when KV blocks run out",
+        Absent("one text waits for no other; a line of --input may have it"), EVERYWHERE,
+    ),
+    "speculate": Keyword(
+        "text", "off", "speculative decoding: ngram drafts from the text itself, jacobi from what "
+        "the model drew ahead, draft:MODEL with a small model of the same vocabulary; same text",
+        Flag("model", "HOW"), Fields(_EVERY, more="draft: by the server's draft model"),
+        choices=("off", "ngram", "jacobi", "draft"),
+    ),
+    "forced": Keyword(
+        "ids", (), "token ids that the output begins with, whatever would be drawn",
+        Flag("prompt", "ID,ID"), EVERYWHERE,
+    ),
+    "replay": Keyword(
+        "ids", (), "token ids that the same request with the same seed wrote before it was cut: "
+        "drawn again, many in a step; one that differs is an error",
+        Absent("'cutaway resume' and 'cutaway trace replay' take them from a trace"), EVERYWHERE,
+    ),
+    "ledger": Keyword(
+        "bool", False, "report what each sampling stage removed",
+        Absent("--trace records it"), Absent("trace has it"),
+    ),
+    "logprobs": Keyword(
+        "int", 0, "the N likeliest tokens of every step, before and after the sampling stages",
+        Flag("output", "N", "with --json"), Fields((), {
+            "chat": "top_logprobs", "completions": "logprobs", "responses": "top_logprobs",
+            "ollama": "top_logprobs",
+        }, openai=True),
+    ),
+    "prompt_logprobs": Keyword(
+        "int", 0, "the log-probability of each prompt token, and the N likeliest in its place",
+        Flag("output", "N", "with --json"), Fields((), {"completions": "echo"}, openai=True),
+    ),
+    "candidates": Keyword(
+        "int", 0, "how many of the likeliest tokens a trace records at each step, 1 to 1000",
+        Flag("trace", "N", "default 20"), EVERYWHERE,
+    ),
+    "track": Keyword(
+        "tokens", (), "tokens that a trace also records at each step, however unlikely",
+        Flag("trace", "TOKEN", "an id or a text; the end tokens are always recorded"), EVERYWHERE,
+    ),
+    "n": Keyword(
+        "int", 1, "generate N samples, whose seeds derive from the first", Flag("output", "N"),
+        SAMPLED._replace(openai=True),
+    ),
+    "align": Keyword(
+        "bool", False, "of N samples under a constraint return one, chosen by importance weight",
+        Flag("output"), SAMPLED,
+    ),
+    "special": Keyword(
+        "bool", False, "parse special tokens such as <|im_start|> in the prompt and suffix",
+        Flag("prompt"), Fields(("completions",)),
+    ),
+    "suffix": Keyword(
+        "text", "", "text that must follow the output (docs/fill.md)", Flag("prompt", "TEXT"),
+        Fields(("completions",), {"ollama": "suffix"}, openai=True),
+    ),
+    "trace": Keyword(
+        "file", None, "record the run in this file, one line of JSON per step (docs/trace.md)",
+        Flag("trace", "FILE", "gzipped if its name ends in .gz; more samples go to run.2.jsonl, "
+             "run.3.jsonl and so on; no file is overwritten"),
+        Fields((), dict.fromkeys(_EVERY, "trace")),
+    ),
+    "interventions": Keyword(
+        "interventions", (), "change activations inside the model (docs/interventions.md)",
+        Flag("interventions", "I", '"L25.H2 x 0" ablates head 2 of layer 25, "L9.mlp x 0.5 at 3-7 '
+             'from 2" halves what an MLP adds at some positions from step 2 on, "knock_out 3-7" '
+             "hides positions from attention", "--intervention"),
+        Fields(_EVERY, more="as text or as a trace's head has it; where the server allows it"),
+    ),
+    "denoise": Keyword(
+        "rule", None, "with a diffusion model: the rule that reveals the canvas (docs/denoise.md)",
+        Flag("denoise", "RULE"), EVERYWHERE, page=True,
+    ),
+    "adapter": Keyword(
+        "own", "", "name of the loaded adapter that computes the text",
+        Absent("--lora applies one to all texts"), Absent("a request has its name as model"),
+    ),
+}  # fmt: skip
+KEYWORDS: Mapping[str, Keyword] = MappingProxyType({n: _number(n) for n in PARAMS} | _ROWS)
+"""Every keyword of a request, by name."""
+
+NOT_THERE: Mapping[str, str] = {
+    "responses": "OpenAI's newer form has one answer and few fields; /v1/chat/completions has it",
+    "messages": "Anthropic's form has one answer and few fields; /v1/chat/completions has it",
+    "ollama": "Ollama's clients know Ollama's options; /v1 has it",
+    "page": "the page has controls for the draw, the length and the canvas",
+}
+"""Why a face lacks a keyword that others have."""
+
+
+def fields_at(face: str) -> dict[str, str]:
+    """Keyword -> its name on a face of HTTP, of those that are there."""
+    named = {name: row.field(name, face) for name, row in KEYWORDS.items()}
+    return {name: field for name, field in named.items() if field}

@@ -20,6 +20,7 @@ from cutaway.engine import (
     StopParams,
 )
 from cutaway.errors import InputError
+from cutaway.requests.keywords import KEYWORDS
 from cutaway.sampling import Observe, SamplingParams
 from cutaway.sampling.observe import MAX_TOP
 
@@ -35,14 +36,9 @@ _PARTS: Mapping[str, type] = {
     "run": RunParams,
 }
 _OF_PART = {part: tuple(f.name for f in fields(kind)) for part, kind in _PARTS.items()}
-_OBSERVED: Mapping[str, Any] = {
-    "ledger": False, "logprobs": 0, "prompt_logprobs": 0, "candidates": 0, "track": (),
-}  # fmt: skip
-_OWN: Mapping[str, Any] = {
-    "n": 1, "align": False, "special": False, "suffix": "", "trace": None, "interventions": (),
-    "denoise": None, "adapter": "",
-}  # fmt: skip
-OPTIONS = (*(name for names in _OF_PART.values() for name in names), *_OBSERVED, *_OWN)
+_OBSERVED = ("ledger", "logprobs", "prompt_logprobs", "candidates", "track")
+_OWN = ("n", "align", "special", "suffix", "trace", "interventions", "denoise", "adapter")
+OPTIONS = tuple(KEYWORDS)
 """Every keyword of a request."""
 _DRAFT = "draft:"
 _CANDIDATES = 20
@@ -51,25 +47,12 @@ _CANDIDATES = 20
 
 @dataclass(frozen=True)
 class Options:
-    """One request's settings, checked; its prompt comes later.
+    """One request's settings, checked; its prompt comes later. ``KEYWORDS`` says what each does.
 
-    logprobs         with each token, the N likeliest before and after the chain
-    prompt_logprobs  the N likeliest at each position of the prompt
-    candidates       a trace keeps the N likeliest of each step
-    track            token ids that each step of a trace reports, however unlikely
-    ledger           what each stage of the chain removed
-    n                samples of the same prompt; the i-th has a seed derived from (seed, i)
-    align            of n texts under a constraint, one is answered, chosen by its weight
-    special          parse special tokens such as <|im_start|> in the prompt's text
-    suffix           what stands behind the text that is to be written; "": nothing
-    trace            the file to record the run in; of several texts the first, see
-                     ``trace.write.numbered``
-    interventions    on what the model computes while it writes
-    denoise          the rule by which a canvas is revealed; None: written from left to right
-    adapter          the name of a loaded adapter that computes it; "": none
-    draft            the draft model, where speculate was "draft:MODEL"
-    sources          where each setting came from: "given", "default", "common" for one that goes
-                     for all requests, or "chosen" for a seed
+    trace    of several texts, the file of the first: see ``trace.write.numbered``
+    draft    the draft model, where speculate was "draft:MODEL"
+    sources  where each setting came from: "given", "default", "common" for one that goes for all
+             requests, or "chosen" for a seed
     """
 
     sampling: SamplingParams
@@ -260,17 +243,23 @@ def _check_names(given: Mapping[str, Any]) -> None:
             raise InputError(f"unknown option {name!r}{hint}")
 
 
+def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The values of these keywords or their defaults; InputError for one of another kind."""
+    found = {name: given.get(name, KEYWORDS[name].default) for name in names}
+    for name, value in found.items():
+        row = KEYWORDS[name]
+        if row.kind == "bool" and not isinstance(value, bool):
+            raise InputError(f"{name} must be true or false, not {shown(value)}")
+        if isinstance(row.default, str):
+            found[name] = value = "" if value is None else value  # as a client may say it
+            if not isinstance(value, str):
+                raise InputError(f"{name} must be a string, not {shown(value)}")
+    return found
+
+
 def _own(given: Mapping[str, Any]) -> dict[str, Any]:
-    own = {name: given.get(name, default) for name, default in _OWN.items()}
+    own = _taken(given, _OWN)
     own["n"] = check_int("n", own["n"], 1, 1024)
-    for name in ("align", "special"):
-        if not isinstance(own[name], bool):
-            raise InputError(f"{name} must be true or false, not {shown(own[name])}")
-    for name in ("suffix", "adapter"):
-        if own[name] is None:  # as a client may say it
-            own[name] = ""
-        if not isinstance(own[name], str):
-            raise InputError(f"{name} must be a string, not {shown(own[name])}")
     if own["trace"] is not None:
         from cutaway.trace.write import check_path
 
@@ -289,14 +278,12 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _observed(given: Mapping[str, Any], *, traced: bool) -> dict[str, Any]:
-    default = {**_OBSERVED, "candidates": _CANDIDATES} if traced else _OBSERVED
-    values = {name: given.get(name, value) for name, value in default.items()}
-    if not isinstance(values["ledger"], bool):
-        raise InputError(f"ledger must be true or false, not {shown(values['ledger'])}")
+    values = _taken(given, _OBSERVED)
+    if traced:
+        most = given.get("candidates", _CANDIDATES)
+        values["candidates"] = check_int("candidates: with a trace it", most, 1)
     for name in ("logprobs", "prompt_logprobs", "candidates"):
         values[name] = check_int(name, values[name], 0, MAX_TOP)
-    if traced:
-        check_int("candidates: with a trace it", values["candidates"], 1)
     values["track"] = Observe(track=values["track"]).track
     return values
 
