@@ -121,8 +121,9 @@ def add_keyword(
     more |= {"type": PARAMS[name].type} if row.kind == "number" else {}
     more |= {"metavar": row.flag.metavar} if row.flag.metavar else {}
     group.add_argument(
-        row.flag_name(name), dest=name, help="; ".join(told).replace("%", "%%"), **written, **more
-    )
+        row.flag_name(name), dest=name, default=SUPPRESS,
+        help="; ".join(told).replace("%", "%%"), **written, **more,
+    )  # fmt: skip
 
 
 def add_prompt_arguments(parser: ArgumentParser, **more: Any) -> None:

@@ -29,7 +29,7 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
 def add_rule_name(parser: ArgumentParser) -> None:
     """--denoise RULE: answers are canvases."""
     said = f"{KEYWORDS['denoise'].help}; {', '.join(RULES)}"
-    add_keyword(parser, "denoise", said, choices=tuple(RULES), default=SUPPRESS)
+    add_keyword(parser, "denoise", said, choices=tuple(RULES))
 
 
 def add_rules(parser: ArgumentParser, help: str) -> None:

@@ -250,10 +250,10 @@ def _taken(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         row = KEYWORDS[name]
         if row.kind == "bool" and not isinstance(value, bool):
             raise InputError(f"{name} must be true or false, not {shown(value)}")
-        if isinstance(row.default, str):
-            found[name] = value = "" if value is None else value  # as a client may say it
-            if not isinstance(value, str):
+        if isinstance(row.default, str) and not isinstance(value, str):
+            if value is not None:  # as a client may say it
                 raise InputError(f"{name} must be a string, not {shown(value)}")
+            found[name] = row.default
     return found
 
 
