@@ -14,7 +14,7 @@ from cutaway.engine.events import neg_log_z
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams
 from support.engine_mock import Request, make_engine, run_to_end, steps_of
-from support.mock_backend import narrow, noise
+from support.mock_backend import END, narrow, noise
 
 SCHEMA = {
     "type": "object",
@@ -106,6 +106,19 @@ def test_a_grammar_that_fails_in_the_midst_ends_its_own_text_alone():
     assert "the grammar failed" in str(failing.error)
     assert 0 < len(failing.output_token_ids) < 9
     assert [s.finish_reason for s in others] == [FinishReason.CONSTRAINT, FinishReason.MAX_TOKENS]
+
+
+@pytest.mark.parametrize(("text", "whole"), [
+    (f'start: "a" <[{END}]> "b"', False), (f'start: "a" (<[{END}]> "b")?', True),
+    (f'start: "a" <[{END}]>', True),
+])  # fmt: skip
+def test_a_text_does_not_end_within_its_grammar(text, whole):
+    """Where the grammar names the end token itself."""
+    engine = make_engine(noise)
+    sequence = Request((1, 2, 3), constraint=ConstraintParams(grammar=text)).add_to(engine)
+    run_to_end(engine)
+    assert sequence.finish_reason == (FinishReason.END_TOKEN if whole else FinishReason.ERROR)
+    assert whole or "the grammar goes on after an end token" in str(sequence.error)
 
 
 def test_a_grammar_with_ignore_eos_is_refused():

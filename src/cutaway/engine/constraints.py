@@ -258,6 +258,8 @@ class GrammarConstraint:
             self._matcher.accept(token_id)
         elif not allows(self._matcher.mask(), token_id):
             raise CutawayError("the grammar does not allow the text to end here")
+        else:
+            self._matcher.finish(token_id)
 
     def fork(self) -> Self:
         """As far as this one has come."""

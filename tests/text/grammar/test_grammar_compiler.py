@@ -154,6 +154,32 @@ def test_a_format_that_json_schema_does_not_define_is_a_note_to_people():
     assert note.endswith("which JSON Schema does not define: planet")
 
 
+@pytest.mark.parametrize(
+    ("attributes", "idle"),
+    [
+        ('capture="a]b", temperature=0.01', "capture, temperature"),
+        ('stop_capture="c", suffix="x"', "stop_capture"),
+        ("max_tokens=3", ""), ('stop="temperature"', ""), ('suffix="x"', ""), ("lazy", ""),
+    ],
+)  # fmt: skip
+def test_attributes_of_rules_that_do_nothing_are_noted(attributes, idle):
+    grammar = Grammar("grammar", f'start: a "b"\na[{attributes}]: /[ac]+/')
+    noted = notes_on(grammar, COMPILER.compile(grammar))
+    assert noted == [f"grammar: these attributes of rules do nothing here: {idle}"] * bool(idle)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text", "longer"),
+    [
+        ('stop="x"', b"ax!", b"axx!"), ('suffix="x"', b"ax!", b"axx!"),
+        ("max_tokens=2", b"aa!", b"aaa!"), ("lazy", b"a!", b"aa!"),
+    ],
+)  # fmt: skip
+def test_attributes_of_rules_that_end_them_do_so(attributes, text, longer):
+    grammar = Grammar("grammar", f'start: a "!"\na[{attributes}]: /[a-z]+/')
+    assert can_write(grammar, text) and not can_write(grammar, longer)
+
+
 def test_a_file_that_cannot_be_read_is_one_plain_sentence(tmp_path):
     with pytest.raises(InputError, match=r"missing\.json: No such file or directory$"):
         source.json_schema(tmp_path / "missing.json")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from cutaway.errors import InputError
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.grammar.notation import limits, sentence, source_of
+from cutaway.text.grammar.notation import idle_attributes, limits, sentence, source_of
 from cutaway.text.grammar.schema_checks import SchemaCheck, relaxed
 from cutaway.text.grammar.source import Grammar
 from cutaway.text.grammar.subschemas import own_formats, without_own_formats
@@ -211,6 +211,8 @@ def notes_on(grammar: Grammar, compiled: Compiled) -> list[str]:
             "json_schema: any text is allowed for these formats, which JSON Schema does not "
             f"define: {', '.join(sorted(own))}"
         )
+    if grammar.kind == "grammar" and (idle := idle_attributes(grammar.text)):
+        notes.append(f"grammar: these attributes of rules do nothing here: {', '.join(idle)}")
     return notes
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.errors import CutawayError
+from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar.notation import sentence
 
 if TYPE_CHECKING:
@@ -42,6 +42,16 @@ class Matcher:
         for way in self._open:
             way.consume_token(token_id)
             _check(way)
+
+    def finish(self, token_id: int) -> None:
+        """An end token came that the mask has; InputError where the grammar goes on after it."""
+        if not self.may_end:  # the grammar names the token itself
+            self.accept(token_id)
+            if not self.may_end:
+                raise InputError(
+                    "grammar: the grammar goes on after an end token, which ends the text: remove "
+                    "the token from the grammar"
+                )
 
     def valid(self, token_ids: Sequence[int]) -> int:
         """How many of these may come one after the other."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _SPACE = r" |\n[ \t]{0,20}"
 """White space between the parts of JSON: bounded, so that no text goes on in it for ever."""
 _LONGEST_QUOTE = 120
+_QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
 def limits() -> "LLParserLimits":
@@ -105,10 +106,17 @@ def _lark(text: str) -> str:
         raise InputError(f"grammar: {sentence(str(error))}") from None
 
 
+def idle_attributes(lark: str) -> list[str]:
+    """Attributes of its rules that change nothing, since a matcher only says what may follow."""
+    rules = re.findall(r"^[?!]*[a-z_][\w-]*\[([^\]]*)\]\s*:", _QUOTED.sub("", lark), re.M)
+    found = {name for attributes in rules for name in re.findall(r"[a-z_]+", attributes)}
+    return sorted(found & {"capture", "stop_capture", "temperature"})
+
+
 def sentence(said: str) -> str:
     """llguidance's own words: the reason alone, on one line."""
     first = re.split(
-        r"\n\s*\n|<state>|<non-verbose/>|\nstack backtrace|\n +\d+ \|", said, maxsplit=1
+        r"\n\s*\n|<state>|<non-verbose/>|<backtrace>|\nstack backtrace|\n +\d+ \|", said, maxsplit=1
     )
     words = re.sub(r'^at \d+\(\d+\): invalid regex ".*" \(in regex\): ', "", first[0], flags=re.S)
     words = re.sub(r"^regex parse error:.*\n\s*error: ", "", words, flags=re.S)
