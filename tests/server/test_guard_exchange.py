@@ -1,6 +1,7 @@
 """The middleware: bodies, responses and failures, by ASGI's messages alone."""
 
 import asyncio
+import gzip
 import json
 import logging
 
@@ -50,6 +51,37 @@ def test_an_announced_length_is_refused_before_the_body_is_read(length):
     assert (b"connection", b"close") in told[0]["headers"]
     assert [message.get("more_body") for message in told] == [None, True, False]
     assert next(reading, None) is None  # what came was read
+
+
+def packed(body, encoding="gzip", limit=100):
+    app, length = Echo(), str(len(body))
+    headers = {"content-encoding": encoding, "content-length": length}
+    return call(Guard(app, max_body=limit), scope_of("POST", headers=headers), request(body)), app
+
+
+def test_a_gzip_body_is_read_within_the_limit():
+    for encoding in ("gzip", " GZIP "):
+        answer, _ = packed(gzip.compress(b"hello"), encoding)
+        assert (answer.status, answer.body) == (200, b"hello")
+    answer, app = packed(gzip.compress(b"x" * 10_000))
+    assert (answer.status, app.seen) == (413, []) and "longer than 100" in answer.error()["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "said"),
+    [
+        (gzip.compress(b"hello")[:-3], "gzip", 400, "not whole gzip"),
+        (gzip.compress(b"a") * 2, "gzip", 400, "not whole gzip"),
+        (b"hello", "gzip", 400, "not whole gzip"),
+        (b"", "gzip", 400, "not whole gzip"),
+        (b"hello", "br", 415, "Content-Encoding 'br' is not read here; send gzip"),
+        (gzip.compress(b"a"), "gzip, gzip", 415, "'gzip, gzip'"),
+    ],
+)
+def test_another_encoding_is_refused_by_name(body, encoding, status, said):
+    answer, app = packed(body, encoding)
+    assert (answer.status, app.seen) == (status, []) and said in answer.error()["message"]
+    assert packed(b"hello", "identity")[0].body == b"hello"
 
 
 def test_who_sends_for_ever_is_cut_off():

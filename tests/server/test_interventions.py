@@ -71,7 +71,7 @@ def test_in_a_chat_and_in_a_response(allowed):
 
 @pytest.mark.parametrize(
     ("interventions", "sentence"),
-    [("L0 x 0", "interventions"), ([5], "interventions"), (["L0"], "intervention: write"),
+    [("L0 x 0", "interventions"), ([5], "interventions"), (["L0"], "interventions[0]: write"),
      (["L9 x 0"], "no L9"),
      ([{"kind": "add"}], "a place is"), (["L0 x 0"] * 1025, "more than 1024"),
      ([{"kind": "scale", "where": "L0", "more": 1}], "object with kind")],
@@ -79,7 +79,8 @@ def test_in_a_chat_and_in_a_response(allowed):
 def test_what_is_refused(allowed, interventions, sentence):
     answer = post(allowed, interventions=interventions)
     assert answer.status_code == 400
-    assert sentence in answer.json()["error"]["message"]
+    error = answer.json()["error"]
+    assert sentence in error["message"] and error["param"].startswith("interventions")
 
 
 def test_a_look_has_the_changes_of_its_text(allowed, tiny):

@@ -106,7 +106,7 @@ def user(*blocks):
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
 JSON = {"type": "json_schema"}
 REFUSED = [
-    (user(IMAGE), "a block of type 'image' cannot be read here; text, tool_result can"),
+    (user(IMAGE), "type 'image' cannot be read here; text, tool_result can"),
     (user({"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}), "'image'"),
     (user(), "messages[0].content must have at least 1 item, not 0"),
     ({"messages": [*SAID, {"role": "assistant", "content": "b"}, {"role": "user", "content": []}]},
@@ -115,7 +115,7 @@ REFUSED = [
     ({"messages": [{"role": "user", "content": [RESULT]},
                    {"role": "assistant", "content": [CALL]}, *SAID]},
      "messages[0].content[0].tool_use_id must be the id of a tool_use block in an earlier message"),
-    (user(CALL), "a block of type 'tool_use' cannot be read here; text, tool_result can"),
+    (user(CALL), "type 'tool_use' cannot be read here; text, tool_result can"),
     ({"messages": [{"role": "assistant", "content": [{"type": "redacted_thinking"}]}]}, "redacted"),
     ({"messages": [*SAID, {"role": "assistant", "content": "The"}]}, "end with a user's"),
     ({"messages": []}, "messages must have at least 1 item"),

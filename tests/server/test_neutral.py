@@ -3,6 +3,8 @@
 A field at its neutral value changes no token; at any other it is refused by name.
 """
 
+from datetime import datetime
+
 import httpx
 import openai
 import pytest
@@ -171,8 +173,37 @@ def test_the_tokenizer_is_told_as_lm_eval_reads_it(client, tiny, tiny_alone):
     }
 
 
-def test_the_name_of_a_special_token_alone_is_its_id(client, tiny_alone):
-    """So lm-eval finds the id of the end token; within a text it stays text."""
+def test_another_query_is_refused_by_name(client):
+    error = refused(client.get("/tokenizer_info?x=1"))
+    assert (error["param"], error["message"]) == ("x", "unknown field 'x'; leave it out")
+
+
+def test_a_conversation_is_tokenized_as_vllm_is_asked_for_it(client):
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    plain = client.post("/tokenize", json=body).json()
+    asked = {**body, "add_generation_prompt": True, "continue_final_message": False}
+    assert client.post("/tokenize", json=asked).json() == plain
+
+
+def test_an_empty_choice_is_noted(client):
+    _, about = told(client.post(TEXT, json={**ASKED[TEXT], "choice": []}))
+    assert [note for note in about["notes"] if note.startswith("choice: an empty list allows any")]
+
+
+def test_models_are_listed_for_anthropics_clients_too(client):
+    page = client.get("/v1/models").json()
+    [model] = page["data"]
+    assert (model["type"], model["display_name"]) == ("model", model["id"])
+    assert datetime.fromisoformat(model["created_at"]).timestamp() == model["created"]
+    assert (page["has_more"], page["first_id"], page["last_id"]) == (
+        False,
+        model["id"],
+        model["id"],
+    )
+
+
+def test_special_tokens_are_read_everywhere_in_a_text_or_nowhere(client, tiny_alone):
+    """So lm-eval finds the id of the end token."""
     end = client.get("/tokenizer_info").json()["eos_token"]
     [id] = [id for id in tiny_alone.tokenizer.end_ids if tiny_alone.tokenizer.token_name(id) == end]
 
@@ -181,10 +212,9 @@ def test_the_name_of_a_special_token_alone_is_its_id(client, tiny_alone):
         return client.post("/tokenize", json=body).json()["tokens"]
 
     assert tokens(end) == [id]
-    for text in (f"{end} ", f"a{end}", end + end):
-        assert id not in tokens(text)
-        assert id in tokens(text, special=True)
-    assert id not in tokens(end, special=False)
+    for text in (end, f"{end} ", f"a{end}", end + end):
+        assert id in tokens(text) == tokens(text, special=True)
+        assert id not in tokens(text, special=False)
 
 
 def test_head_works_wherever_get_does(client):

@@ -71,7 +71,9 @@ def responses(**more):
     return RESPONSES, {"input": "hello", **more}
 
 
-@pytest.mark.parametrize(("path", "body"), [chat(), responses()])
+@pytest.mark.parametrize(
+    ("path", "body"), [chat(), responses(), responses(reasoning={"summary": "auto"})]
+)
 def test_what_is_right_passes(app, path, body):
     assert post(app, body, path=path).body == b'"done"'
 
@@ -124,6 +126,19 @@ def test_what_is_right_passes(app, path, body):
          "safety_identifier is the newer name of user: give one"),
         (responses(input=[{"role": "user", "content": [{"type": "input_text"}]}]),
          "input[0].content[0].text", "input[0].content[0].text is missing; add it"),
+        (message(audio={"id": "a"}), "messages[0].audio",
+         "messages[0].audio: only text is read and written here; leave it out"),
+        (message(content=[{"type": "text", "text": "a"}, {"type": "image_url"}]),
+         "messages[0].content[1]",
+         "messages[0].content[1]: type 'image_url' cannot be read here; text, input_text, "
+         "output_text can"),
+        (responses(input=[{"role": "user", "content": "a"}, {"type": "web_search_call"}]),
+         "input[1]", "input[1]: type 'web_search_call' cannot be read here; messages, calls and "
+         "their results can"),
+        (chat(reasoning_effort="none"), "reasoning_effort",
+         "reasoning_effort: this server cannot tell a model how much to think; leave it out"),
+        (responses(reasoning={"effort": "none"}), "reasoning.effort",
+         "reasoning.effort: this server cannot tell a model how much to think; leave it out"),
         ((CHAT, []), None, "the body must be an object, not a list"),
         ((CHAT, 5), None, "the body must be an object, not 5"),
     ],
@@ -182,7 +197,8 @@ def test_a_query_is_told_by_its_name(app):
     ("failing", "param"),
     [
         (InputError("temperature must be 0 or at least 0.01"), "temperature"),
-        (InputError("logit_bias[5] must be a number"), "logit_bias"),
+        (InputError("logit_bias[5] must be a number"), "logit_bias[5]"),
+        (InputError("tools[0].function.nme is not known; leave it out"), "tools[0].function.nme"),
         (InputError("max-tokens is too large"), None),
         (InputError("the prompt is too long; shorten it"), None),
         (InputError("'n' is odd"), None),

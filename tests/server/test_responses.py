@@ -139,7 +139,7 @@ def test_what_was_asked_is_told_again(strict_client):
         "store": False, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True,
         "text": {"format": {"type": "text"}}, "truncation": "disabled", "background": False,
         "service_tier": "auto", "stream_options": {"include_obfuscation": False},
-        "reasoning": {"effort": "none"}, "previous_response_id": None, "include": [],
+        "reasoning": {"summary": "auto"}, "previous_response_id": None, "include": [],
     }  # fmt: skip
     response = strict_client.responses.create(**asked(**given, **harmless))
     assert {name: getattr(response, name) for name in given} == given

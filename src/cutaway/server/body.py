@@ -13,12 +13,11 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    ValidationInfo,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from cutaway.base.earlier_names import current_names
-from cutaway.server.http.errors import ApiError
 
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
 """A field that others have -> the values that ask for nothing, and what is said to other values."""
@@ -26,6 +25,15 @@ Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
 MOST_STOPS = 64
 MOST_OF_STOPS = 4096  # characters of all: each text builds its automata from them
 _NULL = {"type": "null"}
+
+
+def refused(said: str, field: str | int | None = None, code: str | None = None) -> ValueError:
+    """For validators: a sentence in which {field} becomes the path of the field.
+
+    field  within the value that is validated; None: that value
+    code   of the answer's error
+    """
+    return PydanticCustomError("refused", "{said}", {"said": said, "field": field, "code": code})
 
 
 class Body(BaseModel):
@@ -43,7 +51,7 @@ class Body(BaseModel):
             data = current_names(data)
         for name, (harmless, why) in cls.unsupported.items():
             if name in data and not _among(data[name], (None, *harmless)):
-                raise ApiError(400, f"{name}: {why}", param=name, code="unsupported_parameter")
+                raise refused(f"{{field}}: {why}", name, "unsupported_parameter")
         return {k: v for k, v in data.items() if v is not None and k not in cls.unsupported}
 
     @classmethod
@@ -86,18 +94,15 @@ def _described(field: dict[str, Any], *, null: bool) -> dict[str, Any]:
 # -- fields that several have ----
 
 
-def _stops(value: Any, info: ValidationInfo) -> Any:
+def _stops(value: Any) -> Any:
     """One string or a list of them, as a list."""
-    name = info.field_name
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise ApiError(400, f"{name} must be a string or a list of strings", param=name)
+        raise refused("{field} must be a string or a list of strings")
     if len(stops) > MOST_STOPS:
-        raise ApiError(400, f"{name} has {len(stops)} strings; at most {MOST_STOPS}", param=name)
+        raise refused(f"{{field}} has {len(stops)} strings; at most {MOST_STOPS}")
     if (length := sum(map(len, stops))) > MOST_OF_STOPS:
-        raise ApiError(
-            400, f"{name} has {length} characters; at most {MOST_OF_STOPS} in all", param=name
-        )
+        raise refused(f"{{field}} has {length} characters; at most {MOST_OF_STOPS} in all")
     return stops
 
 
@@ -108,7 +113,7 @@ Stops = Annotated[
 ]
 
 
-def _one_or_many(value: Any, info: ValidationInfo) -> Any:
+def _one_or_many(value: Any) -> Any:
     """A text or token ids, or a list of them, as a list."""
     many = isinstance(value, list) and not (value and all(type(i) is int for i in value))
     texts = value if many else [value]
@@ -117,10 +122,7 @@ def _one_or_many(value: Any, info: ValidationInfo) -> Any:
         for p in texts
     )
     if not good or not texts:
-        name = info.field_name
-        raise ApiError(
-            400, f"{name} must be a string, a list of token ids, or a list of either", param=name
-        )
+        raise refused("{field} must be a string, a list of token ids, or a list of either")
     return texts
 
 

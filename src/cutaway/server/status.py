@@ -1,5 +1,6 @@
 """The server's state: its models, health and readiness, and metrics for Prometheus."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -25,7 +26,10 @@ _METRICS = plain_replies(
 async def models(request: Request) -> Response:
     """The names that requests may use for a model."""
     each = [_model(one, name) for one in models_of(request).services for name in one.names.every]
-    answer: ModelList = {"object": "list", "data": each}
+    answer: ModelList = {
+        "object": "list", "data": each, "has_more": False, "first_id": each[0]["id"],
+        "last_id": each[-1]["id"],
+    }  # fmt: skip
     return Response(dumps(answer), media_type="application/json")
 
 
@@ -42,7 +46,10 @@ def _model(service: Service, name: str) -> ModelCard:
     answer: ModelCard = {
         "id": name,
         "object": "model",
+        "type": "model",
+        "display_name": name,
         "created": service.created,
+        "created_at": datetime.fromtimestamp(service.created, UTC).isoformat(),
         "owned_by": "cutaway",
         "root": service.names.model(name).name,
         "max_model_len": service.room,

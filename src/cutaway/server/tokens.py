@@ -1,14 +1,14 @@
 """``/tokenize`` and ``/detokenize``: text to token ids and back, in vLLM's form."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from cutaway.errors import TooLongError
-from cutaway.server.body import Body, examples
+from cutaway.server.body import Body, Unsupported, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.errors import ApiError
@@ -17,10 +17,10 @@ from cutaway.server.job import cancel_on_disconnect
 from cutaway.server.models import service_of
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service
+from cutaway.server.shared.messages import TURN_IS_OPENED
 from cutaway.server.shared.plain_schemas import Detokenized, Tokenized, TokenizerInfo
 
 router = APIRouter(route_class=StrictRoute, tags=["tokens"])
-ModelNamed = Annotated[str | None, Query(description="one of /v1/models; left out: the first")]
 _LONG = 1 << 16  # characters, which take up to a second
 
 
@@ -40,10 +40,18 @@ class TokenizeRequest(Body):
         True, description="begin with the begin token, if there is one"
     )
     special: bool | None = Field(
-        None, description="parse special tokens in the text; left out: only where it is the name "
-        "of one and nothing else, as lm-eval asks for the id of the end token"
+        None, description="read special tokens such as <|im_start|> in the text as tokens; left "
+        "out: true, as vLLM does"
     )  # fmt: skip
     return_token_strs: bool = Field(False, description="include the tokens' names, too")
+    unsupported: ClassVar[Unsupported] = TURN_IS_OPENED
+
+
+class ModelNamed(BaseModel):
+    """The query of a request without a body."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str | None = Field(None, description="one of /v1/models; left out: the first")
 
 
 class DetokenizeRequest(Body):
@@ -76,16 +84,13 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     if body.messages is not None:
         return llm.chat_ids([message.plain() for message in body.messages])
     add_bos = None if body.add_special_tokens else False
-    text, special = body.prompt or "", body.special
-    if special is None:
-        special = [*llm.tokenizer.control_tokens(text)] == [text]
-    return llm.tokenize(text, special=special, add_bos=add_bos)
+    return llm.tokenize(body.prompt or "", special=body.special is not False, add_bos=add_bos)
 
 
-@router.get("/tokenizer_info", responses=replies(TokenizerInfo, 404))
-async def tokenizer_info(request: Request, model: ModelNamed = None) -> Response:
-    """The begin and end tokens and the chat template, as vLLM tells them."""
-    service = service_of(request, model)
+@router.get("/tokenizer_info", responses=replies(TokenizerInfo, 400, 404))
+async def tokenizer_info(request: Request, query: Annotated[ModelNamed, Query()]) -> Response:
+    """The begin and end tokens and the chat template, in vLLM's form."""
+    service = service_of(request, query.model)
     tokenizer, template = service.llm.tokenizer, service.llm.template
     eos = next(iter(tokenizer.end_ids), None)
     answer: TokenizerInfo = {

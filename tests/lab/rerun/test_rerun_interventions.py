@@ -104,7 +104,8 @@ def test_a_fork_by_nothing_is_the_run(tiny, recorded):
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
-    [({}, "needs a token, or interventions"), ({"interventions": ["L0"]}, "intervention: write"),
+    [({}, "needs a token, or interventions"),
+     ({"interventions": ["L0"]}, "interventions\\[0\\]: write"),
      ({"interventions": ["L7 x 0"]}, "no L7"), ({"interventions": "L0 x 0"}, "must be a list")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(tiny, recorded, more, sentence):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
-from cutaway.engine.interventions.intervention import Intervention, check_place
+from cutaway.engine.interventions.intervention import Intervention, check_place, numbered
 from cutaway.engine.interventions.spans import LAST, Spans, from_position
 from cutaway.errors import InputError
 
@@ -144,15 +144,16 @@ def bind(
     anatomy = Anatomy(graph)
     placed: list[PlacedIntervention] = []
     hidden: list[tuple[int, int, int]] = []
-    for one in interventions:
+    for i, one in enumerate(interventions):
         start = 0 if one.from_step is None else prompt_tokens - 1 + one.from_step
         spans = one.positions or _ALL
         if one.kind == "knock_out":
             hidden += [(first, last, start) for first, last in spans]
-        else:
+            continue
+        with numbered(i):
             where = find(anatomy, one.where)
             _check_width(one, where[2] - where[1])
-            placed.append(PlacedIntervention(one, *where, from_position(spans, start)))
+        placed.append(PlacedIntervention(one, *where, from_position(spans, start)))
     return BoundInterventions(tuple(placed), tuple(hidden))
 
 

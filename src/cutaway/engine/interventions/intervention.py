@@ -7,7 +7,8 @@ import math
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol, runtime_checkable
@@ -221,3 +222,13 @@ def as_bytes(vector: Any) -> bytes:
     if numbers.ndim != 1:
         raise InputError(f"intervention: a vector is a list of numbers, not {numbers.ndim} deep")
     return numbers.tobytes()
+
+
+@contextmanager
+def numbered(index: int) -> Iterator[None]:
+    """An InputError within names the intervention by its place among the request's."""
+    try:
+        yield
+    except InputError as error:
+        said = str(error).removeprefix("intervention: ")
+        raise InputError(f"interventions[{index}]: {said}") from None

@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from cutaway.base.checks import shown
-from cutaway.engine.interventions.intervention import Intervention, current_name, knock_out, scale
+from cutaway.engine.interventions.intervention import (
+    Intervention,
+    current_name,
+    knock_out,
+    numbered,
+    scale,
+)
 from cutaway.errors import InputError
 
 MOST = 1024
@@ -48,13 +54,14 @@ def check_interventions(given: Any) -> tuple[Intervention, ...]:
             f'interventions must be a list, such as ["L25.H2 x 0"], not {shown(given)}'
         )
     found: list[Intervention] = []
-    for one in given:
-        if isinstance(one, Intervention):
-            found.append(one)
-        else:
-            found.append(
-                parse_intervention(one) if isinstance(one, str) else Intervention.from_json(one)
-            )
+    for i, one in enumerate(given):
+        with numbered(i):
+            if isinstance(one, Intervention):
+                found.append(one)
+            else:
+                found.append(
+                    parse_intervention(one) if isinstance(one, str) else Intervention.from_json(one)
+                )
     if len(found) > MOST:
         raise InputError(f"interventions: {len(found)} are more than {MOST}")
     if (nbytes := sum(len(one.vector) for one in found)) > MOST_BYTES:

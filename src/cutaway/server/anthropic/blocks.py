@@ -6,11 +6,10 @@ make of them: ``conversation`` does.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from cutaway.server.body import Body, Unsupported
-from cutaway.server.http.errors import ApiError
-from cutaway.server.shared.messages import ONLY_TEXT
+from cutaway.server.shared.messages import ONLY_TEXT, only_types
 
 CacheControl = Annotated[
     dict[str, Any] | None,
@@ -27,22 +26,7 @@ class TextBlock(Body):
     unsupported: ClassVar[Unsupported] = {"citations": (([],), ONLY_TEXT)}
 
 
-def readable(*types: str) -> BeforeValidator:
-    """Refuses blocks of other types than these by name."""
-
-    def check(block: Any) -> Any:
-        given = block.get("type") if isinstance(block, dict) else None
-        if isinstance(block, dict) and given not in types:
-            raise ApiError(
-                400, f"content: a block of type {given!r:.40} cannot be read here; "
-                f"{', '.join(types)} can", param="messages", code="unsupported_content",
-            )  # fmt: skip
-        return block
-
-    return BeforeValidator(check)
-
-
-Texts = str | list[Annotated[TextBlock, readable("text")]]
+Texts = str | list[Annotated[TextBlock, only_types("text")]]
 
 
 class CallBlock(Body):
@@ -79,10 +63,10 @@ class ThoughtBlock(Body):
 
 
 UserBlock = Annotated[
-    TextBlock | ResultBlock, Field(discriminator="type"), readable("text", "tool_result")
+    TextBlock | ResultBlock, Field(discriminator="type"), only_types("text", "tool_result")
 ]
 AssistantBlock = Annotated[
     TextBlock | CallBlock | ThoughtBlock,
     Field(discriminator="type"),
-    readable("text", "tool_use", "thinking"),
+    only_types("text", "tool_use", "thinking"),
 ]

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from cutaway.errors import InputError
 from cutaway.requests.tools import ToolUse
 from cutaway.server.anthropic.blocks import CacheControl
-from cutaway.server.body import Body, Unsupported
+from cutaway.server.body import Body, Unsupported, refused
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import Service
 
@@ -47,10 +47,10 @@ def _own(tool: Any) -> Any:
     """Refuses tools that somebody else would have to run, or to know, by name."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind not in (None, "custom"):
-        raise ApiError(
-            400, f"tools: one of type {kind!r:.40} is not known here; give tools with input_schema",
-            param="tools", code="unsupported_tool",
-        )  # fmt: skip
+        raise refused(
+            f"{{field}}: type {kind!r:.40} is not known here; give tools with input_schema",
+            code="unsupported_tool",
+        )
     return tool
 
 

@@ -4,6 +4,7 @@ Knows ASGI's messages and timeouts. Refuses to know who may send requests, and w
 """
 
 import asyncio
+import zlib
 from contextlib import suppress
 
 from starlette.requests import ClientDisconnect
@@ -52,10 +53,11 @@ class HttpExchange:
             raise _too_long(limit)
         try:
             async with asyncio.timeout(seconds):
-                self._body = await self._whole(limit)
+                body = await self._whole(limit)
         except TimeoutError:
             message = f"the body did not arrive within {seconds:g} seconds; send it again, faster"
             raise ApiError(408, message, code="request_timeout") from None
+        self._body = _decoded(body, self.headers.get(b"content-encoding", b""), limit)
 
     async def _whole(self, limit: int) -> bytes:
         body = bytearray()
@@ -141,6 +143,28 @@ class HttpExchange:
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while self._more and read < _DRAIN_BYTES:
                     read += len(await self._part())
+
+
+def _decoded(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """The body as it was before its Content-Encoding; ApiError where this is none that is known."""
+    name = encoding.strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    if name != b"gzip":
+        said = (
+            f"Content-Encoding {name.decode('latin-1')[:40]!r} is not read here; send gzip or none"
+        )
+        raise ApiError(415, said, code="unsupported_encoding")
+    gunzip = zlib.decompressobj(wbits=31)  # gzip's own header
+    try:
+        plain = gunzip.decompress(body, limit + 1)
+    except zlib.error:
+        plain = b""
+    if len(plain) > limit:
+        raise _too_long(limit)
+    if not gunzip.eof or gunzip.unused_data:
+        raise ApiError(400, "the body is not whole gzip, as its Content-Encoding says; send it so")
+    return plain
 
 
 def _too_long(limit: int) -> ApiError:

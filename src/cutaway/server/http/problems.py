@@ -12,6 +12,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cutaway.server.http.errors import ApiError
+
 _Error = dict[str, Any]
 _Path = tuple[str | int, ...]
 
@@ -37,8 +39,8 @@ _MANY = 1000  # a hostile request has many more errors, and those of one field a
 _MISSING = ("missing", "union_tag_not_found")
 
 
-def problem(errors: Sequence[_Error], body: Any, route: object) -> tuple[str, str | None]:
-    """The sentence, and the name of the field that it is about.
+def problem(errors: Sequence[_Error], body: Any, route: object) -> ApiError:
+    """The first problem, with the path of the field that it is about.
 
     errors  as pydantic lists them, one at least
     body    the parsed request
@@ -49,7 +51,9 @@ def problem(errors: Sequence[_Error], body: Any, route: object) -> tuple[str, st
     deepest = max((p for _, p in others), key=len, default=path)  # a union's best fitting branch
     deep = [error for error, p in others if p == deepest] or [_first(errors)]
     field = _written(deepest)
-    return _sentence(deep, deepest, field or "the body", route), field or None
+    code = next((e["ctx"]["code"] for e in deep if e["type"] == "refused"), None)
+    said = _sentence(deep, deepest, field or "the body", route)
+    return ApiError(400, said, param=field or None, code=code)
 
 
 def _first(errors: Sequence[_Error]) -> _Error:
@@ -74,6 +78,8 @@ def _path(error: _Error, body: Any) -> _Path:
     path += missing
     if tag := error.get("ctx", {}).get("discriminator"):
         path.append(tag.strip("'"))
+    if error["type"] == "refused" and (field := error["ctx"]["field"]) is not None:
+        path.append(field)
     return tuple(path)
 
 
@@ -95,7 +101,9 @@ def _written(path: _Path) -> str:
 
 
 def _sentence(errors: list[_Error], path: _Path, field: str, route: object) -> str:
-    error = errors[0]
+    error = next((e for e in errors if e["type"] == "refused"), errors[0])
+    if error["type"] == "refused":
+        return str(error["ctx"]["said"]).replace("{field}", field)
     if error["type"] == "extra_forbidden":
         return _unknown(field, path, route)
     if error["type"] in _MISSING:

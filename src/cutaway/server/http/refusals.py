@@ -34,6 +34,7 @@ E = TypeVar("E", bound=Exception)
 _OF_MODELS = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
 _UNDOCUMENTED = ("/", "/openapi.json")
 _CLOSED = ("the engine is closed", "the engine was closed")
+_PATH = re.compile(r"(\w+)(?:\[\d+\]|\.\w+)*")  # as tools[0].function.name
 _log = logging.getLogger("cutaway.server")
 
 
@@ -85,15 +86,14 @@ def _id(request: Request) -> str:
 
 
 def _of_validation(request: Request, error: RequestValidationError) -> ApiError:
-    message, param = problem(error.errors(), error.body, request.scope.get("route"))
-    return ApiError(400, message, param=param)
+    return problem(error.errors(), error.body, request.scope.get("route"))
 
 
 def _of_input(request: Request, error: InputError) -> ApiError:
-    """The sentence's first word is the param, if the request has a field of that name."""
+    """What the sentence begins with is the param, if the request has a field of that name."""
     message = str(error)
-    name = re.match(r"\w*", message)
-    param = name[0] if name and name[0] in fields_of(request.scope.get("route")) else None
+    path = _PATH.match(message)
+    param = path[0] if path and path[1] in fields_of(request.scope.get("route")) else None
     code = TOO_LONG if isinstance(error, TooLongError) else None
     return ApiError(400, message, param=param, code=code)
 

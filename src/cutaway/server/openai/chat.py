@@ -21,7 +21,7 @@ from cutaway.server.shared.formats import (
     schema_of,
 )
 from cutaway.server.shared.logprobs import Entry, chat_form
-from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, text_parts
+from cutaway.server.shared.messages import CANNOT_THINK, ONLY_TEXT, BaseMessage, only_types
 from cutaway.server.shared.request_models import ONE_CACHE, SampledFields
 from cutaway.server.shared.tools import Tools, WithTools, finish_reason, piece
 from cutaway.text.messages import with_schema
@@ -46,7 +46,7 @@ class Message(BaseMessage):
     """A message. Developer messages are given to templates as system messages, which all know."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Annotated[TextPart, text_parts("messages", *_TEXT_TYPES)]]
+    content: str | list[Annotated[TextPart, only_types(*_TEXT_TYPES)]]
     tool_calls: Tools | None = Field(None, description="of an assistant: the calls that it made")
     reasoning_content: str | None = Field(
         None, description="of an assistant: what it thought, for templates that have a place for it"
@@ -129,7 +129,7 @@ class ChatRequest(SampledFields, WithTools):
         "verbosity": (("medium",), "this server cannot ask a model for it; leave it out"),
         "echo": ((False,), "a conversation is not echoed; leave it out"),
         "prompt_cache_retention": (("in_memory", "in-memory"), ONE_CACHE),
-        "reasoning_effort": (("none",), "this server cannot ask a model to think; leave it out"),
+        "reasoning_effort": ((), CANNOT_THINK),
     }
 
     def options(self) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cutaway.server.body import Body, Unsupported
-from cutaway.server.http.errors import ApiError
-from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, text_parts
+from cutaway.server.body import Body, Unsupported, refused
+from cutaway.server.shared.messages import ONLY_TEXT, BaseMessage, only_types
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -33,7 +32,7 @@ class EarlierText(Body):
 Part = Annotated[
     InputText | EarlierText,
     Field(discriminator="type"),
-    text_parts("input", "input_text", "output_text"),
+    only_types("input_text", "output_text"),
 ]
 
 
@@ -116,16 +115,14 @@ def as_items(value: Any) -> Any:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list):
-        raise ApiError(400, "input must be a string or a list of messages", param="input")
+        raise refused("{field} must be a string or a list of messages")
     items = [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
     for i, item in enumerate(items):
         kind = item.get("type") if isinstance(item, dict) else None
         if isinstance(item, dict) and kind not in _KINDS:
-            raise ApiError(
-                400,
-                f"input[{i}]: an item of type {kind!r:.40} cannot be read; messages, calls and "
-                "their results can",
-                param="input", code="unsupported_item",
+            raise refused(
+                f"{{field}}: type {kind!r:.40} cannot be read here; messages, calls and their "
+                "results can", i, "unsupported_item",
             )  # fmt: skip
     return items
 

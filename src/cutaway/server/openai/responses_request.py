@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from cutaway.sampling.observe import MAX_TOP
-from cutaway.server.body import Unsupported
+from cutaway.server.body import Body, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.openai.responses_input import Items, conversation
 from cutaway.server.shared.formats import (
@@ -21,6 +21,7 @@ from cutaway.server.shared.formats import (
     constraint,
     schema_of,
 )
+from cutaway.server.shared.messages import CANNOT_THINK
 from cutaway.server.shared.request_models import ONE_CACHE, MinTokens, TextFields
 from cutaway.server.shared.tools import WithTools
 from cutaway.text.messages import with_schema
@@ -32,6 +33,13 @@ Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
     Field(max_length=16),
 ]
+
+
+class Reasoning(Body):
+    """What is answered of the model's thoughts: all of them, which no summary shortens."""
+
+    summary: Literal["auto"] | None = None
+    unsupported: ClassVar[Unsupported] = {"effort": ((), CANNOT_THINK)}
 
 
 class ResponsesRequest(TextFields, WithTools):
@@ -56,6 +64,7 @@ class ResponsesRequest(TextFields, WithTools):
     top_logprobs: int | None = Field(
         None, ge=0, le=MAX_TOP, description="and the likeliest beside it"
     )
+    reasoning: Reasoning | None = None
     metadata: Metadata | None = Field(None, description="is answered as it is")
     min_tokens: MinTokens = None
     unsupported: ClassVar[Unsupported] = {
@@ -66,9 +75,6 @@ class ResponsesRequest(TextFields, WithTools):
         "conversation": ((), _NOT_STORED),
         "prompt": ((), "nothing is stored here; write it into input"),
         "background": ((False,), "an answer is for whoever waits for it; leave it out"),
-        "reasoning": (
-            ({}, {"effort": "none"}), "this server cannot ask a model to think; leave it out",
-        ),
         "truncation": (("disabled",), "nothing is cut here; shorten the input yourself"),
         "context_management": (([],), "nothing is cut here; shorten the input yourself"),
         "service_tier": (("auto", "default"), "there is one tier; leave it out"),

@@ -21,7 +21,7 @@ from cutaway.server.openai.responses_input import (
     as_items,
     conversation,
 )
-from cutaway.server.shared.messages import text_parts
+from cutaway.server.shared.messages import only_types
 
 MOST_QUESTIONS, MOST_CHOICES = 400, 255  # as OpenAI has it
 
@@ -41,12 +41,12 @@ class DecisionJson(Body):
 QuestionPart = Annotated[
     InputText | DecisionJson,
     Field(discriminator="type"),
-    text_parts("questions", "input_text", "input_json"),
+    only_types("input_text", "input_json"),
 ]
 MessagePart = Annotated[
     InputText | EarlierText | DecisionJson,
     Field(discriminator="type"),
-    text_parts("input", "input_text", "output_text", "input_json"),
+    only_types("input_text", "output_text", "input_json"),
 ]
 
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from cutaway.engine.canvas import RULES, SETTING_WORDS, Setting, read_rule
 from cutaway.errors import InputError
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import refused
 
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
@@ -22,7 +22,7 @@ def _checked(value: Any) -> Any:
         read_rule(value)
     except InputError as error:
         said = str(error).removeprefix("denoise: ").removeprefix("denoise ")
-        raise ApiError(400, f"denoise: {said}", param="denoise") from error
+        raise refused(f"{{field}}: {said}") from error
     return value
 
 

@@ -4,10 +4,15 @@ from typing import Any
 
 from pydantic import BeforeValidator
 
-from cutaway.server.body import Body
-from cutaway.server.http.errors import ApiError
+from cutaway.server.body import Body, Unsupported, refused
 
 ONLY_TEXT = "only text is read and written here; leave it out"
+_OPENED = "the model's turn is always opened; leave it out"
+TURN_IS_OPENED: Unsupported = {
+    "continue_final_message": ((False,), _OPENED),
+    "add_generation_prompt": ((True,), _OPENED),
+}
+CANNOT_THINK = "this server cannot tell a model how much to think; leave it out"
 
 
 class BaseMessage(Body):
@@ -25,16 +30,15 @@ class BaseMessage(Body):
         return {"role": role, "content": content}
 
 
-def text_parts(param: str, *types: str) -> BeforeValidator:
-    """Refuses parts of other types than these by name."""
+def only_types(*types: str) -> BeforeValidator:
+    """Refuses parts of messages of other types than these by name."""
 
     def check(part: Any) -> Any:
         given = part.get("type") if isinstance(part, dict) else None
-        if given not in types:
-            raise ApiError(
-                400, f"content: a part of type {given!r:.40} cannot be read; only text can",
-                param=param, code="unsupported_content",
-            )  # fmt: skip
+        if isinstance(part, dict) and given not in types:
+            readable = ", ".join(types)
+            said = f"{{field}}: type {given!r:.40} cannot be read here; {readable} can"
+            raise refused(said, code="unsupported_content")
         return part
 
     return BeforeValidator(check)

@@ -110,6 +110,9 @@ class ModelCard(TypedDict):
 
     id: str
     object: Literal["model"]
+    type: Annotated[Literal["model"], Field(description="for Anthropic's clients, as the next")]
+    display_name: str
+    created_at: Annotated[str, Field(description="RFC 3339")]
     created: Annotated[int, Field(description="when it was loaded, in seconds of the epoch")]
     owned_by: Literal["cutaway"]
     root: Annotated[str, Field(description="the model's own name")]
@@ -133,6 +136,9 @@ class ModelList(TypedDict):
 
     object: Literal["list"]
     data: list[ModelCard]
+    has_more: Annotated[Literal[False], Field(description="for Anthropic's clients, as the next")]
+    first_id: str
+    last_id: str
 
 
 class Health(TypedDict):

@@ -20,6 +20,7 @@ from cutaway.server.body import Body, Stops, Unsupported
 from cutaway.server.http.errors import ApiError
 from cutaway.server.service import MOST_TEXTS
 from cutaway.server.shared.canvas import Denoised
+from cutaway.server.shared.messages import TURN_IS_OPENED
 
 When = Literal["before", "after"]
 
@@ -38,22 +39,32 @@ _MINUS_ONE: Mapping[str, tuple[Any, str]] = {
     "seed": (None, "seed: -1 is no seed, as other engines say that one is to be chosen"),
 }
 """Fields that others switch off with -1 -> what that is here, and the note that tells it."""
-_INERT: Unsupported = {
+_SWITCHED_OFF: Unsupported = {
     name: ((value,), why)
     for value, why, names in (
         (False, "is not known here; leave it out", ("use_beam_search", "early_stopping")),
         (False, "hidden states are told by /v1/inside; leave it out", ("return_hidden_states",)),
-        (False, "a stop string is never shown; leave it out",
-         ("include_stop_str_in_output", "no_stop_trim")),
-        (False, "the model's turn is always opened; leave it out", ("continue_final_message",)),
-        (True, "the model's turn is always opened; leave it out", ("add_generation_prompt",)),
-        (True, "special tokens are never shown as text; leave it out",
-         ("skip_special_tokens", "spaces_between_special_tokens")),
-        (True, "thoughts are where the model writes them; leave it out",
-         ("separate_reasoning", "stream_reasoning", "include_reasoning")),
+        (
+            False,
+            "a stop string is never shown; leave it out",
+            ("include_stop_str_in_output", "no_stop_trim"),
+        ),
+        (
+            True,
+            "special tokens are never shown as text; leave it out",
+            ("skip_special_tokens", "spaces_between_special_tokens"),
+        ),
+        (
+            True,
+            "thoughts are where the model writes them; leave it out",
+            ("separate_reasoning", "stream_reasoning", "include_reasoning"),
+        ),
     )
     for name in names
-} | {
+}
+_INERT: Unsupported = {
+    **_SWITCHED_OFF,
+    **TURN_IS_OPENED,
     "length_penalty": ((1, 1.0), "is of beam search, which is not known here; leave it out"),
     "chat_template_kwargs": (({},), "templates are given no variables; leave it out"),
     "lora": (([],), "an adapter is asked for by its name, as model: serve --adapter NAME=FILE:X"),
@@ -62,6 +73,7 @@ _INERT: Unsupported = {
     "service_tier": (("auto", "default"), "there is one tier; leave it out"),
 }  # fmt: skip
 """What routers and clients of other engines add, at the values that ask for nothing."""
+_NO_CHOICE = "choice: an empty list allows any text; give texts of which one is to be written"
 _OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -252,6 +264,11 @@ class SampledFields(TextFields):
     logprobs_when: When = Field(
         "before", description="ours: under the model's own logits, or after the chain"
     )
+
+    @property
+    def readings(self) -> list[str]:
+        """Of a choice, too."""
+        return [*super().readings, *([_NO_CHOICE] if self.choice == [] else [])]
 
     def options(self) -> dict[str, Any]:
         """The keywords that were given."""

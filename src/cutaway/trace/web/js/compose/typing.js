@@ -149,7 +149,7 @@ export class TypingBox extends View {
     const text = this.other.value;
     if (!text) return;
     try {
-      const answer = await ask("/tokenize", { prompt: text, add_special_tokens: false });
+      const answer = await ask("/tokenize", { prompt: text, add_special_tokens: false, special: false });
       const { tokens } = await answer.json();
       this.other.value = "";
       this.on([...this.latest, ...tokens]);
