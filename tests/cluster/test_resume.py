@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cutaway import AsyncLLM
 from cutaway.engine import Ended
 from cutaway.errors import CutawayError
+from cutaway.requests.prepared import prepare
 from support.replicas import Killable, Models, cluster
 from support.resumed import LONG, PROMPT, told, write
 
@@ -86,7 +87,8 @@ def test_texts_that_have_ended_are_not_written_again(models):
         async with cluster(models, 1, kills=[10]) as (front, replicas):
             lengths = (1, 30)
             asked = [
-                front.read(PROMPT, front.parse({**LONG, "max_tokens": n})).request for n in lengths
+                prepare(front, PROMPT, front.parse({**LONG, "max_tokens": n})).request
+                for n in lengths
             ]
             reader = await front.queue([(request, 1) for request in asked])
             ended = []
