@@ -23,7 +23,7 @@ from time import perf_counter
 import numpy as np
 
 from cutaway import LLM
-from cutaway.lab.inside import inside, without
+from cutaway.lab.inside import ablate, inside
 from cutaway.trace import Trace
 from peers.table import replace_between_markers
 
@@ -54,7 +54,7 @@ def looked(llm: LLM, trace: Trace, step: int) -> dict[str, float]:
     look = inside(llm, trace, step)
     found["the row and its keys and values"] = (perf_counter() - started) * 1e3
     found["weights, held against what the heads gave"] = milliseconds(lambda: look.weights)
-    found["pushes: parts, heads, positions"] = milliseconds(look.pushes)
+    found["logit attribution: parts, heads, positions"] = milliseconds(look.logit_attribution)
     found["the lens, and the draw after each layer"] = milliseconds(look.lens)
     found["together"] = sum(found.values())
     found["writes"] = milliseconds(lambda: look.writes)
@@ -74,7 +74,7 @@ def left_out(llm: LLM, context: int, rounds: int) -> dict[str, float]:
     """Each token before a step, with the others in the prefix cache; texts differ by the round."""
     with TemporaryDirectory() as folder:
         trace, step = recorded(llm, context, rounds + 1, Path(folder, "run.jsonl"))
-    each = [milliseconds(partial(without, llm, trace, i)) for i in range(rounds)]
+    each = [milliseconds(partial(ablate, llm, trace, i)) for i in range(rounds)]
     return {"each token left out": median(each), STEP: step}
 
 

@@ -1,4 +1,4 @@
-"""A look into a model that was loaded with an adapter: its product pushes with each matrix."""
+"""A look into a model with an adapter: logit attribution includes its low-rank products."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_pushes_add_up(tmp_path, backend, format):
         llm.generate([1, 20, 7, 99], max_tokens=4, seed=1, trace=tmp_path / "run.jsonl")
         look = inside(llm, Trace.read(tmp_path / "run.jsonl"), 3)
         assert look.is_as_run or backend == "reference"
-        found = look.pushes()
+        found = look.logit_attribution()
     whole = sum(found.parts.values()) + found.bias + found.rounding
     assert whole == pytest.approx(found.total, abs=1e-4)
     assert (found.rounding != 0) == (format == "Q8_0" and backend == "cpu")

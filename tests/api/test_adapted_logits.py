@@ -141,7 +141,7 @@ def test_several_are_one_adapter_with_a_name_and_a_hash(folder, model):
             llm.generate(prompt, adapter=name, max_tokens=1, temperature=0)
             done = llm.generate(prompt, adapter=name, max_tokens=1, temperature=0)
             assert done.usage.cached_tokens == 32
-        look = inside(alone, traced(alone, folder), 2).pushes()
+        look = inside(alone, traced(alone, folder), 2).logit_attribution()
         whole = sum(look.parts.values()) + look.bias + look.rounding
         assert whole == pytest.approx(look.total, abs=1e-4)
 

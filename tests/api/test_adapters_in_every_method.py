@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM
 from cutaway.errors import InputError
-from cutaway.lab.inside import inside, without
+from cutaway.lab.inside import ablate, inside
 from cutaway.lab.rerun import replay
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of
@@ -172,9 +172,9 @@ def test_what_takes_an_llm_takes_one_under_an_adapter(llm, alone, tmp_path):
     assert replay(poet, trace).same
     theirs, ours = inside(alone, trace, 2), inside(poet, trace, 2)
     assert ours.is_as_run
-    assert ours.pushes().parts == theirs.pushes().parts
+    assert ours.logit_attribution().parts == theirs.logit_attribution().parts
     assert same(ours.weights, theirs.weights)
-    assert without(poet, trace, 2).parts == without(alone, trace, 2).parts
+    assert ablate(poet, trace, 2).parts == ablate(alone, trace, 2).parts
 
 
 def test_one_under_an_adapter_ends_with_its_model(tiny_path, lora):

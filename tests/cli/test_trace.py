@@ -197,7 +197,7 @@ def test_diff(capsys, run, fork):
         "They part at step 1:",
         "  A goes on with ' sofa': 27.1% in A, 27.1% in B",
         "  B goes on with ' idea': 2.2% in A, 2.2% in B",
-        "They never meet again in as much as 8 tokens.",
+        "They never again share 8 tokens in a row.",
     ):
         assert line in said.splitlines(), said
     found = json.loads(printed(capsys, "diff", run, fork, "--json"))

@@ -104,7 +104,7 @@ def test_a_trace_says_so(served, alone):
 BY_NAME = {
     "/v1/fill": {"text": "a [MASK] b"},
     "/v1/inside": {"prompt": "ab", "generated": [5, 6], "step": 1},
-    "/v1/inside/without": {"prompt": "ab ba", "generated": [5], "step": 0},
+    "/v1/inside/ablate": {"prompt": "ab ba", "generated": [5], "step": 0},
     "/v1/completions": {"prompt": "ab", "suffix": "ba", "seed": 1, "max_tokens": 6},
     "/v1/embeddings": {"input": ["ab", "b"]},
     "/v1/score": {"text_1": "ab", "text_2": ["a", "b"]},

@@ -56,7 +56,7 @@ def test_every_figure_is_that_of_a_look(asked, look, tiny_alone):
     answer = asked(rival=9).json()
     maps = answer.pop("maps")["weights"]
     name = tiny_alone.tokenizer.token_name
-    assert answer == plain(to_dict(look, look.pushes(9), look.lens(1), name))
+    assert answer == plain(to_dict(look, look.logit_attribution(9), look.lens(1), name))
     assert answer["as_run"] is True and answer["draw_settled"] is not None
     bytes_ = np.frombuffer(base64.b64decode(maps["data"]), np.uint8).reshape(maps["shape"])
     near = np.abs(bytes_ / maps["scale"] - np.sqrt(look.weights)).max()
@@ -70,7 +70,7 @@ def test_the_file_has_the_same(asked, look, how):
     assert answer.headers["content-type"] == "application/octet-stream"
     start = 8 + int.from_bytes(answer.content[:8], "little")
     header = json.loads(answer.content[8:start])
-    told, found, lens = header.pop("__metadata__"), look.pushes(), look.lens(1)
+    told, found, lens = header.pop("__metadata__"), look.logit_attribution(), look.lens(1)
     expected = packed.packed(look, found, lens)
     assert header.keys() == expected.keys()
     for name, array in expected.items():

@@ -94,7 +94,7 @@ def test_a_look_has_the_changes_of_its_text(allowed, tiny):
     }  # fmt: skip
     found = post(allowed, "/v1/inside", **ask, interventions=head["changes"])
     assert (found.status_code, found.json()["as_run"]) == (200, True)
-    assert "L0.intervention" in found.json()["pushes"]["parts"]
+    assert "L0.intervention" in found.json()["logit_attribution"]["parts"]
     assert found.json()["lens"][-1]["drawn"] == steps[4]["own"]
     free = post(allowed, "/v1/inside", **ask | {"row": None}, interventions=head["changes"]).json()
     assert (free["row"], free["as_run"]) == (steps[4]["row"], None)

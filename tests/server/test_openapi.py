@@ -7,6 +7,7 @@ import time
 import httpx
 import pytest
 import schemathesis
+from cutaway.server.ablation import AblateRequest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -22,7 +23,6 @@ from cutaway.server.openai.chat import ChatRequest, Message, TextPart
 from cutaway.server.openai.completions import CompletionRequest
 from cutaway.server.shared.request_models import StreamOptions
 from cutaway.server.tokens import DetokenizeRequest, TokenizeRequest
-from cutaway.server.without import WithoutRequest
 from support.documented import ask_for_everything
 from support.served import serve
 
@@ -236,7 +236,7 @@ def _refs(value):
     [
         ChatRequest, ClientTool, CompletionRequest, CountRequest, DetokenizeRequest, FillRequest,
         InsideRequest, Message, MessagesRequest, StreamOptions, TextBlock, TextPart,
-        TokenizeRequest, WithoutRequest,
+        TokenizeRequest, AblateRequest,
     ],
 )  # fmt: skip
 def test_fields_documented_are_fields_accepted(document, model):
@@ -253,7 +253,7 @@ def test_fields_documented_are_fields_accepted(document, model):
         ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
         ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a"}]}),
         ("/v1/inside", {"prompt": [79, 110], "generated": [32], "step": 0}),
-        ("/v1/inside/without", {"prompt": [79, 110], "generated": [32], "step": 0}),
+        ("/v1/inside/ablate", {"prompt": [79, 110], "generated": [32], "step": 0}),
         ("/v1/fill", {"text": "a[MASK]"}),
         ("/v1/embeddings", {"input": "a"}),
         ("/v1/score", {"text_1": "a", "text_2": "b"}),

@@ -46,6 +46,6 @@ def test_they_replay_to_the_bit_and_are_looked_into(smollm2_path):
             assert replay(llm, trace).same
             look = inside(llm, trace, 7)
             assert look.is_as_run
-            assert {"L14.intervention"} <= look.pushes().parts.keys()
+            assert {"L14.intervention"} <= look.logit_attribution().parts.keys()
             assert (look.weights[:, :, 4:7] == 0).all()
             assert (look.weights[25, 2, :4] > 0).all()

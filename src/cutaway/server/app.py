@@ -17,6 +17,7 @@ from starlette.types import Scope
 from cutaway._version import __version__
 from cutaway.api.async_model import AsyncModel
 from cutaway.server import (
+    ablate,
     embeddings,
     endpoints,
     fill,
@@ -25,7 +26,6 @@ from cutaway.server import (
     practice,
     status,
     tokens,
-    without,
 )  # fmt: skip
 from cutaway.server.anthropic import schemas as anthropic_schemas
 from cutaway.server.document import Documented
@@ -49,7 +49,7 @@ from cutaway.server.shared import chat_schemas, inside_schemas, plain_schemas, s
 
 ROUTERS = (
     endpoints.router, embeddings.router, score.router, rerank.router, decisions.router, fill.router,
-    inside.router, without.router, tokens.router, status.router, ollama_models.router,
+    inside.router, ablate.router, tokens.router, status.router, ollama_models.router,
     ollama_embeddings.router, page.router, practice.router,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""``/v1/inside``: attention, layers and pushes of one step, computed again beside those who write.
+"""``/v1/inside``: attention, logit attribution and the lens of one step, beside other requests.
 
 Knows the request, its two forms of answer, and that nobody may wait for it any more. Refuses to
 know how any figure is computed: ``cutaway.lab.inside`` does.
@@ -15,7 +15,16 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
-from cutaway.lab.inside import Lens, Look, OtherRowError, Pushes, inside, packed, summary, written
+from cutaway.lab.inside import (
+    Lens,
+    LogitAttribution,
+    Look,
+    OtherRowError,
+    inside,
+    packed,
+    summary,
+    written,
+)
 from cutaway.server.body import Body, examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
@@ -90,13 +99,13 @@ class InsideFigures(NamedTuple):
     """What was computed of a step."""
 
     look: Look
-    pushes: Pushes
+    attribution: LogitAttribution
     lens: Lens | None
 
 
 @router.post("/v1/inside", responses=replies(InsideOfStep, *FIELDS, 409, 503, binary=_BYTES))
 async def look(body: InsideRequest, request: Request) -> Response:
-    """The inside of one step: who looked at whom, what pushed, what each layer would say."""
+    """The inside of one step: attention, logit attribution, what each layer would say."""
     binary = _is_binary(body, request)
     data = await beside(request, body, _answer, binary)
     headers = {"vary": "accept, accept-encoding"}
@@ -172,7 +181,7 @@ def _found(llm: LLM, body: InsideRequest) -> InsideFigures:
     except OtherRowError:
         raise other_row(body) from None
     lens = look.lens(1) if "lens" in _wanted(body) else None
-    return InsideFigures(look, look.pushes(body.rival), lens)
+    return InsideFigures(look, look.logit_attribution(body.rival), lens)
 
 
 def _wanted(body: InsideRequest) -> list[Want]:

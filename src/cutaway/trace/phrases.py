@@ -49,26 +49,24 @@ _PHRASES = {
     "as on record": "row {row} as on record",
     "not as on record": "row {row}, and {recorded} on record: another arithmetic than what ran",
     "pushed above": (
-        "At step {step} {token} was pushed {total} logits above {other}: {parts}; {count} others "
-        "{rest}. {proof}."
+        "At step {step} the logit of {token} was {total} above that of {other}: {parts}; {count} "
+        "others {rest}. {proof}."
     ),
     "pushed below": (
-        "At step {step} {token} was pushed {total} logits below {other}: {parts}; {count} others "
-        "{rest}. {proof}."
+        "At step {step} the logit of {token} was {total} below that of {other}: {parts}; {count} "
+        "others {rest}. {proof}."
     ),
     "not looked": (
-        "Looked at is not why: what much was looked at may change nothing, and what little was, "
-        "all."
+        "Attention is not effect: a token with much attention may matter nothing, one with little "
+        "most."
     ),
     "not pushed": (
-        "Pushed is not the effect of a cut: later layers may erase a push, or make up for one."
+        "Attribution is not the effect of an ablation: later layers may erase it, or make up for "
+        "what is ablated."
     ),
-    "not said": (
-        "Nobody reads the head at a layer; before it agrees with the end, its words mean little."
-    ),
+    "not said": ("Only the last layer feeds the head: ignore guesses until they settle."),
     "not because": (
-        "This is what the model says without a part, not what it was because of: two copies hide "
-        "each other, and the text becomes odd."
+        "This is an effect, not a cause: repeated words mask each other, and the text becomes odd."
     ),
     "drawn at": "drawn at step {step}",
     "given at": "given at step {step}",

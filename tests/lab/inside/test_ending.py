@@ -1,4 +1,4 @@
-"""``cutaway trace why -m MODEL``: what pushed the end token, against whom, and that it adds up."""
+"""``cutaway trace why -m MODEL``: the end token's logit attribution, and that it adds up."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.cli.main import main
-from cutaway.lab.inside import end_pushes, inside
+from cutaway.lab.inside import end_attribution, inside
 from cutaway.trace import Trace, why
 from support.random_llama import write_tiny_llama
 
@@ -32,8 +32,8 @@ def run(llm, path, **options):
 def test_a_text_that_ended_with_the_end_token(llm, tmp_path):
     end = min(llm.tokenizer.end_ids)
     trace = run(llm, tmp_path / "run.jsonl", logit_bias={end: 100.0}, min_tokens=4)
-    found, last = end_pushes(llm, trace), trace.steps[-1]
-    expected = inside(llm, trace, last.index).pushes()
+    found, last = end_attribution(llm, trace), trace.steps[-1]
+    expected = inside(llm, trace, last.index).logit_attribution()
     assert (found.step, found.token, found.other) == (last.index, end, expected.rival)
     assert found.total == expected.total
     assert sum(found.parts.values()) == pytest.approx(found.total, abs=1e-5)
@@ -42,27 +42,27 @@ def test_a_text_that_ended_with_the_end_token(llm, tmp_path):
 
 def test_a_text_that_went_on(llm, tmp_path):
     trace = run(llm, tmp_path / "run.jsonl", ignore_eos=True)
-    found, [closest] = end_pushes(llm, trace), why(trace, 1).closest
+    found, [closest] = end_attribution(llm, trace), why(trace, 1).closest
     came = trace.steps[closest.index].token_id
-    expected = inside(llm, trace, closest.index).pushes(closest.token_id)
+    expected = inside(llm, trace, closest.index).logit_attribution(closest.token_id)
     assert (found.step, found.token, found.other) == (closest.index, closest.token_id, came)
     assert found.total == -expected.total
     assert found.parts["L1.attn"] == -expected.parts["L1.attn"]
     words = "above" if found.total > 0 else "below"
-    assert f"pushed {abs(found.total):.3f} logits {words} {came}: " in found.sentence(str).replace(
+    assert f" was {abs(found.total):.3f} {words} that of {came}: " in found.sentence(str).replace(
         repr(str(came)), str(came)
     )
 
 
 def test_why_says_it_where_a_model_is_named(llm, model, tmp_path, capsys):
     path = tmp_path / "run.jsonl"
-    found = end_pushes(llm, run(llm, path, ignore_eos=True))
+    found = end_attribution(llm, run(llm, path, ignore_eos=True))
     asked = ["trace", "why", str(path)]
     assert main(asked) == 0
-    assert "pushed" not in capsys.readouterr().out
+    assert "the logit of" not in capsys.readouterr().out
     assert main([*asked, "-m", str(model), "-q"]) == 0
     out = capsys.readouterr().out
     assert found.sentence(llm.tokenizer.token_name) in out
     assert found.proof.endswith("as on record") and "Pushed is not the effect of a cut" in out
     assert main([*asked, "-m", str(model), "-q", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["pushed"]["total"] == found.total
+    assert json.loads(capsys.readouterr().out)["logit_attribution"]["total"] == found.total

@@ -8,7 +8,7 @@ import pytest
 from cutaway import LLM, CutawayError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.lab.inside import inside
-from cutaway.lab.inside.pushes import pushes
+from cutaway.lab.inside.logit_attribution import logit_attribution
 from cutaway.trace import Trace
 
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
@@ -78,7 +78,7 @@ def test_pushes_add_up_to_the_difference_of_two_logits(folders, name, way):
     anatomy = Anatomy(llm.graph)
     head = look.tensor(anatomy.head.out.name).astype(float)
     for rival in (None, 9, 200):
-        found = look.pushes(rival)
+        found = look.logit_attribution(rival)
         whole = sum(found.parts.values()) + found.bias + found.rounding
         assert whole == pytest.approx(found.total, abs=1e-4)
         assert found.total == head[found.token] - head[found.rival]
@@ -103,18 +103,18 @@ def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
     _, look = looked_into(path, name, way)
     seen, pair = look._seen, (look.step.token_id, 9)
     anatomy, tensors = seen.anatomy, seen.tensors
-    pushes(seen, pair)
+    logit_attribution(seen, pair)
     for part in anatomy.parts:
         wrong = tensors | {part.op.out.name: tensors[part.op.out.name] * np.float32(1.01)}
         with pytest.raises(CutawayError, match="add up"):
-            pushes(replace(seen, tensors=wrong), pair)
+            logit_attribution(replace(seen, tensors=wrong), pair)
     for op in anatomy.attends:
         wrong = tensors | {op.out.name: tensors[op.out.name] * np.float32(1.01)}
         with pytest.raises(CutawayError, match="add up"):
-            pushes(replace(seen, tensors=wrong), pair)
+            logit_attribution(replace(seen, tensors=wrong), pair)
     for layer, weight in seen.weights.items():
         with pytest.raises(CutawayError, match="the positions of"):
-            pushes(replace(seen, weights={**seen.weights, layer: weight * 1.01}), pair)
+            logit_attribution(replace(seen, weights={**seen.weights, layer: weight * 1.01}), pair)
 
 
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
@@ -183,7 +183,7 @@ MIXTURES = [name for name in FAMILIES if "moe" in name or name == "mixtral"]
 def test_experts_push_what_their_layer_does(folders, name, way):
     path, _ = folders(name)
     _, look = looked_into(path, name, way)
-    found, seen = look.pushes(9), look._seen
+    found, seen = look.logit_attribution(9), look._seen
     for layer, each in found.experts.items():
         assert [*each] == look.experts[layer][0].tolist()
         part = found.parts[f"L{layer}.mlp"]
@@ -195,7 +195,9 @@ def test_experts_push_what_their_layer_does(folders, name, way):
         other = seen.tensors[scores].copy()
         other[first] += 0.1  # as if its share had been larger
         with pytest.raises(CutawayError, match="the experts of"):
-            pushes(replace(seen, tensors={**seen.tensors, scores: other}), (found.token, 9))
+            logit_attribution(
+                replace(seen, tensors={**seen.tensors, scores: other}), (found.token, 9)
+            )
 
 
 def test_the_experts_that_were_chosen(folders):

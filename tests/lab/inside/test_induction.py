@@ -61,7 +61,7 @@ def test_the_heads_are_found_and_push_what_they_copy(llm, tmp_path, length):
     done = llm.generate(prompt, temperature=0, max_tokens=1, trace=tmp_path / "run.jsonl")
     assert [*done.token_ids] == [expected]
     look = inside(llm, Trace.read(tmp_path / "run.jsonl"), 0)
-    found = look.pushes()
+    found = look.logit_attribution()
     by_name = {(head.layer, head.head): head for head in heads(look, found)}
     assert by_name[0, 0].previous > 0.95
     assert by_name[1, 0].induction > 0.95

@@ -51,11 +51,11 @@ def test_the_last_line_is_the_proof(run, look, capsys, more):
 
 
 def test_the_whole_step(run, look, capsys):
-    out, found = said(capsys, *run), look.pushes()
+    out, found = said(capsys, *run), look.logit_attribution()
     assert out.startswith(f"step {STEP}: ")
-    assert f"pushed {found.total:+.3f} above" in out
+    assert f"its logit is {found.total:+.3f} over" in out
     assert re.search(rf"^together +{re.escape(f'{found.total:+.3f}')}$", out, re.MULTILINE)
-    for words in ("Looked at is not why", "Pushed is not the effect of a cut", "its words mean"):
+    for words in ("Attention is not effect", "Attribution is not the effect", "until they settle"):
         assert words in out
     weight = look.weights.mean(axis=(0, 1))
     assert f"{weight.argmax():8d}" in out
@@ -64,7 +64,7 @@ def test_the_whole_step(run, look, capsys):
 
 def test_one_head(run, look, capsys):
     lines = said(capsys, *run, "--layer", "1", "--head", "2").splitlines()
-    assert lines[0].startswith(f"L1.H2: pushed {look.pushes().heads[1, 2]:+.3f}")
+    assert lines[0].startswith(f"L1.H2: attribution {look.logit_attribution().heads[1, 2]:+.3f}")
     first = lines[3].split()
     assert int(first[0]) == look.weights[1, 2].argmax()
     assert first[-2] == f"{look.writes[1, 2].flat[look.weights[1, 2].argmax()]:.4f}"
@@ -72,12 +72,12 @@ def test_one_head(run, look, capsys):
 
 def test_json(run, look, capsys):
     data = json.loads(said(capsys, *run, "--rival", "9", "--json"))
-    found = look.pushes(9)
-    assert data["pushes"]["parts"] == dict(found.parts)
+    found = look.logit_attribution(9)
+    assert data["logit_attribution"]["parts"] == dict(found.parts)
     assert (data["row"], data["as_run"]) == (f"{look.row_hash:016x}", True)
     assert [row["rank"] for row in data["lens"]] == look.lens().rank.tolist()
     assert sum(p["weight"] for p in data["positions"]) == pytest.approx(1)
-    assert sum(h["push"] for h in data["heads"]) == pytest.approx(found.heads.sum())
+    assert sum(h["attribution"] for h in data["heads"]) == pytest.approx(found.heads.sum())
     assert "tensor" not in data
     data = json.loads(said(capsys, *run, "--json", "--tensor", "blk.1.attend"))
     assert data["tensor"] == {"blk.1.attend": look.tensor("blk.1.attend").tolist()}
@@ -86,10 +86,10 @@ def test_json(run, look, capsys):
 def test_a_file_of_all_arrays(run, look, tmp_path, capsys):
     out = tmp_path / "look.safetensors"
     said(capsys, *run, "--out", str(out), "--tensor", "blk.1.attend")
-    file, found = SafetensorsFile(out), look.pushes()
+    file, found = SafetensorsFile(out), look.logit_attribution()
     for name, expected in (
-        ("weights", look.weights), ("writes", look.writes), ("push.positions", found.positions),
-        ("blk.1.attend", look.tensor("blk.1.attend")),
+        ("weights", look.weights), ("writes", look.writes),
+        ("attribution.positions", found.positions), ("blk.1.attend", look.tensor("blk.1.attend")),
     ):  # fmt: skip
         got = file.raw(name).view(np.float32).reshape(file.info(name).shape)
         np.testing.assert_array_equal(got, expected.astype(np.float32))

@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM, CutawayError
 from cutaway.engine.interventions import add, patch, scale
 from cutaway.lab.inside import inside
-from cutaway.lab.inside.pushes import pushes
+from cutaway.lab.inside.logit_attribution import logit_attribution
 from cutaway.trace import Trace
 
 pytest.importorskip("torch", reason="torch is not installed: pip install '.[test-transformers]'")
@@ -77,7 +77,7 @@ def test_pushes_of_a_changed_row_add_up(llm, tmp_path, name):
     assert look.is_as_run and look.position == ROW
     np.testing.assert_allclose(look.weights.sum(axis=-1), 1)
     for rival in (None, 9):
-        found = look.pushes(rival)  # of which each sum is checked
+        found = look.logit_attribution(rival)  # of which each sum is checked
         whole = sum(found.parts.values()) + found.bias + found.rounding
         assert whole == pytest.approx(found.total, abs=2e-4)
     assert (look.lens().drawn is None) or look.lens().drawn[-1] == look.step.sampled_id
@@ -98,7 +98,7 @@ def test_pushes_of_a_changed_row_add_up(llm, tmp_path, name):
         other = made._replace(added=made.added + noise[: len(made.added)])
         wrong = replace(seen, interventions={**seen.interventions, place: other})
         with pytest.raises(CutawayError, match="add up"):
-            pushes(wrong, (found.token, 9))
+            logit_attribution(wrong, (found.token, 9))
 
 
 def test_a_patch_from_a_look(llm, tmp_path):

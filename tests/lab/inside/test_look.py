@@ -99,7 +99,7 @@ def test_every_row_is_the_one_on_record(llms, traces, name, way, tier, step, col
     assert look.is_as_run
     assert look.row_hash == trace.steps[step].logits_hash
     assert look.weights.shape == (3, 8, len(PROMPT) + step)
-    found, lens = look.pushes(), look.lens(1)
+    found, lens = look.logit_attribution(), look.lens(1)
     assert sum(found.parts.values()) + found.rounding == pytest.approx(found.total, abs=1e-4)
     assert lens.drawn[-1] == trace.steps[step].sampled_id
     llm.engine.blocks.check([])  # nobody holds anything
@@ -124,7 +124,7 @@ def test_a_text_of_one_token(paths, tmp_path, backend):
     assert look.is_as_run
     np.testing.assert_array_equal(look.weights, np.ones((3, 8, 1)))
     assert look.sinks.all()
-    assert look.pushes().total != 0
+    assert look.logit_attribution().total != 0
 
 
 def test_the_reference_says_that_it_is_not_what_ran(paths, traces):
@@ -176,10 +176,10 @@ def test_what_cannot_be_asked(paths, traces):
         inside(llm, replace(trace, steps=(), end=None), 0)
     look = inside(llm, trace, 0)
     with pytest.raises(InputError, match="the token that came"):
-        look.pushes(look.step.token_id)
+        look.logit_attribution(look.step.token_id)
     for rival in (-1, 264, "no such token"):
         with pytest.raises(InputError):
-            look.pushes(rival)
+            look.logit_attribution(rival)
     with pytest.raises(InputError, match=r"no 'attn_norm'; some are blk\.0\.attn_norm"):
         look.tensor("attn_norm")
     assert look.tensor("blk.1.attn_output").shape == (64,)
@@ -204,7 +204,7 @@ def test_a_head_that_looks_behind_an_earlier_place_of_its_token(paths, traces):
     for step in (20, 40, 69):
         look = inside(LLM(paths["F32"]), trace, step)
         ids, last = look.token_ids, len(look.token_ids) - 1
-        for head in heads(look, look.pushes()):
+        for head in heads(look, look.logit_attribution()):
             weight = look.weights[head.layer, head.head]
             same = sum(weight[j] for j in range(last) if ids[j] == ids[last])
             after = sum(weight[j + 1] for j in range(last - 1) if ids[j] == ids[last])

@@ -60,22 +60,22 @@ def test_it_is_static_and_stands_beside_another(look):
 
 
 def test_every_figure_stands_in_it(look):
-    read, found, lens = Read(look._repr_html_()), look.pushes(), look.lens(1)
+    read, found, lens = Read(look._repr_html_()), look.logit_attribution(), look.lens(1)
     titles = [a["title"] for tag, a in read.elements if tag == "span"]
-    weights, pushes = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
+    weights, attributions = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
     assert titles == [
-        f"position {i}: {percent(weight)}, push {push:+.3f}"
-        for i, (weight, push) in enumerate(zip(weights, pushes, strict=True))
+        f"position {i}: {percent(weight)}, attribution {attribution:+.3f}"
+        for i, (weight, attribution) in enumerate(zip(weights, attributions, strict=True))
     ]
     for layer, head in np.ndindex(found.heads.shape):
-        assert f"L{layer}.H{head} pushed {found.heads[layer, head]:+.3f}" in read.text
-    for name, push in found.parts.items():
-        assert f"{name} pushed {push:+.3f}" in read.text
-    assert f"rounding pushed {found.rounding:+.3f}" in read.text
+        assert f"L{layer}.H{head}: attribution {found.heads[layer, head]:+.3f}" in read.text
+    for name, attribution in found.parts.items():
+        assert f"{name}: attribution {attribution:+.3f}" in read.text
+    assert f"rounding: attribution {found.rounding:+.3f}" in read.text
     assert sum(tag == "tr" for tag, _ in read.elements) == 1 + len(lens.rank)
     for rank in lens.rank:
         assert re.search(rf"\b{rank:,}\b", read.text)
-    assert f"pushed {found.total:+.3f} above" in read.text
+    assert f": {found.total:+.3f}" in read.text
     assert f"row {look.row_hash:016x} as on record" in read.text
     for words in ("Looked at is not why", "Pushed is not the effect", "its words mean little"):
         assert words in read.text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway import LLM, InputError
-from cutaway.lab.inside import without
+from cutaway.lab.inside import ablate
 from cutaway.lab.practice.lessons import LESSONS, lessons, scene
 from cutaway.lab.practice.lessons.cut import CHOICES, judged
 from cutaway.lab.practice.lessons.induction import TEXT as NAMES
@@ -121,15 +121,15 @@ def test_weight_push_and_loss(here, llm, trace):
     assert places == sorted(places)
     weight = here.look.weights.mean(axis=(0, 1))
     assert places[looked.answer.row] == weight.argmax()
-    done = without(llm, trace, STEP)
+    done = ablate(llm, trace, STEP)
     worst = max(done.parts, key=lambda part: part.effect)
     assert places[missed.answer.row] == worst.start
-    push = here.pushes.positions.sum(axis=(0, 1))
-    assert np.abs(push).argmax() in places
+    attribution = here.attribution.positions.sum(axis=(0, 1))
+    assert np.abs(attribution).argmax() in places
     shown = missed.arithmetic[0].rows
     effect = {part.start: part.effect for part in done.parts}
     assert [row[4] for row in shown] == [number(effect[i], sign=True) for i in places]
-    assert [row[3] for row in shown] == [number(push[i], sign=True) for i in places]
+    assert [row[3] for row in shown] == [number(attribution[i], sign=True) for i in places]
     drawn = {part.start: here.name(part.drawn) for part in done.parts}
     assert [row[5] for row in shown] == [drawn[i] for i in places]
 
@@ -201,7 +201,7 @@ def test_what_followed_the_first_time(here, llm):
 
 def test_a_push_beside_what_a_cut_loses(here, llm):
     [exercise] = asked(here, "cut")
-    found, rows = here.pushes, exercise.arithmetic[0].rows
+    found, rows = here.attribution, exercise.arithmetic[0].rows
     assert float(rows[0][1]) == pytest.approx(found.heads.max(), abs=0.006)
     pair = found.token, found.rival
     for row in rows[:2]:
@@ -210,8 +210,8 @@ def test_a_push_beside_what_a_cut_loses(here, llm):
             done = llm.generate(here.ids, interventions=[change], max_tokens=1, logprobs=300)
             a, b = (dict(done.logprobs[0].model)[token] for token in pair)
             assert row[column] == number(found.total - (a - b), sign=True)
-    push, lost = (float(cell.replace("−", "-")) for cell in rows[0][1:3])
-    assert exercise.answer.names[exercise.answer.row] == CHOICES[judged(push, lost)]
+    attribution, lost = (float(cell.replace("−", "-")) for cell in rows[0][1:3])
+    assert exercise.answer.names[exercise.answer.row] == CHOICES[judged(attribution, lost)]
 
 
 def test_lessons_on_a_changed_run(llm, tmp_path):
@@ -226,8 +226,10 @@ def test_lessons_on_a_changed_run(llm, tmp_path):
     [row, *_] = exercise.arithmetic[0].rows
     interventions = ["L1.H1 x 0", f"{row[0]} x 0"]
     done = llm.generate(there.ids, interventions=interventions, max_tokens=1, logprobs=300)
-    a, b = (dict(done.logprobs[0].model)[i] for i in (there.pushes.token, there.pushes.rival))
-    assert row[3] == number(there.pushes.total - (a - b), sign=True)
+    a, b = (
+        dict(done.logprobs[0].model)[i] for i in (there.attribution.token, there.attribution.rival)
+    )
+    assert row[3] == number(there.attribution.total - (a - b), sign=True)
 
 
 @pytest.mark.parametrize(

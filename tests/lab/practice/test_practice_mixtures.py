@@ -41,13 +41,13 @@ def test_the_shares_of_the_experts(tmp_path, name):
 
 
 def test_a_logit_scale_is_not_taken_for_an_effect(tmp_path):
-    """Pushes are before it, and so is what a cut loses."""
+    """Attributions are before it, and so is what a cut loses."""
     save("granite", tmp_path)
     llm = LLM(tmp_path, context=context("granite"))
     llm.generate(IDS, max_tokens=3, seed=4, trace=tmp_path / "run.jsonl", ignore_eos=True)
     here = scene(llm, Trace.read(tmp_path / "run.jsonl"), 2)
     [exercise] = lessons(here, ["cut"])
-    row, found = exercise.arithmetic[0].rows[0], here.pushes
+    row, found = exercise.arithmetic[0].rows[0], here.attribution
     change = f"{row[0]} x 0 at {len(here.ids) - 1}"
     done = llm.generate(here.ids, interventions=[change], max_tokens=1, logprobs=VOCAB)
     a, b = (dict(done.logprobs[0].model)[token] for token in (found.token, found.rival))

@@ -40,7 +40,7 @@ def look(tmp_path_factory):
 def page(look, tmp_path_factory):
     """What the page finds, of all heads together and of one."""
     path = tmp_path_factory.mktemp("files") / "look.safetensors"
-    found, lens = look.pushes(), look.lens(1)
+    found, lens = look.logit_attribution(), look.lens(1)
     about = packed.about(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
     write_safetensors(path, packed.packed(look, found, lens), about)
     one = ",".join(map(str, HEAD))
@@ -54,44 +54,44 @@ def near(got, expected):
 
 
 def test_heads(look, page):
-    expected = heads(look, look.pushes())
+    expected = heads(look, look.logit_attribution())
     for got, head in zip(page["all"]["heads"], expected, strict=True):
         assert got.keys() == asdict(head).keys()
         for name, value in asdict(head).items():
             near(got[name], value)
-    best = sorted(expected, key=lambda h: -abs(h.push))[:MOST]
+    best = sorted(expected, key=lambda h: -abs(h.attribution))[:MOST]
     assert page["all"]["byPush"] == [[h.layer, h.head] for h in best]
 
 
 def test_places(look, page):
-    expected = places(look, look.pushes(), str)
+    expected = places(look, look.logit_attribution(), str)
     for got, place in zip(page["all"]["places"], expected, strict=True):
         assert got["position"] == place.position
         near(got["weight"], place.weight)
-        near(got["push"], place.push)
+        near(got["push"], place.attribution)
     best = sorted(expected, key=lambda p: -p.weight)[:MOST]
     assert [p["position"] for p in page["all"]["looked"]] == [p.position for p in best]
 
 
-@pytest.mark.parametrize(("order", "of"), [("looked", "weights"), ("pushed", "pushes")])
+@pytest.mark.parametrize(("order", "of"), [("looked", "weights"), ("pushed", "attributions")])
 def test_places_of_one_head(look, page, order, of):
-    weights, pushes = look.weights[HEAD], look.pushes().positions[HEAD]
-    by = weights if of == "weights" else np.abs(pushes)
+    weights, attributions = look.weights[HEAD], look.logit_attribution().positions[HEAD]
+    by = weights if of == "weights" else np.abs(attributions)
     told = page["one"][order]
     assert [p["position"] for p in told] == np.argsort(-by, kind="stable")[:MOST].tolist()
     for place in told:
         near(place["weight"], weights[place["position"]])
-        near(place["push"], pushes[place["position"]])
+        near(place["push"], attributions[place["position"]])
 
 
 def test_tints_are_square_roots(look, page):
     for key, weight in (("all", look.weights.mean(axis=(0, 1))), ("one", look.weights[HEAD])):
         levels = 16 * np.sqrt(weight)
         assert np.abs(np.array(page[key]["tints"]) - levels).max() <= 0.5 + 16 / 255
-    pushes = look.pushes().positions.sum(axis=(0, 1))
-    shades = 16 * np.sign(pushes) * np.sqrt(np.abs(pushes) / np.abs(pushes).max())
+    attributions = look.logit_attribution().positions.sum(axis=(0, 1))
+    shades = 16 * np.sign(attributions) * np.sqrt(np.abs(attributions) / np.abs(attributions).max())
     assert np.abs(np.array(page["all"]["pushTints"]) - shades).max() <= 0.51
-    entropy = np.array([16 * np.sqrt(h.entropy) for h in heads(look, look.pushes())])
+    entropy = np.array([16 * np.sqrt(h.entropy) for h in heads(look, look.logit_attribution())])
     assert np.abs(np.array(page["all"]["cells"]) - entropy).max() <= 0.51
 
 
@@ -105,10 +105,12 @@ def test_the_lens(look, page):
 
 
 def test_pushes_add_up(look, page):
-    found, told = look.pushes(), page["all"]
+    found, told = look.logit_attribution(), page["all"]
     assert [p["name"] for p in told["parts"]] == [*found.parts, "rounding"]
-    for part, push in zip(told["parts"], [*found.parts.values(), found.rounding], strict=True):
-        near(part["push"], push)
+    for part, attribution in zip(
+        told["parts"], [*found.parts.values(), found.rounding], strict=True
+    ):
+        near(part["push"], attribution)
     assert told["total"] == found.total
     assert sum(p["push"] for p in told["parts"]) == pytest.approx(found.total, abs=1e-5)
     assert (told["token"], told["rival"], told["asRun"]) == (found.token, found.rival, True)

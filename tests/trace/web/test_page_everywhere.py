@@ -192,7 +192,7 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     look = inside(llm, Trace.read(run), 2)
     panel.get_by_text(f"row {look.row_hash:016x} as on record").wait_for()
     page.settle()
-    total = f"in logits: {look.pushes().total:+.3f}".replace("-", "−")
+    total = f"in logits: {look.logit_attribution().total:+.3f}".replace("-", "−")
     assert total in panel.inner_text()
     assert page.tab.locator("token-strip .place[data-tint]").count() > 0
     page.press("ArrowDown", "ArrowDown")

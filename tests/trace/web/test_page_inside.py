@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cutaway.lab.inside import inside, without
+from cutaway.lab.inside import ablate, inside
 from support.browser import GREEDY, LUCKY, PROMPT
 
 pytestmark = pytest.mark.model
@@ -25,7 +25,7 @@ def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
     trace = page.saved(tmp_path / "run.jsonl")
     look = inside(smollm2_alone, trace, 4)
     assert f"row {look.row_hash:016x} as on record" in panel.inner_text()
-    found = look.pushes()
+    found = look.logit_attribution()
     assert f"in logits: {found.total:+.3f}".replace("-", "−") in panel.inner_text()
     weights = look.weights.mean(axis=(0, 1))
     first = panel.get_by_role("region", name="Positions").locator("tbody tr").first.inner_text()
@@ -67,7 +67,7 @@ def test_the_chosen_candidate_is_the_rival(page, smollm2_alone, tmp_path):
     trace = page.saved(tmp_path / "run.jsonl")
     page.press("ArrowDown", "ArrowDown")
     rival = trace.steps[4].observed.candidates[2].id
-    total = inside(smollm2_alone, trace, 4).pushes(rival).total
+    total = inside(smollm2_alone, trace, 4).logit_attribution(rival).total
     panel.get_by_text(f"in logits: {total:+.3f}".replace("-", "−")).wait_for()
 
 
@@ -113,7 +113,7 @@ def test_the_step_without_each_word(page, smollm2_alone, tmp_path):
     page.press("Home")
     page.settle()
     trace = page.saved(tmp_path / "run.jsonl")
-    found = without(smollm2_alone, trace, 0, by="word")
+    found = ablate(smollm2_alone, trace, 0, by="word")
     page.tab.get_by_role("tab", name="Without").click()
     panel = page.tab.locator("without-panel")
     panel.get_by_role("button", name="Leave it out").click()
@@ -124,7 +124,7 @@ def test_the_step_without_each_word(page, smollm2_alone, tmp_path):
     lost = [float(row[4].replace("−", "-")) for row in rows]
     assert lost == pytest.approx([part.effect for part in best], abs=6e-4)
     assert panel.locator(".left-out").inner_text() == PROMPT
-    assert "two copies hide each other" in panel.inner_text()
+    assert "repeated words mask each other" in panel.inner_text()
     page.press("ArrowRight")
     page.settle()
     assert not panel.locator("tbody").is_visible()  # it was of another step

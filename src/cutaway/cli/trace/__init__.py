@@ -13,8 +13,8 @@ VERBS = {
     "export": "print its probabilities as OpenAI logprobs or CSV",
     "replay": "run it again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
-    "inside": "show attention, layers and pushes of one step, computed again",
-    "without": "leave out each word before a step: what it would have said, and drawn",
+    "inside": "show attention, logit attribution and the lens of one step",
+    "ablate": "leave out each part of the text before a step: what it would have said, and drawn",
     "rescore": "score its tokens under another model or other settings",
     "price": "say what revealing a canvas's cells together cost",
     "branch": "change one token, and continue from there",
@@ -37,4 +37,6 @@ play, why, diff and export need only the file; the others also need the model.
 
 def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
+    if argv[:1] == ["without"]:  # its earlier name
+        argv = ["ablate", *argv[1:]]
     return run_verb("trace", "Look at a recorded run.", VERBS, _EXAMPLES, argv)

@@ -144,7 +144,7 @@ def _continuation(name: str, to: Continuation | None) -> str:
 
 def _common_runs(a: Trace, runs: tuple[CommonRun, ...]) -> Iterator[str]:
     if not runs:
-        yield f"They never meet again in as much as {SHORTEST_RUN} tokens."
+        yield f"They never again share {SHORTEST_RUN} tokens in a row."
         return
     yield "They meet again at"
     for run in runs:

@@ -96,7 +96,7 @@ def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[in
     with llm, console.progress(show=not args.quiet) as report:
         for done, step in enumerate(steps):
             look = inside(llm, trace, step)
-            found = look, look.pushes(), look.lens(1)
+            found = look, look.logit_attribution(), look.lens(1)
             told = packed.about(
                 *found, llm.tokenizer.token_name, trace=trace.sha256, model=llm.name
             )

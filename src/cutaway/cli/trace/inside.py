@@ -1,4 +1,4 @@
-"""``cutaway trace inside``: attention, layers and pushes of one step, computed again exactly."""
+"""``cutaway trace inside``: attention, logit attribution and the lens of one step."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -13,7 +13,7 @@ from cutaway.errors import InputError
 
 if TYPE_CHECKING:
     from cutaway.cli.trace.inside_tables import Name, Spark
-    from cutaway.lab.inside import Look, Pushes
+    from cutaway.lab.inside import LogitAttribution, Look
 
 _EPILOG = """
 examples:
@@ -75,7 +75,7 @@ def run(args: Namespace) -> int:
     from cutaway.lab.inside.summary import arrays, described, near_to, to_dict
 
     look = inside(llm, trace, args.step)
-    found, name = look.pushes(parsed.token(args.rival)), llm.tokenizer.token_name
+    found, name = look.logit_attribution(parsed.token(args.rival)), llm.tokenizer.token_name
     extra = {args.tensor: look.tensor(args.tensor)} if args.tensor else {}
     if args.json:
         document = to_dict(look, found, look.lens(), name)
@@ -98,7 +98,7 @@ def run(args: Namespace) -> int:
 
 
 def _lines(
-    args: Namespace, look: "Look", found: "Pushes", name: "Name", spark: "Spark"
+    args: Namespace, look: "Look", found: "LogitAttribution", name: "Name", spark: "Spark"
 ) -> list[str]:
     """The tables that were asked for."""
     from cutaway.cli.trace import inside_tables as tables

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
 from cutaway.cli.terminal.drawing import table
-from cutaway.lab.inside import Lens, Look, Pushes
+from cutaway.lab.inside import Lens, LogitAttribution, Look
 from cutaway.lab.inside.summary import Head, Place, heads, lens_rows, near_to, places
 from cutaway.trace.figures import percent, probability
 from cutaway.trace.phrases import phrase
@@ -20,12 +20,12 @@ Spark = Callable[[Iterable[float | None]], str]
 _MOST = 8  # lines of a table that could have thousands
 
 
-def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> list[str]:
-    """The whole step: what was looked at, what pushed, and the lens."""
+def of_step(look: Look, found: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
+    """The whole step: attention, logit attribution and the lens."""
     token, rival = repr(name(found.token)), repr(name(found.rival))
     return [
-        f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}, pushed "
-        f"{found.total:+.3f} above {rival}; it read {len(look.token_ids)} tokens, "
+        f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}; its logit is "
+        f"{found.total:+.3f} over {rival}; it read {len(look.token_ids)} tokens, "
         f"{look.kv_bytes / 1e6:.2f} MB of keys and values",
         *_missing(look),
         "",
@@ -34,9 +34,9 @@ def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> 
         f"{int(look.sinks.sum())} of {look.sinks.size} heads rest on position 0 (over 30 %).",
         phrase("not looked"),
         "",
-        f"what pushed {token} above {rival}, in logits",
+        f"what adds to {token} over {rival}, in logits",
         *_parts(found),
-        *_heads("the heads that pushed most", heads(look, found), look.token_ids, name),
+        *_heads("the heads with the largest attribution", heads(look, found), look.token_ids, name),
         *_experts(look, found),
         phrase("not pushed"),
         "",
@@ -44,24 +44,24 @@ def of_step(look: Look, found: Pushes, lens: Lens, name: Name, spark: Spark) -> 
     ]
 
 
-def of_lens(found: Pushes, lens: Lens, name: Name, spark: Spark) -> list[str]:
-    """What the head would say after each layer, and beside it how far each of its heads pushed."""
+def of_lens(found: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
+    """What the head would say after each layer, and the attribution of each of its heads."""
     token = repr(name(found.token))
     return [
-        f"what the head would say after each layer, and how far its heads pushed {token}",
+        f"what the head would say after each layer, and its heads' attribution to {token}",
         *_lens(lens, found, name, spark),
         _settled(lens, token),
         phrase("not said"),
     ]
 
 
-def of_layer(look: Look, found: Pushes, layer: int, name: Name) -> list[str]:
+def of_layer(look: Look, found: LogitAttribution, layer: int, name: Name) -> list[str]:
     """The heads of one layer."""
     layer = check_int("--layer", layer, 0, len(found.heads) - 1)
     mine = [head for head in heads(look, found) if head.layer == layer]
     part = found.parts[f"L{layer}.attn"]
     return [
-        f"layer {layer}: attention pushed {part:+.3f}, of which rounding to 8 bits is "
+        f"layer {layer}: attribution of attention {part:+.3f}, of which rounding to 8 bits is "
         f"{found.rounded[layer]:+.4f}; it reads {_read(look, layer)}",
         "",
         *_heads("head", mine, look.token_ids, name, every_one=True),
@@ -69,8 +69,8 @@ def of_layer(look: Look, found: Pushes, layer: int, name: Name) -> list[str]:
     ]
 
 
-def of_head(look: Look, found: Pushes, place: tuple[int, int], name: Name) -> list[str]:
-    """One head: where it looked, what it wrote from there, how far that pushed."""
+def of_head(look: Look, found: LogitAttribution, place: tuple[int, int], name: Name) -> list[str]:
+    """One head: where it looked, what it wrote from there, and its attribution."""
     layer = check_int("--layer", place[0], 0, len(found.heads) - 1)
     head = check_int("--head", place[1], 0, found.heads.shape[1] - 1)
     rows = zip(
@@ -79,13 +79,14 @@ def of_head(look: Look, found: Pushes, place: tuple[int, int], name: Name) -> li
     )  # fmt: skip
     ordered = sorted(enumerate(rows), key=lambda row: -row[1][1])[: 2 * _MOST]
     return [
-        f"L{layer}.H{head}: pushed {found.heads[layer, head]:+.3f}; it reads {_read(look, layer)}",
+        f"L{layer}.H{head}: attribution {found.heads[layer, head]:+.3f}; it reads "
+        f"{_read(look, layer)}",
         "",
         *table([
-            ("position", "token", "weight", "write", "push"),
+            ("position", "token", "weight", "write", "attribution"),
             *(
-                (f"{i:8d}", repr(name(token)), percent(weight), f"{write:.4f}", f"{push:+.4f}")
-                for i, (token, weight, write, push) in ordered
+                (f"{i:8d}", repr(name(token)), percent(weight), f"{write:.4f}", f"{value:+.4f}")
+                for i, (token, weight, write, value) in ordered
                 if i >= look.first_seen[layer]
             ),
         ]),
@@ -132,23 +133,26 @@ def _read(look: Look, layer: int) -> str:
 def _places(every: list[Place]) -> list[str]:
     best = sorted(every, key=lambda place: -place.weight)[:_MOST]
     rest = sum(place.weight for place in every) - sum(place.weight for place in best)
-    pushed = sum(place.push for place in every) - sum(place.push for place in best)
+    others = sum(place.attribution for place in every) - sum(place.attribution for place in best)
     lines = table([
-        ("position", "token", "weight", "push"),
-        *((f"{p.position:8d}", repr(p.token), percent(p.weight), f"{p.push:+.3f}") for p in best),
+        ("position", "token", "weight", "attribution"),
+        *(
+            (f"{p.position:8d}", repr(p.token), percent(p.weight), f"{p.attribution:+.3f}")
+            for p in best
+        ),
     ])  # fmt: skip
     if len(every) > _MOST:
         lines.append(
-            f"the other {len(every) - _MOST}: {percent(max(rest, 0))} of the weight, push "
-            f"{pushed:+.3f}"
+            f"the other {len(every) - _MOST}: {percent(max(rest, 0))} of the weight, attribution "
+            f"{others:+.3f}"
         )
     return lines
 
 
-def _parts(found: Pushes) -> list[str]:
+def _parts(found: LogitAttribution) -> list[str]:
     best = sorted(found.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
-    rest = sum(found.parts.values()) - sum(push for _, push in best)
-    rows = [(name, f"{push:+.3f}") for name, push in best]
+    rest = sum(found.parts.values()) - sum(value for _, value in best)
+    rows = [(name, f"{value:+.3f}") for name, value in best]
     if len(found.parts) > _MOST:
         rows.append((f"the other {len(found.parts) - _MOST} parts", f"{rest:+.3f}"))
     if found.bias:
@@ -160,12 +164,15 @@ def _parts(found: Pushes) -> list[str]:
 def _heads(
     title: str, every: Iterable[Head], ids: list[int], name: Name, *, every_one: bool = False
 ) -> list[str]:
-    best = list(every) if every_one else sorted(every, key=lambda h: -abs(h.push))[:_MOST]
+    best = list(every) if every_one else sorted(every, key=lambda h: -abs(h.attribution))[:_MOST]
     return table([
-        (title, "push", "looks most at", "weight", "position 0", "previous", "induction", "spread"),
+        (
+            title, "attribution", "looks most at", "weight", "position 0", "previous", "induction",
+            "spread",
+        ),
         *(
             (
-                f"L{h.layer}.H{h.head}", f"{h.push:+.3f}", f"{h.most} {name(ids[h.most])!r}",
+                f"L{h.layer}.H{h.head}", f"{h.attribution:+.3f}", f"{h.most} {name(ids[h.most])!r}",
                 percent(h.weight), percent(h.sink), percent(h.previous), percent(h.induction),
                 f"{h.entropy:.2f}",
             )
@@ -174,7 +181,7 @@ def _heads(
     ])  # fmt: skip
 
 
-def _experts(look: Look, found: Pushes) -> list[str]:
+def _experts(look: Look, found: LogitAttribution) -> list[str]:
     rows = [
         (
             f"L{layer}",
@@ -183,15 +190,15 @@ def _experts(look: Look, found: Pushes) -> list[str]:
         for layer, (ids, shares) in look.experts.items()
         for pairs in [list(zip(ids.tolist(), shares.tolist(), strict=True))]
     ]
-    return ["", "the experts that were chosen: share, push", *table(rows)] if rows else []
+    return ["", "the experts that were chosen: share, attribution", *table(rows)] if rows else []
 
 
-def _lens(lens: Lens, found: Pushes, name: Name, spark: Spark) -> list[str]:
+def _lens(lens: Lens, found: LogitAttribution, name: Name, spark: Spark) -> list[str]:
     largest = float(np.abs(found.heads).max()) or 1.0
     rows = [("layer", "likeliest", "", "rank", "luck draws", "heads")]
     for row in lens_rows(lens, name):
         own = [] if row.layer < 0 else found.heads[row.layer].tolist()
-        bars = spark(push / largest if push > 0 else None for push in own)
+        bars = spark(value / largest if value > 0 else None for value in own)
         rows.append((
             "before" if row.layer < 0 else f"{row.layer:5d}", repr(row.token),
             percent(row.probability), f"{row.rank:d}",

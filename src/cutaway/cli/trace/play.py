@@ -164,5 +164,5 @@ class _Looking:
 
         look = inside(self._llm, self._trace, step)
         name = self._llm.tokenizer.token_name
-        lines = of_lens(look.pushes(), look.lens(1), name, self._style.spark)
+        lines = of_lens(look.logit_attribution(), look.lens(1), name, self._style.spark)
         return [*lines, "", look.proof()]

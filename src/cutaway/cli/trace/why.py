@@ -19,11 +19,11 @@ examples:
   cutaway trace why run.jsonl
   cutaway trace why run.jsonl --closest 20
   cutaway trace why run.jsonl --json          every step
-  cutaway trace why run.jsonl -m smollm2      and what pushed the end token, by the model
+  cutaway trace why run.jsonl -m smollm2      and the end token's logit attribution
   cutaway trace why canvas.jsonl 12           the life of a cell of a canvas
 
-The record alone answers; what pushed the end token is not in it, and is computed where a model is
-named: at the step that drew it, or at the one where the text came closest to ending.
+The record alone answers; with a model, the end token's logit attribution is computed, too: at the
+step that drew it, or at the one where the text came closest to ending.
 """
 
 
@@ -57,24 +57,24 @@ def run(args: Namespace) -> int:
             print_lines(cell_lines.life(trace, args.cell, moments))
         return 0
     answer = why(trace, args.closest)
-    pushed = _pushed(args, trace) if hasattr(args, "model") else None
+    found = _attribution(args, trace) if hasattr(args, "model") else None
     if args.json:
-        more = {} if pushed is None else {"pushed": pushed[0]}
+        more = {} if found is None else {"logit_attribution": found[0]}
         print_json(answer.to_dict() | more)
     else:
-        print_lines([*_lines(trace, answer), *([] if pushed is None else ["", *pushed[1]])])
+        print_lines([*_lines(trace, answer), *([] if found is None else ["", *found[1]])])
     return 0
 
 
-def _pushed(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
-    """What pushed the end token, as data and as lines."""
+def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
+    """The end token's logit attribution, as data and as lines."""
     from cutaway.cli import console
-    from cutaway.lab.inside import end_pushes
+    from cutaway.lab.inside import end_attribution
 
     with console.load(args) as llm:
-        found = end_pushes(llm, trace)
+        found = end_attribution(llm, trace)
         if found is None:
-            return None, ["No end token is on record, so nothing says what pushed one."]
+            return None, ["No end token is on record, so there is no logit to attribute."]
         return asdict(found), [found.sentence(llm.tokenizer.token_name), phrase("not pushed")]
 
 

@@ -1,17 +1,16 @@
-"""The inside of a step of any run on record: attention, layers and pushes, computed again exactly.
+"""The inside of a step of a trace: attention, logit attribution and the lens, recomputed."""
 
-Knows what follows from a row's tensors. Refuses to know terminals and how an op is computed.
-"""
-
+from cutaway.lab.inside.ablate import Ablation, ablate
 from cutaway.lab.inside.embedding import Nearest, nearest
-from cutaway.lab.inside.ending import EndPushes, end_pushes
+from cutaway.lab.inside.ending import EndAttribution, end_attribution
 from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look, OtherRowError, inside
-from cutaway.lab.inside.pushes import Pushes
-from cutaway.lab.inside.without import Without, without
 from cutaway.lab.inside.written import written
 
+without, end_pushes = ablate, end_attribution  # their earlier names
+
 __all__ = [
-    "EndPushes", "Lens", "Look", "Nearest", "OtherRowError", "Pushes", "Without", "end_pushes",
-    "inside", "nearest", "without", "written",
+    "Ablation", "EndAttribution", "Lens", "LogitAttribution", "Look", "Nearest", "OtherRowError",
+    "ablate", "end_attribution", "inside", "nearest", "without", "written",
 ]  # fmt: skip

@@ -1,7 +1,4 @@
-"""What pushed the end token, where a text ended with it, or where it came closest to ending.
-
-Knows which step and which two tokens are meant. Refuses to know how pushes are computed.
-"""
+"""Logit attribution of the end token, where a text ended with it or came closest to ending."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ _MOST = 4  # parts that are named
 
 
 @dataclass(frozen=True, slots=True)
-class EndPushes:
+class EndAttribution:
     """Toward the end token and away from another, in logits.
 
     step   where it was drawn, or where the text that went on came closest to ending
@@ -34,17 +31,17 @@ class EndPushes:
     def sentence(self, name: Callable[[int], str]) -> str:
         """For a person; names of tokens are raw."""
         named = sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:_MOST]
-        rest = sum(self.parts.values()) - sum(push for _, push in named)
+        rest = sum(self.parts.values()) - sum(value for _, value in named)
         return phrase(
             "pushed above" if self.total > 0 else "pushed below",
             step=self.step, token=repr(name(self.token)), other=repr(name(self.other)),
             total=f"{abs(self.total):.3f}",
-            parts=", ".join(f"{part} {push:+.3f}" for part, push in named),
+            parts=", ".join(f"{part} {value:+.3f}" for part, value in named),
             count=len(self.parts) - len(named), rest=f"{rest:+.3f}", proof=self.proof,
         )  # fmt: skip
 
 
-def end_pushes(llm: LLM, trace: Trace) -> EndPushes | None:
+def end_attribution(llm: LLM, trace: Trace) -> EndAttribution | None:
     """Of the last step where that drew an end token, else of the one that came closest to it.
 
     None where no end token is on record. Raises as ``inside`` does.
@@ -59,9 +56,9 @@ def end_pushes(llm: LLM, trace: Trace) -> EndPushes | None:
     else:
         return None
     look = inside(llm, trace, index)
-    pushed = look.pushes(end)
+    made = look.logit_attribution(end)
     sign = 1 if end is None else -1
-    token, other = (pushed.token, pushed.rival)[::sign]
-    every = {**pushed.parts, "biases": pushed.bias, "rounding": pushed.rounding}
-    parts = {name: sign * push for name, push in every.items() if push}
-    return EndPushes(index, token, other, sign * pushed.total, parts, look.proof())
+    token, other = (made.token, made.rival)[::sign]
+    every = {**made.parts, "biases": made.bias, "rounding": made.rounding}
+    parts = {name: sign * value for name, value in every.items() if value}
+    return EndAttribution(index, token, other, sign * made.total, parts, look.proof())

@@ -19,8 +19,8 @@ from cutaway.lab.inside import attention, mixture
 from cutaway.lab.inside.draw import draws
 from cutaway.lab.inside.embedding import Nearest, nearest
 from cutaway.lab.inside.lens import Lens, lens
+from cutaway.lab.inside.logit_attribution import LogitAttribution, logit_attribution
 from cutaway.lab.inside.picture import Picture
-from cutaway.lab.inside.pushes import Pushes, pushes
 from cutaway.lab.inside.seen import Seen
 from cutaway.lab.rerun.branch import token_of
 from cutaway.lab.rerun.request import bound, check_from_left, check_room, check_vocabulary
@@ -137,7 +137,7 @@ class Look:
         widths = {name: len(tensor) for name, tensor in self._row.tensors.items()}
         return self._bound.affine(self.position, widths) if self._bound else {}
 
-    # -- said, and pushed ----------------------------------------------------------------------
+    # -- the lens, and logit attribution ----------------------------------------------------------
 
     def lens(self, top: int = 5) -> Lens:
         """What the head would say before the first layer and after each, and what luck draws."""
@@ -154,10 +154,10 @@ class Look:
         """The tokens whose embeddings are nearest to that of the token that the row read."""
         return nearest(self._llm, self.token_ids[-1], top)
 
-    def pushes(self, rival: int | str | None = None) -> Pushes:
-        """What pushed the token that came above a rival; None: the likeliest other token.
+    def logit_attribution(self, rival: int | str | None = None) -> LogitAttribution:
+        """Direct logit attribution of the token that came over a rival; None: the likeliest other.
 
-        rival: its id, or its text. Later layers may erase what a part pushed, so cutting the part
+        rival: its id, or its text. Later layers may erase what a part added, so ablating it
         need not change the difference by as much. CutawayError where the sums do not hold.
         """
         chosen = self.step.token_id
@@ -170,7 +170,9 @@ class Look:
         rival = check_int("rival", rival, 0, len(self._row.logits) - 1)
         if rival == chosen:
             raise InputError("rival: this is the token that came; name another")
-        return pushes(self._seen, (chosen, rival))
+        return logit_attribution(self._seen, (chosen, rival))
+
+    pushes = logit_attribution  # its earlier name
 
     def proof(self) -> str:
         """That the row is the one on record, or that another arithmetic computed it."""
@@ -181,11 +183,11 @@ class Look:
 
     def _repr_html_(self) -> str:
         """In a notebook: pictures and a table, without scripts."""
-        found, said, name = self.pushes(), self.lens(1), self._llm.tokenizer.token_name
+        found, said, name = self.logit_attribution(), self.lens(1), self._llm.tokenizer.token_name
         ids = {*said.ids[:, 0].tolist(), *(() if said.drawn is None else said.drawn.tolist())}
         title = (
-            f"step {self.step.index}: {name(found.token)!r} pushed {found.total:+.3f} above "
-            f"{name(found.rival)!r}"
+            f"step {self.step.index}: logit of {name(found.token)!r} less that of "
+            f"{name(found.rival)!r}: {found.total:+.3f}"
         )
         return Picture(
             title, self.proof(), [name(i) for i in self.token_ids],

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from cutaway.files.weights.safetensors_writer import parts
 from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look
-from cutaway.lab.inside.pushes import Pushes
 from cutaway.lab.inside.summary import Head, Name, described, heads
 
 SCALE = 255
 """A byte b of ``maps.weights`` is the weight (b / 255) ** 2, to the nearest b."""
 MOST = 8
-"""Positions of a head that are told in full, by weight and by push."""
+"""Positions of a head given in full, by weight and by attribution."""
 FIGURES = tuple(name for name in Head.__annotations__ if name not in ("layer", "head"))
 """What ``heads`` holds, in this order."""
 
@@ -35,13 +35,20 @@ def maps(look: Look) -> NDArray[np.uint8]:
 
 
 def to_bytes(
-    look: Look, found: Pushes, lens: Lens | None, told: Mapping[str, str], *, with_maps: bool = True
+    look: Look,
+    found: LogitAttribution,
+    lens: Lens | None,
+    told: Mapping[str, str],
+    *,
+    with_maps: bool = True,
 ) -> bytes:
     """The whole file. told: what ``about`` says, and more."""
     return b"".join(parts(packed(look, found, lens, with_maps=with_maps), told))
 
 
-def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = True) -> Arrays:
+def packed(
+    look: Look, found: LogitAttribution, lens: Lens | None, *, with_maps: bool = True
+) -> Arrays:
     """Of a step; ``docs/inside.md`` names them. Without maps those told in full are all weights."""
     told = [asdict(head) for head in heads(look, found)]
     shape = found.heads.shape
@@ -50,7 +57,7 @@ def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = Tr
         "places": np.stack([look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))]),
         "heads": np.stack(figures),
         **_most("looked", look.weights, look.weights, found.positions),
-        **_most("pushed", np.abs(found.positions), look.weights, found.positions),
+        **_most("attributed", np.abs(found.positions), look.weights, found.positions),
         "parts": np.array([*found.parts.values()]),
         "rounded": found.rounded,
         "first_seen": np.array(look.first_seen, np.int32),
@@ -70,7 +77,7 @@ def packed(look: Look, found: Pushes, lens: Lens | None, *, with_maps: bool = Tr
 
 
 def about(
-    look: Look, found: Pushes, lens: Lens | None, name: Name, *, trace: str, model: str
+    look: Look, found: LogitAttribution, lens: Lens | None, name: Name, *, trace: str, model: str
 ) -> dict[str, str]:
     """What the file says of them: ``summary.described``, figures, and the words that it names."""
     tokens = {found.token, found.rival}
@@ -96,12 +103,12 @@ def _pairs(one: tuple[NDArray[np.int64], NDArray[np.float64]]) -> list[tuple[int
 
 
 def _most(
-    name: str, order: NDArray[np.float64], weights: NDArray[np.float64], pushes: NDArray[np.float64]
+    name: str, order: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64]
 ) -> Mapping[str, NDArray[Any]]:
-    """The positions of each head that have most, their weights and pushes: (layers, heads, n)."""
+    """Each head's positions that have most, with weights and attributions: (layers, heads, n)."""
     at = np.argsort(-order, axis=-1, kind="stable")[..., :MOST]
     return {
         f"{name}.positions": at.astype(np.int32),
         f"{name}.weights": np.take_along_axis(weights, at, -1),
-        f"{name}.pushes": np.take_along_axis(pushes, at, -1),
+        f"{name}.attributions": np.take_along_axis(values, at, -1),
     }

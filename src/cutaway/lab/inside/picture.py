@@ -1,4 +1,4 @@
-"""A look in a notebook: the tinted text, a map of heads, pushes part by part, the lens.
+"""A look in a notebook: the tinted text, a map of heads, attributions part by part, the lens.
 
 Static HTML and SVG, without scripts and style sheets: two of them do not disturb each other, and
 nothing is fetched. Knows figures and names. Refuses to know what they are computed from.
@@ -27,8 +27,8 @@ class Picture:
     """What is drawn.
 
     title    a sentence; proof: of the row
-    tokens   of the text that was read; weights: mean of all heads, pushes: their sums
-    heads    (layers, heads): pushes
+    tokens   of the text that was read; weights: mean of all heads, attributions: their sums
+    heads    (layers, heads): attributions
     parts    by name, in order, with all that adds up to the total
     names    of the tokens that the lens names
     """
@@ -37,7 +37,7 @@ class Picture:
     proof: str
     tokens: Sequence[str]
     weights: Floats
-    pushes: Floats
+    attributions: Floats
     heads: Floats
     parts: Mapping[str, float]
     lens: Lens
@@ -50,9 +50,9 @@ class Picture:
             tag("p", tag("b", self.title)),
             self._text(),
             _note("not looked"),
-            _head("Heads, by how far they pushed: layers across, heads down; a line: away from it"),
+            _head("Attribution of each head: layers across, heads down; outlined: negative"),
             self._map(),
-            _head("What pushed, part by part, in logits"),
+            _head("Attribution of each part, in logits"),
             self._fall(),
             _note("not pushed"),
             _head("What the head would say after each layer"),
@@ -65,11 +65,12 @@ class Picture:
     def _text(self) -> Markup:
         chips = [
             tag(
-                "span", token or "∅", title=f"position {i}: {percent(weight)}, push {push:+.3f}",
+                "span", token or "∅",
+                title=f"position {i}: {percent(weight)}, attribution {value:+.3f}",
                 style=_tint(weight) + "white-space:pre-wrap",
             )
-            for i, (token, weight, push) in enumerate(
-                zip(self.tokens, self.weights, self.pushes, strict=True)
+            for i, (token, weight, value) in enumerate(
+                zip(self.tokens, self.weights, self.attributions, strict=True)
             )
         ]  # fmt: skip
         return tag("p", *chips, style=f"{_MONO};line-height:1.8;overflow-wrap:anywhere")
@@ -80,26 +81,26 @@ class Picture:
         most = float(np.abs(self.heads).max()) or 1.0
         cells = [
             _cell(layer * wide, head * high, float(self.heads[layer, head]), most,
-                  f"L{layer}.H{head} pushed {self.heads[layer, head]:+.3f}")
+                  f"L{layer}.H{head}: attribution {self.heads[layer, head]:+.3f}")
             for layer in range(layers)
             for head in range(count)
         ]  # fmt: skip
-        return _svg(layers * wide, count * high, "The pushes of all heads", cells)
+        return _svg(layers * wide, count * high, "The attributions of all heads", cells)
 
     def _fall(self) -> Markup:
         ends = np.concatenate([[0.0], np.cumsum([*self.parts.values()])])
         low, high = float(ends.min()), float(ends.max())
         y = (high - ends) / ((high - low) or 1.0) * (_FALL - 4) + 2
         bars = [
-            tag("rect", tag("title", f"{name} pushed {push:+.3f}"), x=str(i * _BAR),
+            tag("rect", tag("title", f"{name}: attribution {value:+.3f}"), x=str(i * _BAR),
                 y=f"{min(y[i], y[i + 1]):.1f}", width=str(_BAR - 1),
                 height=f"{max(abs(y[i + 1] - y[i]), 1):.1f}",
-                fill="#4a7fb0" if push >= 0 else "none", stroke="#4a7fb0")
-            for i, (name, push) in enumerate(self.parts.items())
+                fill="#4a7fb0" if value >= 0 else "none", stroke="#4a7fb0")
+            for i, (name, value) in enumerate(self.parts.items())
         ]  # fmt: skip
         zero = tag("line", x1="0", x2=str(len(bars) * _BAR), y1=f"{y[0]:.1f}", y2=f"{y[0]:.1f}",
                    stroke="#888888")  # fmt: skip
-        return _svg(len(bars) * _BAR, _FALL, "Pushes that add up", [zero, *bars])
+        return _svg(len(bars) * _BAR, _FALL, "Attributions that add up", [zero, *bars])
 
     def _lens(self) -> Markup:
         lens = self.lens
@@ -118,12 +119,12 @@ class Picture:
         return tag("table", *rows)
 
 
-def _cell(x: int, y: int, push: float, most: float, title: str) -> Markup:
+def _cell(x: int, y: int, value: float, most: float, title: str) -> Markup:
     wide, high = _CELL
-    share = (abs(push) / most) ** 0.5
+    share = (abs(value) / most) ** 0.5
     rect = tag("rect", tag("title", title), x=str(x), y=str(y), width=str(wide - 1),
                height=str(high - 1), fill=colour(share))  # fmt: skip
-    if push >= 0:
+    if value >= 0:
         return rect
     line = tag("line", x1=str(x + 1), x2=str(x + wide - 2), y1=str(y + high - 2), y2=str(y + 1),
                stroke=_ink(share))  # fmt: skip

@@ -37,7 +37,7 @@ class Direction(NamedTuple):
 
 
 class OfLayer(NamedTuple):
-    """A layer's attention: pushes (heads,) and (heads, positions read), and what rounding did."""
+    """A layer's attention: attributions (heads,) and (heads, positions), and what rounding did."""
 
     heads: Floats
     positions: Floats
@@ -138,7 +138,7 @@ class Seen:
         return self._before_norm(norm, Direction(first - second, bias, rounding)), size
 
     def attention(self, here: Direction, part: Part) -> OfLayer:
-        """What a layer's heads pushed; CutawayError where they are not the part."""
+        """Attributions of a layer's heads; CutawayError where they do not add up to the part."""
         attend, given = part.path[-1], self.given(part)
         layer, heads = attend.attrs["layer"], attend.attrs["heads"]
         behind = self._behind_attention(self._of_op(here, part), part)
@@ -156,7 +156,7 @@ class Seen:
         return OfLayer(by_head, positions, behind.rounding)
 
     def experts(self, here: Direction, part: Part) -> dict[int, float]:
-        """What each expert pushed; CutawayError where they are not the part."""
+        """Attributions of experts; CutawayError where they do not add up to the part."""
         x, scores = (self.tensors[name] for name in part.op.inputs)
         found, size, slack, op = {}, 0.0, 0.0, self._of_op(here, part)
         for expert, share in zip(*mixture.chosen(scores, part.op), strict=True):
@@ -164,10 +164,10 @@ class Seen:
             found[int(expert)] = float(op.along @ one.added)
             size += float(np.abs(op.along * one.added).sum())
             slack += float(np.abs(op.along @ one.through) @ one.unsure)
-        push = float(here.along @ self.given(part))
+        attribution = float(here.along @ self.given(part))
         near(
             sum(found.values()) + op.constant,
-            push,
+            attribution,
             10 * NEAR * size + slack,
             f"the experts of {part.name}",
         )

@@ -12,26 +12,26 @@ from numpy.typing import NDArray
 
 from cutaway._version import __version__
 from cutaway.lab.inside.lens import Lens
+from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look
-from cutaway.lab.inside.pushes import Pushes
 
 Name = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A position that was read: the mean weight over all heads, and the sum of their pushes."""
+    """A position that was read: mean weight over all heads, and the sum of their attributions."""
 
     position: int
     token_id: int
     token: str
     weight: float
-    push: float
+    attribution: float
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One head: its push, and where it looks.
+    """One head: its attribution, and where it looks.
 
     sink      weight of the first position; previous: of the one before the row's own
     same      weight of where the row's own token stood before; induction: of what followed it there
@@ -41,7 +41,7 @@ class Head:
 
     layer: int
     head: int
-    push: float
+    attribution: float
     sink: float
     previous: float
     same: float
@@ -73,16 +73,16 @@ class Near:
     cosine: float
 
 
-def places(look: Look, found: Pushes, name: Name) -> list[Place]:
+def places(look: Look, found: LogitAttribution, name: Name) -> list[Place]:
     """All positions, in order."""
-    weight, push = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
+    weight, attribution = look.weights.mean(axis=(0, 1)), found.positions.sum(axis=(0, 1))
     return [
-        Place(i, token, name(token), float(weight[i]), float(push[i]))
+        Place(i, token, name(token), float(weight[i]), float(attribution[i]))
         for i, token in enumerate(look.token_ids)
     ]
 
 
-def heads(look: Look, found: Pushes) -> list[Head]:
+def heads(look: Look, found: LogitAttribution) -> list[Head]:
     """All of them, layer by layer."""
     return [
         _head(look, found, layer, head)
@@ -91,7 +91,7 @@ def heads(look: Look, found: Pushes) -> list[Head]:
     ]
 
 
-def _head(look: Look, found: Pushes, layer: int, head: int) -> Head:
+def _head(look: Look, found: LogitAttribution, layer: int, head: int) -> Head:
     weight, first = look.weights[layer, head], look.first_seen[layer]
     read = weight[first:]
     some, most = read[read > 0], int(weight.argmax())
@@ -131,7 +131,7 @@ def near_to(look: Look, name: Name) -> list[Near]:
     return [Near(i, name(i), cosine) for i, cosine in pairs]
 
 
-def to_dict(look: Look, found: Pushes, lens: Lens | None, name: Name) -> dict[str, Any]:
+def to_dict(look: Look, found: LogitAttribution, lens: Lens | None, name: Name) -> dict[str, Any]:
     """Ready for JSON. Weights of single heads are in the file of ``arrays``."""
     parts = {"parts": dict(found.parts), "rounded": found.rounded.tolist()}
     one = ("token", "rival", "bias", "rounding", "total", "error")
@@ -140,7 +140,7 @@ def to_dict(look: Look, found: Pushes, lens: Lens | None, name: Name) -> dict[st
         "token_ids": look.token_ids,
         "row": f"{look.row_hash:016x}",
         "as_run": look.is_as_run,
-        "pushes": {key: getattr(found, key) for key in one} | parts,
+        "logit_attribution": {key: getattr(found, key) for key in one} | parts,
         "heads": [asdict(head) for head in heads(look, found)],
         "positions": [asdict(place) for place in places(look, found, name)],
         "first_seen": list(look.first_seen),
@@ -150,7 +150,7 @@ def to_dict(look: Look, found: Pushes, lens: Lens | None, name: Name) -> dict[st
             str(layer): {
                 "ids": ids.tolist(),
                 "shares": shares.tolist(),
-                "pushes": [*found.experts[layer].values()],
+                "attributions": [*found.experts[layer].values()],
             }
             for layer, (ids, shares) in look.experts.items()
         },
@@ -166,17 +166,17 @@ def _lens(lens: Lens, name: Name) -> dict[str, Any]:
     }
 
 
-def arrays(look: Look, found: Pushes, lens: Lens) -> dict[str, NDArray[Any]]:
+def arrays(look: Look, found: LogitAttribution, lens: Lens) -> dict[str, NDArray[Any]]:
     """All of it, as float32 and int32."""
     made: Mapping[str, NDArray[Any]] = {
         "token_ids": np.array(look.token_ids, np.int32),
         "weights": look.weights,
         "writes": look.writes,
         "first_seen": np.array(look.first_seen, np.int32),
-        "push.parts": np.array([*found.parts.values()]),
-        "push.heads": found.heads,
-        "push.positions": found.positions,
-        "push.rounded": found.rounded,
+        "attribution.parts": np.array([*found.parts.values()]),
+        "attribution.heads": found.heads,
+        "attribution.positions": found.positions,
+        "attribution.rounded": found.rounded,
         "lens.ids": lens.ids.astype(np.int32),
         "lens.logprobs": lens.logprobs,
         "lens.rank": lens.rank.astype(np.int32),
@@ -185,7 +185,7 @@ def arrays(look: Look, found: Pushes, lens: Lens) -> dict[str, NDArray[Any]]:
     return {k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in made.items()}
 
 
-def described(look: Look, found: Pushes, trace_sha256: str, model: str) -> dict[str, str]:
+def described(look: Look, found: LogitAttribution, trace_sha256: str, model: str) -> dict[str, str]:
     """What a file says of its arrays."""
     return {
         "cutaway": __version__,

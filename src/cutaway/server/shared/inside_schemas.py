@@ -6,8 +6,8 @@ from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 
-class PushesOfStep(TypedDict):
-    """What pushed the token above its rival, in logits; parts and roundings add up to the total."""
+class LogitAttributionOfStep(TypedDict):
+    """What adds to the token over its rival, in logits; parts and roundings add up to the total."""
 
     token: int
     rival: int
@@ -20,11 +20,11 @@ class PushesOfStep(TypedDict):
 
 
 class HeadOfStep(TypedDict):
-    """One head: its push, and where it looks."""
+    """One head: its attribution, and where it looks."""
 
     layer: int
     head: int
-    push: float
+    attribution: float
     sink: Annotated[float, Field(description="weight of position 0")]
     previous: float
     same: float
@@ -35,13 +35,13 @@ class HeadOfStep(TypedDict):
 
 
 class PlaceOfStep(TypedDict):
-    """A position that was read: mean weight of all heads, sum of their pushes."""
+    """A position that was read: mean weight of all heads, sum of their attributions."""
 
     position: int
     token_id: int
     token: str
     weight: float
-    push: float
+    attribution: float
 
 
 class LensOfStep(TypedDict):
@@ -61,7 +61,7 @@ class ExpertsOfStep(TypedDict):
 
     ids: list[int]
     shares: list[float]
-    pushes: list[float]
+    attributions: list[float]
 
 
 class MapOfStep(TypedDict):
@@ -79,7 +79,7 @@ class InsideOfStep(TypedDict):
     token_ids: Annotated[list[int], Field(description="that the row saw")]
     row: Annotated[str, Field(description="hash of its logits")]
     as_run: Annotated[bool | None, Field(description="as the row that was given; null: none was")]
-    pushes: PushesOfStep
+    logit_attribution: LogitAttributionOfStep
     heads: list[HeadOfStep]
     positions: list[PlaceOfStep]
     first_seen: Annotated[list[int], Field(description="by layer")]
@@ -101,7 +101,7 @@ class PartOfText(TypedDict):
     tokens: list[str]
     instead: Annotated[list[int], Field(description="token ids in its place")]
     weight: Annotated[float, Field(description="of its positions, the mean over all heads")]
-    push: float
+    attribution: float
     logprob: Annotated[float, Field(description="of the token that came, without the part")]
     rival_logprob: float
     effect: Annotated[float, Field(description="the logprob with all of the text, less that")]
@@ -110,7 +110,7 @@ class PartOfText(TypedDict):
     drawn_token: str | None
 
 
-class LeftOut(TypedDict):
+class AblationOfStep(TypedDict):
     """A step without each part of the text before it; docs/inside.md says what is what."""
 
     step: int
@@ -129,4 +129,6 @@ class LeftOut(TypedDict):
     token_ids: Annotated[list[int], Field(description="the text")]
     tokens: list[str]
     total: Annotated[int, Field(description="parts of the text that could be left out")]
-    parts: Annotated[list[PartOfText], Field(description="that were, the most pushed first")]
+    parts: Annotated[
+        list[PartOfText], Field(description="that were, the largest attributions first")
+    ]

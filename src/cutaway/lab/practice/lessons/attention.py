@@ -1,4 +1,4 @@
-"""Who looked at whom: a guess, and then weight, push and loss, which are three things."""
+"""Who looked at whom: a guess, and then weight, attribution and loss: three things."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from cutaway.lab.practice.tables import number, numbered
 from cutaway.trace.figures import percent, probability
 
 if TYPE_CHECKING:
-    from cutaway.lab.inside.without import Part
+    from cutaway.lab.inside.ablate import AblatedPart
 
 _BEST = 3  # tokens that are the first by each of three figures
 
@@ -19,14 +19,14 @@ def lesson(scene: Scene) -> list[Exercise]:
     scene.need("attention", 2)
     best = [
         part
-        for key in ("weight", "push", "effect")
-        for part in sorted(scene.without.parts, key=lambda part: -abs(getattr(part, key)))[:_BEST]
+        for key in ("weight", "attribution", "effect")
+        for part in sorted(scene.ablation.parts, key=lambda part: -abs(getattr(part, key)))[:_BEST]
     ]
     parts = sorted({part.start: part for part in best}.values(), key=lambda part: part.start)
     return [_most_weight(scene, parts), _most_lost(scene, parts)]
 
 
-def _most_weight(scene: Scene, parts: "list[Part]") -> Exercise:
+def _most_weight(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
     names, sinks = _names(scene, parts), scene.look.sinks
     places = [str(part.start) for part in parts]
     return Exercise(
@@ -45,14 +45,15 @@ def _most_weight(scene: Scene, parts: "list[Part]") -> Exercise:
     )
 
 
-def _most_lost(scene: Scene, parts: "list[Part]") -> Exercise:
-    names, found = _names(scene, parts), scene.without
-    columns = {"weight": _weights(parts), "push": [number(p.push, sign=True) for p in parts]}
+def _most_lost(scene: Scene, parts: "list[AblatedPart]") -> Exercise:
+    names, found = _names(scene, parts), scene.ablation
+    attributions = [number(part.attribution, sign=True) for part in parts]
+    columns = {"weight": _weights(parts), "attribution": attributions}
     lost = [number(part.effect, sign=True) for part in parts]
     drawn = ["" if part.drawn is None else scene.name(part.drawn) for part in parts]
     return Exercise(
         "attention",
-        "Push is how far what was read from a token moved the logits, toward "
+        "Attribution is how far what was read from a token moved the logits, toward "
         f"{scene.token} and away from {scene.name(found.rival)}. Now each token is deleted, "
         f"and the text run again. Without which does {scene.token} lose most?",
         numbered(names, columns),
@@ -63,16 +64,15 @@ def _most_lost(scene: Scene, parts: "list[Part]") -> Exercise:
             f"With all of the text {scene.token} had "
             f"{percent(probability(found.logprob))}. Where 0.69 is lost it is half as "
             "likely, where 2.30 a tenth. The last column is what the same luck then draws.",
-            "Weight, push and loss are three things. The last is what the model says without a "
-            "token, not what it was because of: two copies hide each other, and the text "
-            "becomes odd.",
+            "Weight, attribution and loss are three things. The last is an effect, not a cause: "
+            "repeated words mask each other, and the text becomes odd.",
         ),
     )
 
 
-def _names(scene: Scene, parts: "list[Part]") -> tuple[str, ...]:
+def _names(scene: Scene, parts: "list[AblatedPart]") -> tuple[str, ...]:
     return tuple(scene.name(part.token_ids[0]) for part in parts)
 
 
-def _weights(parts: "list[Part]") -> list[str]:
+def _weights(parts: "list[AblatedPart]") -> list[str]:
     return [percent(part.weight) for part in parts]

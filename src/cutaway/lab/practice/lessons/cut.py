@@ -1,4 +1,4 @@
-"""Cut it: what a head pushed, beside what is lost when it is really cut."""
+"""Cut it: a head's logit attribution, beside what is lost when it is ablated."""
 
 from typing import TYPE_CHECKING
 
@@ -13,59 +13,64 @@ if TYPE_CHECKING:
     from cutaway.lab.inside.summary import Head
 
 _HEADS = 5
-_LITTLE = 0.05  # of the push: as good as nothing
-CHOICES = ("more than it pushed", "about as much", "less", "nothing, or less than nothing")
-_ALIKE = (0.8, 1.25)  # times the push: about as much
+_LITTLE = 0.05  # of the attribution: as good as nothing
+CHOICES = ("more than its attribution", "about as much", "less", "nothing, or less than nothing")
+_ALIKE = (0.8, 1.25)  # times the attribution: about as much
 
 
 def lesson(scene: Scene) -> list[Exercise]:
-    """How much of the lead is lost without the head that pushed most?"""
+    """How much of the lead is lost without the head of the largest attribution?"""
     from cutaway.lab.inside.draw import Redraw
     from cutaway.lab.inside.summary import heads
 
-    look, found = scene.look, scene.pushes
-    best = sorted(heads(look, found), key=lambda head: -head.push)[:_HEADS]
-    if best[0].push <= 0:
-        raise InputError("topic cut: no head pushed this step's token; take another step")
+    look, found = scene.look, scene.attribution
+    best = sorted(heads(look, found), key=lambda head: -head.attribution)[:_HEADS]
+    if best[0].attribution <= 0:
+        raise InputError(
+            "topic cut: no head has a positive attribution to this step's token; take another step"
+        )
     redraw = Redraw.of(scene.llm, scene.trace, look.step, look.logits) if look.is_as_run else None
     rows = [(head, *_cut(scene, head, redraw)) for head in best]
     token, rival, most = scene.token, scene.name(found.rival), rows[0]
     return [
         Exercise(
             "cut",
-            f"{_called(most[0])} pushed {token} above {rival} by {number(most[0].push)}, more than "
-            f"any other of {look.sinks.size} heads. Now it is really cut: at this step its numbers "
-            "become 0, and the layers behind it run again. How much of the lead of "
-            f"{token} is lost?",
+            f"{_called(most[0])} adds {number(most[0].attribution)} to {token} over "
+            f"{rival}, more than any other of {look.sinks.size} heads. Now it is ablated: its "
+            "output at this step becomes 0, and the layers after it run again. How much of the "
+            f"lead of {token} is lost?",
             numbered(CHOICES, {}),
-            Token(CHOICES, judged(most[0].push, most[1])),
-            "the layers behind the head see that it is missing.",
+            Token(CHOICES, judged(most[0].attribution, most[1])),
+            "the layers after the head read a stream without it.",
             (
                 Table(
-                    ("head", "push", "lost at this step", "lost in all of the text", "luck draws"),
+                    (
+                        "head", "attribution", "lost at this step", "lost in all of the text",
+                        "luck draws",
+                    ),
                     tuple(
                         (
-                            _called(head), *(number(x, sign=True) for x in (head.push, here, all_)),
-                            drawn,
+                            _called(head),
+                            *(number(x, sign=True) for x in (head.attribution, here, all_)), drawn,
                         )
                         for head, here, all_, drawn in rows
                     ),
                 ),
-                "A push is what a head wrote, as the end of the model reads it. Layers behind it "
-                "may erase what was written, and make up for a head that is cut: models repair "
-                "themselves (McGrath et al. 2023; Rushing and Nanda 2024). So a push is not an "
-                "effect, and nothing but a cut shows one.",
-                "In the fourth column the head is cut for every token, so that others read other "
-                "things, too. The last is what the same luck then draws.",
+                "An attribution is what a head wrote, as the output head reads it. Later layers "
+                "may erase what was written, and make up for a head that is ablated: models repair "
+                "themselves (McGrath et al. 2023; Rushing and Nanda 2024). So an attribution is "
+                "not an effect: only the ablation shows one.",
+                "In the fourth column the head is ablated for every token, so later rows read "
+                "other keys and values, too. The last is what the same luck then draws.",
             ),
         )
     ]  # fmt: skip
 
 
-def judged(push: float, lost: float) -> int:
+def judged(attribution: float, lost: float) -> int:
     """Which of ``CHOICES`` is right."""
     low, high = _ALIKE
-    share = lost / push
+    share = lost / attribution
     bounds = (share > high, share >= low, share > _LITTLE, True)
     return bounds.index(True)
 
@@ -75,7 +80,7 @@ def _cut(scene: Scene, head: "Head", redraw: "Redraw | None") -> tuple[float, fl
     from cutaway.engine.interventions import scale
     from cutaway.lab.rerun.request import bound
 
-    ids, llm, found = tuple(scene.ids), scene.llm, scene.pushes
+    ids, llm, found = tuple(scene.ids), scene.llm, scene.attribution
     place, last = _called(head), len(ids) - 1
     cuts = scale(place, 0, positions=str(last)), scale(place, 0)
     texts = [(ids, bound(llm, scene.trace.head, [cut])) for cut in cuts]
@@ -85,7 +90,7 @@ def _cut(scene: Scene, head: "Head", redraw: "Redraw | None") -> tuple[float, fl
         for row in (scene.look.logits, rows[0], rows[1])
     )
     drawn = "" if redraw is None else scene.name(redraw.tokens(rows[1][None])[0])
-    before = found.total / lead if lead else 1.0  # a logit scale, which pushes know nothing of
+    before = found.total / lead if lead else 1.0  # a logit scale, which attributions do not include
     return before * (lead - here), before * (lead - all_), drawn
 
 

@@ -27,7 +27,7 @@ def lesson(scene: Scene) -> list[Exercise]:
     layer = [*scene.look.experts][len(ops) // 2]
     ids, shares = scene.look.experts[layer]
     scores = scene.look.tensor(op.inputs[1]).astype(np.float64)
-    pushes = scene.pushes.experts[layer]
+    attributions = scene.attribution.experts[layer]
     weights = np.exp(scores - scores.max())
     whole = weights[ids].sum() if op.attrs["norm_topk_prob"] else weights.sum()
     among = "of these" if op.attrs["norm_topk_prob"] else f"of all {len(scores)} experts"
@@ -47,11 +47,12 @@ def lesson(scene: Scene) -> list[Exercise]:
             ),
             "divide by the sum, as in softmax.",
             (
-                _chosen(ids.tolist(), shares.tolist(), scores, pushes),
+                _chosen(ids.tolist(), shares.tolist(), scores, attributions),
                 f"Of this layer's experts the matrices of {len(ids)} are read for the token, and "
                 f"{len(scores) - len(ids)} are left alone: so a mixture has more to know than it "
                 "has to compute. The next token may be computed by others.",
-                f"Push is how far each moved {scene.token} above {scene.name(scene.pushes.rival)}.",
+                f"Attribution is how far each moved {scene.token} above "
+                f"{scene.name(scene.attribution.rival)}.",
             ),
         )
     ]
@@ -67,14 +68,14 @@ def _scored(scores: np.ndarray, weights: np.ndarray) -> Table:
 
 
 def _chosen(
-    ids: list[int], shares: list[float], scores: np.ndarray, pushes: Mapping[int, float]
+    ids: list[int], shares: list[float], scores: np.ndarray, attributions: Mapping[int, float]
 ) -> Table:
     return Table(
-        ("expert", "score", "share", "push"),
+        ("expert", "score", "share", "attribution"),
         tuple(
             (
                 str(i), number(float(scores[i])), percent(share),
-                number(pushes[i], 3, sign=True),
+                number(attributions[i], 3, sign=True),
             )
             for i, share in zip(ids, shares, strict=True)
         ),

@@ -20,15 +20,15 @@ _HEADS = 5
 
 def lesson(scene: Scene) -> list[Exercise]:
     """Where does the head look that has most on what followed?"""
-    from cutaway.lab.inside import without
+    from cutaway.lab.inside import ablate
     from cutaway.lab.inside.summary import heads
 
     here, follower = repeated(scene.llm)
     look, llm = here.look, here.llm
-    best = sorted(heads(look, here.pushes), key=lambda head: -head.induction)[:_HEADS]
+    best = sorted(heads(look, here.attribution), key=lambda head: -head.induction)[:_HEADS]
     names, last = tuple(map(here.name, here.ids)), here.name(here.ids[-1])
     weights = look.weights[best[0].layer, best[0].head].tolist()
-    hidden = without(llm, here.trace, 0, how="blind")
+    hidden = ablate(llm, here.trace, 0, how="knock_out")
     [missed] = [part for part in hidden.parts if part.start == follower]
     return [
         Exercise(
@@ -42,11 +42,11 @@ def lesson(scene: Scene) -> list[Exercise]:
             (
                 numbered(names, {f"weight of {_called(best[0])}": [*map(percent, weights)]}),
                 Table(
-                    ("head", "token", "weight", f"what followed {last}", "push"),
+                    ("head", "token", "weight", f"what followed {last}", "attribution"),
                     tuple(
                         (
                             _called(head), names[head.most], percent(head.weight),
-                            percent(head.induction), number(head.push, sign=True),
+                            percent(head.induction), number(head.attribution, sign=True),
                         )
                         for head in best
                     ),

@@ -43,8 +43,8 @@ def lesson(scene: Scene) -> list[Exercise]:
                     tuple((*row, *more) for row, more in zip(rows, behind, strict=True)),
                 ),
                 _settled(scene, lens.draw_settled),
-                "Nobody reads the head at a layer: it was made for the last. Until it agrees with "
-                "the end, its words mean little, and the rank says more.",
+                "Only the last layer feeds the head: ignore guesses until they settle; the rank "
+                "says more.",
             ),
         )
     ]

@@ -14,7 +14,7 @@ from cutaway.lab.practice.start import shortened, step_of, visible
 if TYPE_CHECKING:
     from cutaway.api.llm import LLM
     from cutaway.compute.backends import Logits
-    from cutaway.lab.inside import Lens, Look, Pushes, Without
+    from cutaway.lab.inside import Ablation, Lens, LogitAttribution, Look
     from cutaway.trace import Trace
 
 TEXT = "The lighthouse keeper wrote in his log that the storm had passed, and the sea was"
@@ -42,16 +42,16 @@ class Scene:
         return inside(self.llm, self.trace, self.index)
 
     @cached_property
-    def pushes(self) -> "Pushes":
+    def attribution(self) -> "LogitAttribution":
         """Toward the token that came, away from the likeliest other."""
-        return self.look.pushes()
+        return self.look.logit_attribution()
 
     @cached_property
-    def without(self) -> "Without":
+    def ablation(self) -> "Ablation":
         """Each token left out, or as many as there is time for."""
-        from cutaway.lab.inside import without
+        from cutaway.lab.inside import ablate
 
-        return without(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
+        return ablate(self.llm, self.trace, self.index, budget_s=_PATIENCE_S)
 
     @cached_property
     def lens(self) -> "Lens":

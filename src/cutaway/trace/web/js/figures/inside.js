@@ -55,11 +55,11 @@ export const byPush = (every, count) =>
   [...every].sort((a, b) => Math.abs(b.push) - Math.abs(a.push)).slice(0, count);
 
 /**
- * @param {Look} look @param {"looked" | "pushed"} order
+ * @param {Look} look @param {"looked" | "attributed"} order
  * @param {[number, number]} head layer and number @returns {Place[]} where it looked, or pushed, most
  */
 export function placesOf(look, order, [layer, head]) {
-  const [at, weights, pushes] = ["positions", "weights", "pushes"].map((name) => look.array(`${order}.${name}`));
+  const [at, weights, pushes] = ["positions", "weights", "attributions"].map((name) => look.array(`${order}.${name}`));
   const many = (at?.length ?? 0) / (look.layers * look.heads);
   const first = (layer * look.heads + head) * many;
   return Array.from({ length: many }, (_, i) =>
@@ -106,7 +106,7 @@ function names(look) {
  * @returns {Place[]} all that is told of them, most first
  */
 export function ordered(look, by, head) {
-  const told = head ? placesOf(look, by === "weight" ? "looked" : "pushed", head) : places(look);
+  const told = head ? placesOf(look, by === "weight" ? "looked" : "attributed", head) : places(look);
   return told.sort((a, b) => Math.abs(b[by]) - Math.abs(a[by]) || a.position - b.position);
 }
 

@@ -66,8 +66,8 @@ export function diagnosis(trace) {
   if (!moments.length) return "There is no step on record at which it went on.";
   if (trace.head.params["ignore_eos"]) return "ignore_eos was set, so the text went on past every end token.";
   const [plain, left] = [anyOf(moments.map((m) => m.probability)), anyOf(moments.map((m) => m.final))];
-  const chances = `Along this text, drawing from the model as it is would have ended it before with `
-    + `${percent(plain)}; after the chain that was ${percent(left)}.`;
+  const chances = `Unfiltered, it had a chance of ${percent(plain)} of ending earlier; `
+    + `after the chain, ${percent(left)}.`;
   if (isGreedy(trace)) return `${chances} Greedy takes the likeliest token alone, and the end token was never that.`;
   if (plain < 0.05) return `${chances} The model itself did not want to stop: no filter is to blame.`;
   if (plain < 0.5) {

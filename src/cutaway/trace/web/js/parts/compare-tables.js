@@ -26,7 +26,7 @@ function equal({ common, parting }) {
 /** @param {Difference} found @returns {string} */
 function met({ parting, meetings }) {
   if (!parting) return "";
-  if (!meetings.length) return `They never meet again in as much as ${MEETING} tokens.`;
+  if (!meetings.length) return `They never again share ${MEETING} tokens in a row.`;
   const tokens = meetings.reduce((sum, { length }) => sum + length, 0);
   const places = meetings.length === 1 ? "once" : `at ${meetings.length} places`;
   return `They meet again ${places}, in ${tokens} tokens.`;

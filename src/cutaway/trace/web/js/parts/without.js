@@ -16,14 +16,14 @@ import { View } from "./view.js";
 /** @import { Run } from "../state/store.js" */
 
 /**
- * @typedef {{start: number, stop: number, tokens: string[], weight: number, push: number, effect: number,
+ * @typedef {{start: number, stop: number, tokens: string[], weight: number, attribution: number, effect: number,
  *   margin: number, drawn: number | null, drawn_token: string | null}} Part
  * @typedef {{by: string, token_name: string, rival_name: string, drawn: number | null, tokens: string[],
  *   total: number, parts: Part[]}} Found
  */
 
 const BY = ["word", "token", "line", "sentence"];
-const HOW = { delete: "deleted", blind: "not seen by what follows", other: "replaced by the likeliest other" };
+const HOW = { delete: "deleted", knock_out: "not seen by what follows", other: "replaced by the likeliest other" };
 const MOST = 24; // rows
 /** @type {import("./inside-tables.js").Columns} */
 const COLUMNS = [["position", 5], ["part", 11], ["weight", 5.2], ["push", 4.4], ["log p lost", 5.2],
@@ -61,7 +61,7 @@ export class WithoutPanel extends View {
     this.answer.abort();
     this.clear(!step ? "Write something, or open a trace: then parts of the text can be left out."
       : state.about ? "The text before the step that is shown, less each of its parts in turn; the rest is run again."
-        : "This needs the model: cutaway trace without has it, and the page of cutaway serve.");
+        : "This needs the model: cutaway trace ablate has it, and the page of cutaway serve.");
   }
 
   /** @param {Run} run @returns {number | null} the selected candidate; null: the likeliest other */
@@ -87,7 +87,7 @@ export class WithoutPanel extends View {
     this.clear("The model runs the text without each …");
     try {
       const asked = { ...stepOf(run.trace, state.step), by: this.by.field.value, how: this.how.field.value };
-      const answer = await ask("/v1/inside/without", { ...asked, rival: this.rival(run) }, signal);
+      const answer = await ask("/v1/inside/ablate", { ...asked, rival: this.rival(run) }, signal);
       const found = await answer.json();
       if (!signal.aborted) this.show(found);
     } catch (error) {
@@ -126,12 +126,12 @@ function tinted({ parts, tokens }) {
 }
 
 /** @param {Part} part @param {Found} found @returns {HTMLElement} */
-function rowOf({ start, stop, tokens, weight, push, effect, margin, drawn, drawn_token }, found) {
+function rowOf({ start, stop, tokens, weight, attribution, effect, margin, drawn, drawn_token }, found) {
   const place = stop - start > 1 ? `${start}–${stop - 1}` : String(start);
   const other = drawn !== null && drawn !== found.drawn && drawn_token !== null;
   const figure = (/** @type {string} */ text) => el("td", { class: "mono figure" }, text);
   return el("tr", {}, figure(place), el("th", { scope: "row" }, el("span", { class: "token" }, visible(tokens.join("")))),
-    figure(percent(weight)), figure(signed(push, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
+    figure(percent(weight)), figure(signed(attribution, 3)), figure(signed(effect, 3)), figure(signed(margin, 3)),
     el("td", {}, other && el("span", { class: "token" }, visible(drawn_token))));
 }
 

@@ -1,7 +1,7 @@
-"""``/v1/inside/without``: what a step would have said without each part of the text before it.
+"""``/v1/inside/ablate``: what a step would have said without each part of the text before it.
 
 Knows the request, and how long one may take. Refuses to know how it is found:
-``cutaway.lab.inside.without`` does.
+``cutaway.lab.inside.ablate`` does.
 """
 
 from fastapi import APIRouter, Request
@@ -9,20 +9,20 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cutaway.api.llm import LLM
-from cutaway.lab.inside import OtherRowError, without
+from cutaway.lab.inside import OtherRowError, ablate
 from cutaway.server.body import examples
 from cutaway.server.document import FIELDS, replies
 from cutaway.server.events import dumps
 from cutaway.server.http.strict_json import StrictRoute
 from cutaway.server.inside import StepOfText, beside, other_row, traced
-from cutaway.server.shared.inside_schemas import LeftOut
+from cutaway.server.shared.inside_schemas import AblationOfStep
 
 router = APIRouter(route_class=StrictRoute, tags=["inside"])
 
 _SECONDS, _MOST_SECONDS = 10.0, 60.0  # in which no other look is begun
 
 
-class WithoutRequest(StepOfText):
+class AblateRequest(StepOfText):
     """What is left out."""
 
     model_config = examples(
@@ -32,7 +32,7 @@ class WithoutRequest(StepOfText):
         None, description="what a part is: token, word, line or sentence; left out: token"
     )
     how: str | None = Field(
-        None, description="how it is taken away: delete, blind or other; left out: delete"
+        None, description="how it is taken away: delete, knock_out or other; left out: delete"
     )
     other: int | str | None = Field(
         None,
@@ -47,16 +47,17 @@ class WithoutRequest(StepOfText):
     )
 
 
-@router.post("/v1/inside/without", responses=replies(LeftOut, *FIELDS, 409, 503))
-async def left_out(body: WithoutRequest, request: Request) -> Response:
-    """The step without each part of the text before it, the most pushed first, the same luck."""
+@router.post("/v1/inside/without", include_in_schema=False)  # its earlier name
+@router.post("/v1/inside/ablate", responses=replies(AblationOfStep, *FIELDS, 409, 503))
+async def left_out(body: AblateRequest, request: Request) -> Response:
+    """The step without each part of the text before it, with the same luck."""
     data = await beside(request, body, _answer)
     return Response(data, media_type="application/json")
 
 
-def _answer(llm: LLM, body: WithoutRequest) -> bytes:
+def _answer(llm: LLM, body: AblateRequest) -> bytes:
     try:
-        done = without(
+        done = ablate(
             llm, traced(llm, body), body.step, by=body.by or "token", how=body.how or "delete",
             other=body.other, rival=body.rival, budget_s=body.budget_s or _SECONDS,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What ``cutaway trace without`` prints: the text, tinted by what each part is worth, and a table.
+"""What ``cutaway trace ablate`` prints: the text, tinted by what each part is worth, and a table.
 
 Knows lines of text. Refuses to know how a figure is computed.
 """
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from cutaway.cli.terminal.drawing import PLAIN, Line, Style, clip, table, width
-from cutaway.lab.inside import Without
-from cutaway.lab.inside.without import Part
+from cutaway.lab.inside import Ablation
+from cutaway.lab.inside.ablate import AblatedPart
 from cutaway.trace.figures import in_bits, percent, probability
 from cutaway.trace.phrases import phrase
 
@@ -20,12 +20,12 @@ _TEXT = 24  # cells of a part that are shown
 _BITS = 8  # of a part that has the strongest tint
 _HOW = {
     "delete": "deleted",
-    "blind": "not seen by what follows",
+    "knock_out": "not seen by what follows",
     "other": "replaced by another token",
 }
 
 
-def lines(done: Without, text: Text, style: Style, cells: int) -> list[str]:
+def lines(done: Ablation, text: Text, style: Style, cells: int) -> list[str]:
     """All of it, fit for a terminal of so many cells."""
     token, rival = (repr(text([one])) for one in (done.token, done.rival))
     first = (
@@ -46,7 +46,7 @@ def lines(done: Without, text: Text, style: Style, cells: int) -> list[str]:
 # -- the text --------------------------------------------------------------------------------
 
 
-def _strip(done: Without, text: Text, style: Style, cells: int) -> Iterator[str]:
+def _strip(done: Ablation, text: Text, style: Style, cells: int) -> Iterator[str]:
     """The text in lines; below each, where there is no colour, a line of heights."""
     for row in _wrapped(done, text, style, cells):
         runs = [
@@ -60,7 +60,7 @@ def _strip(done: Without, text: Text, style: Style, cells: int) -> Iterator[str]
 
 
 def _wrapped(
-    done: Without, text: Text, style: Style, cells: int
+    done: Ablation, text: Text, style: Style, cells: int
 ) -> Iterator[list[tuple[str, float | None]]]:
     """Characters with their share of the strongest tint, as many a line as fit."""
     row: list[tuple[str, float | None]] = []
@@ -74,7 +74,7 @@ def _wrapped(
     yield row
 
 
-def _characters(done: Without, text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
+def _characters(done: Ablation, text: Text, style: Style) -> Iterator[tuple[str, float | None]]:
     """None for what was not tried, or is worth nothing."""
     at, ids = 0, done.token_ids
     for part in sorted(done.parts, key=lambda part: part.start):
@@ -88,9 +88,15 @@ def _characters(done: Without, text: Text, style: Style) -> Iterator[tuple[str, 
 # -- the table -------------------------------------------------------------------------------
 
 
-def _table(done: Without, text: Text, style: Style) -> list[str]:
+def _table(done: Ablation, text: Text, style: Style) -> list[str]:
     ordered = sorted(done.parts, key=lambda part: -abs(part.effect))
-    head = ("position", done.by, *(["instead"] if done.how == "other" else []), "weight", "push")
+    head = (
+        "position",
+        done.by,
+        *(["instead"] if done.how == "other" else []),
+        "weight",
+        "attribution",
+    )
     rows = [_row(done, part, text, style) for part in ordered[:_MOST]]
     made = table([(*head, "log p lost", "lead lost", "luck draws"), *rows])
     if rest := ordered[_MOST:]:
@@ -100,14 +106,14 @@ def _table(done: Without, text: Text, style: Style) -> list[str]:
     return made
 
 
-def _row(done: Without, part: Part, text: Text, style: Style) -> tuple[str, ...]:
+def _row(done: Ablation, part: AblatedPart, text: Text, style: Style) -> tuple[str, ...]:
     last = part.stop - 1
     place = str(part.start) if part.start == last else f"{part.start}-{last}"
     changed = part.drawn not in (None, done.drawn)
     instead = [_short(text(part.instead), style)] if done.how == "other" else []
     return (
         place.rjust(8), _short(text(part.token_ids), style), *instead, percent(part.weight),
-        f"{part.push:+.3f}", f"{part.effect:+10.3f}", f"{part.margin:+9.3f}",
+        f"{part.attribution:+.3f}", f"{part.effect:+10.3f}", f"{part.margin:+9.3f}",
         _short(text([part.drawn or 0]), style) if changed else "",
     )  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""Weight, push and what a word is worth are three things: on the model that comes with it."""
+"""Weight, attribution and the effect of ablating a word are three things, on SmolLM2."""
 
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.inside import without
+from cutaway.lab.inside import ablate
 from cutaway.sampling import logprob
 from cutaway.trace import Trace
 
@@ -24,12 +24,12 @@ def trace(llm, tmp_path_factory):
 
 
 def test_what_is_looked_at_most_is_worth_nothing(llm, trace):
-    done = without(llm, trace, 0, by="word")
+    done = ablate(llm, trace, 0, by="word")
     name = {part.start: llm.detokenize(part.token_ids) for part in done.parts}
     assert llm.detokenize([done.token]) == " calm"
     most = {
         figure: max(done.parts, key=lambda part, figure=figure: abs(getattr(part, figure)))
-        for figure in ("weight", "push", "effect")
+        for figure in ("weight", "attribution", "effect")
     }
     assert [name[part.start] for part in most.values()] == ["The", " sea", " sea"]
     assert abs(most["weight"].effect) < 0.1 < 8 < most["effect"].effect
@@ -39,7 +39,7 @@ def test_what_is_looked_at_most_is_worth_nothing(llm, trace):
 @pytest.mark.parametrize("how", ["delete", "other"])
 def test_each_is_the_text_without_it_alone(smollm2_path, llm, trace, how):
     alone = LLM(smollm2_path, backend="cpu", context=512, prefix_cache=False, threads=1)
-    done = without(llm, trace, 3, by="word", how=how)
+    done = ablate(llm, trace, 3, by="word", how=how)
     for part in done.parts:
         text = [*done.token_ids[: part.start], *part.instead, *done.token_ids[part.stop :]]
         row = alone.logits(text, len(text) - 1)[0]

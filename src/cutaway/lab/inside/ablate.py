@@ -15,10 +15,11 @@ import numpy as np
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_choice, shown
 from cutaway.compute.backends import Logits
+from cutaway.engine.interventions.intervention import current_name
 from cutaway.errors import CutawayError, InputError
 from cutaway.lab.inside.draw import Redraw
+from cutaway.lab.inside.logit_attribution import LogitAttribution
 from cutaway.lab.inside.look import Look, inside
-from cutaway.lab.inside.pushes import Pushes
 from cutaway.lab.inside.units import BY, units
 from cutaway.lab.inside.variants import HOW, Variant, variants
 from cutaway.lab.rerun.request import Progress, bound, silent
@@ -27,14 +28,15 @@ from cutaway.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AblatedPart:
     """A part of the text, and what the step says without it.
 
     start, stop    its positions, the second excluded; ``instead`` is what stands there without it
-    weight, push   of its positions: the mean weight over all heads, and the sum of their pushes
+    weight         of its positions: the mean attention weight over all heads
+    attribution    of its positions, over all heads
     logprob        of the token that came, without it; rival_logprob: of its rival
     effect         the logprob as it was, less that
-    margin         the same for the difference to the rival's, of which push is the direct part
+    margin         the same for the difference to the rival's; attribution is its direct part
     drawn          the token that the same luck draws; None where the draw cannot be repeated
     """
 
@@ -43,7 +45,7 @@ class Part:
     token_ids: tuple[int, ...]
     instead: tuple[int, ...]
     weight: float
-    push: float
+    attribution: float
     logprob: float
     rival_logprob: float
     effect: float
@@ -52,18 +54,17 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Without:
+class Ablation:
     """What a step says without each part of the text before it. All in nats.
 
-    That is what the model does without a part, and not what it was because of: two copies hide
-    each other, and the text becomes odd.
+    An effect, not a cause: repeated words mask each other, and the text becomes odd.
 
     row_hash   of the step's logits, with all of the text; is_as_run: as of a ``Look``
     by, how    what a part is, and how it was taken away
     drawn      at the step; None where nobody knows
     token      that came; rival: the one that it is held against; and how likely both are
     token_ids  the text
-    parts      those that were tried, the most pushed first, of ``total``
+    parts      those that were tried, the largest attributions first, of ``total``
     """
 
     step: int
@@ -78,7 +79,7 @@ class Without:
     rival_logprob: float
     token_ids: tuple[int, ...]
     total: int
-    parts: tuple[Part, ...]
+    parts: tuple[AblatedPart, ...]
 
     def to_dict(self, name: Callable[[int], str]) -> dict[str, Any]:
         """Ready for JSON. Names of tokens are raw."""
@@ -94,7 +95,7 @@ class Without:
         return found | {f"{key}_name": token for key, token in named.items()}
 
 
-def without(
+def ablate(
     llm: LLM,
     trace: Trace,
     step: int,
@@ -106,7 +107,7 @@ def without(
     budget_s: float | None = None,
     progress: Progress = silent,
     stopped: Callable[[], bool] = bool,
-) -> Without:
+) -> Ablation:
     """What a step of a run on record would have said without each part of the text before it.
 
     by        what a part is: "token", "word", "line" or "sentence"
@@ -117,31 +118,31 @@ def without(
               there, by the plain model. The first token stays: nothing says what else it could be
     rival     the token that the one that came is held against; None: the likeliest other
     budget_s  seconds after which what has not ended is left out; None: all parts are tried
-    progress  called with ("without", parts done, of how many)
+    progress  called with ("ablate", parts done, of how many)
     stopped   asked between two steps of the engine: whether to return what is done
 
     Raises InputError for what cannot be asked, CutawayError where the step's row is not the one on
     record.
     """
     ends = monotonic() + _seconds(budget_s)
-    by, how = check_choice("by", by, BY), check_choice("how", how, HOW)
+    by, how = check_choice("by", by, BY), check_choice("how", current_name(how), HOW)
     if how == "delete":
         _check_unmoved(trace)
     look = inside(llm, trace, step)
     ids = tuple(look.token_ids)
     places = units([llm.tokenizer.token_bytes(token) for token in ids], by)
-    whole = _Whole(llm, trace, look, look.pushes(rival))
+    whole = _Whole(llm, trace, look, look.logit_attribution(rival))
     ordered = sorted(variants(llm, ids, places, how, other), key=whole.order)
 
     def is_over() -> bool:
         return stopped() or monotonic() >= ends
 
-    parts: dict[int, Part] = {}
-    progress("without", 0, len(ordered))
+    parts: dict[int, AblatedPart] = {}
+    progress("ablate", 0, len(ordered))
     texts = ((each.of(ids), bound(llm, trace.head, each.interventions)) for each in ordered)
     for index, row in llm.last_rows(ids, texts, is_over):
         parts[index] = whole.less(ordered[index], row)
-        progress("without", len(parts), len(ordered))
+        progress("ablate", len(parts), len(ordered))
     return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))
 
 
@@ -165,35 +166,35 @@ def _seconds(budget_s: float | None) -> float:
 class _Whole:
     """The step with all of its text, which the others are held against."""
 
-    def __init__(self, llm: LLM, trace: Trace, look: Look, found: Pushes) -> None:
+    def __init__(self, llm: LLM, trace: Trace, look: Look, found: LogitAttribution) -> None:
         self._look, self._pair = look, (found.token, found.rival)
         self._weights = look.weights.mean(axis=(0, 1))
-        self._pushes = found.positions.sum(axis=(0, 1))
+        self._attributions = found.positions.sum(axis=(0, 1))
         self._sizes = np.abs(found.positions).sum(axis=(0, 1))
         self._logprobs = self._read(look.logits)
         own = look.is_as_run
         self._redraw = Redraw.of(llm, trace, look.step, look.logits) if own else None
 
     def order(self, variant: Variant) -> float:
-        """The most pushed first, whichever way: what pushes against each other counts, too."""
+        """By the absolute attributions of its positions and heads, the largest first."""
         return -float(self._sizes[variant.start : variant.stop].sum())
 
-    def less(self, variant: Variant, row: Logits) -> Part:
+    def less(self, variant: Variant, row: Logits) -> AblatedPart:
         """A part, from the row of the text without it."""
         start, stop = variant.start, variant.stop
         (was, rival_was), (now, rival_now) = self._logprobs, self._read(row)
-        return Part(
+        return AblatedPart(
             start, stop, tuple(self._look.token_ids[start:stop]), variant.instead,
-            float(self._weights[start:stop].sum()), float(self._pushes[start:stop].sum()),
+            float(self._weights[start:stop].sum()), float(self._attributions[start:stop].sum()),
             now, rival_now, was - now, (was - rival_was) - (now - rival_now),
             None if self._redraw is None else self._redraw.tokens(row[None])[0],
         )  # fmt: skip
 
-    def result(self, by: str, how: str, total: int, parts: tuple[Part, ...]) -> Without:
+    def result(self, by: str, how: str, total: int, parts: tuple[AblatedPart, ...]) -> Ablation:
         """Of the parts that were tried."""
         look, step = self._look, self._look.step
         drawn = step.sampled_id if step.sampled_id >= 0 else None
-        return Without(
+        return Ablation(
             step.index, look.row_hash, look.is_as_run, by, how, drawn, *self._pair, *self._logprobs,
             tuple(look.token_ids), total, parts,
         )  # fmt: skip

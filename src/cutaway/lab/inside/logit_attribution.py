@@ -1,6 +1,6 @@
-"""What pushed a token's logit above another's: by part, head and position, added up and checked.
+"""Direct logit attribution: what part, head and position add to the difference of two logits.
 
-Knows what the sums are told as. Refuses to know tokens' names and how a row was found.
+The sums are checked against the logits that ran.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from cutaway.lab.inside.seen import NEAR, Direction, Floats, OfLayer, Seen, near
 
 
 @dataclass(frozen=True)
-class Pushes:
+class LogitAttribution:
     """Of one step, toward ``token`` and away from ``rival``. All in logits, before scale and cap.
 
     parts      by name, in order: "embedding", "L0.attn", "L0.mlp", …; then "L9.intervention", what
@@ -40,7 +40,7 @@ class Pushes:
     error: float
 
 
-def pushes(seen: Seen, pair: tuple[int, int]) -> Pushes:
+def logit_attribution(seen: Seen, pair: tuple[int, int]) -> LogitAttribution:
     """Of a row, toward the first of two tokens; CutawayError where the sums are not the run's."""
     seen.add_up()
     stream, size = seen.behind_stream(pair)
@@ -63,7 +63,7 @@ def pushes(seen: Seen, pair: tuple[int, int]) -> Pushes:
     found = sum(parts.values()) + stream.constant + stream.rounding
     near(found, total, NEAR * size, "the parts")
     each = [layers[layer] for layer in sorted(layers)]
-    return Pushes(
+    return LogitAttribution(
         *pair, parts,
         np.array([layer.heads for layer in each]),
         seen.side_by_side(layer.positions for layer in each),

@@ -1,4 +1,4 @@
-"""``cutaway trace without``: what it prints, keeps and refuses."""
+"""``cutaway trace ablate``: what it prints, keeps and refuses."""
 
 import json
 import re
@@ -10,8 +10,8 @@ import pytest
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style, width
-from cutaway.cli.trace.without_tables import lines
-from cutaway.lab.inside import without
+from cutaway.cli.trace.ablate_tables import lines
+from cutaway.lab.inside import ablate
 from cutaway.trace import Trace
 from support.random_llama import write_tiny_llama
 
@@ -34,12 +34,12 @@ def run(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     prompt = "ab a é\x1b 猫. So\nit was"
     LLM(model).generate(prompt, seed=3, max_tokens=12, trace=path, ignore_eos=True)
-    return ["trace", "without", str(path), "-m", model, "-q", "--step", str(STEP)]
+    return ["trace", "ablate", str(path), "-m", model, "-q", "--step", str(STEP)]
 
 
 @pytest.fixture(scope="module")
 def done(model, run):
-    return without(LLM(model), Trace.read(run[2]), STEP)
+    return ablate(LLM(model), Trace.read(run[2]), STEP)
 
 
 def said(capsys, *arguments):
@@ -58,7 +58,7 @@ def test_a_line_for_each_part_the_largest_effect_first(run, done, capsys):
     ordered = sorted(done.parts, key=lambda part: -abs(part.effect))
     rows = re.findall(r"^ +(\d+)  .*% +(\S+) +(\S+) +(\S+)", out, re.MULTILINE)
     assert rows == [
-        (str(part.start), f"{part.push:+.3f}", f"{part.effect:+.3f}", f"{part.margin:+.3f}")
+        (str(part.start), f"{part.attribution:+.3f}", f"{part.effect:+.3f}", f"{part.margin:+.3f}")
         for part in ordered[:24]
     ]
     assert f"the other {total - 24}: log p lost from" in out
@@ -66,7 +66,7 @@ def test_a_line_for_each_part_the_largest_effect_first(run, done, capsys):
 
 def test_by_word_with_another_token(run, model, capsys):
     out = said(capsys, *run, "--by", "word", "--how", "other", "--other", "7", "--rival", "9")
-    expected = without(
+    expected = ablate(
         LLM(model), Trace.read(run[2]), STEP, by="word", how="other", other=7, rival=9
     )
     assert f"{len(expected.parts)} words, each replaced by another token" in out

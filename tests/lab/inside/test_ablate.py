@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.engine.interventions import bind, parse_intervention
-from cutaway.lab.inside import inside, without, written
+from cutaway.lab.inside import ablate, inside, written
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.row_hash import row_hash
@@ -31,7 +31,7 @@ PURE = {"top_p": 1.0, "top_k": 0}
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("without")
+    folder = tmp_path_factory.mktemp("ablate")
     return {
         name: write_tiny_llama(folder / f"{name}.gguf", **SHAPE, format="Q8_0", context=256, **more)
         for name, more in MODELS.items()
@@ -62,7 +62,7 @@ def text_of(done, part):
 def test_each_is_the_text_without_it_alone(opened, traces, name, how):
     """Equal bits, though they ran in batches and on what was cached; and the luck is the same."""
     trace, alone = traces[name], opened(name, prefix_cache=False, threads=1)
-    done = without(opened(name, threads=2), trace, STEP, how=how)
+    done = ablate(opened(name, threads=2), trace, STEP, how=how)
     assert [len(done.parts), done.total] == [80 - 1 - (how == "other")] * 2
     step, ids = trace.steps[STEP], np.arange(trace.head.vocab_size)
     luck = gumbel(trace.head.seed, step.position, ids)
@@ -97,8 +97,8 @@ def test_the_last_rows_of_texts_are_their_logits(opened):
 @pytest.mark.parametrize("kv_tokens", [96, 160, 256])
 def test_little_memory_changes_nothing(opened, traces, kv_tokens):
     tight = opened("windows", context=96, kv_tokens=kv_tokens)
-    expected = without(opened("windows"), traces["windows"], STEP, by="word")
-    assert without(tight, traces["windows"], STEP, by="word") == expected
+    expected = ablate(opened("windows"), traces["windows"], STEP, by="word")
+    assert ablate(tight, traces["windows"], STEP, by="word") == expected
     tight.engine.blocks.check([])
 
 
@@ -107,50 +107,53 @@ def test_texts_that_are_written_meanwhile_are_not_changed(opened, traces):
     alone = llm.generate(PROMPT[:20], **OPTIONS).fingerprint
     stream = llm.stream(PROMPT[:20], **OPTIONS)
     next(stream)
-    without(llm, traces["Q8_0"], STEP)
+    ablate(llm, traces["Q8_0"], STEP)
     assert stream.finish().fingerprint == alone
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3])
 def test_what_is_stopped_says_what_is_done(opened, traces, turns):
-    """The most pushed first, each as in the whole."""
+    """The largest attributions first, each as in the whole."""
     llm, trace, seen = opened("Q8_0"), traces["Q8_0"], []
-    whole = without(llm, trace, STEP)
-    sizes = np.abs(inside(llm, trace, STEP).pushes().positions).sum(axis=(0, 1))
+    whole = ablate(llm, trace, STEP)
+    sizes = np.abs(inside(llm, trace, STEP).logit_attribution().positions).sum(axis=(0, 1))
     order = np.argsort(-sizes, kind="stable").tolist()
     assert [part.start for part in whole.parts] == order
     left = iter(range(turns))
-    some = without(
+    some = ablate(
         llm, trace, STEP, stopped=lambda: next(left, None) is None,
         progress=lambda *report: seen.append(report),
     )  # fmt: skip
     assert some.total == whole.total > len(some.parts) == len(seen) - 1
     assert bool(some.parts) == bool(turns)
     assert some.parts == whole.parts[: len(some.parts)]
-    assert seen[-1] == ("without", len(some.parts), whole.total)
-    assert without(llm, trace, STEP, budget_s=1e-9).parts == ()
-    assert without(llm, trace, STEP, budget_s=1000) == whole
+    assert seen[-1] == ("ablate", len(some.parts), whole.total)
+    assert ablate(llm, trace, STEP, budget_s=1e-9).parts == ()
+    assert ablate(llm, trace, STEP, budget_s=1000) == whole
 
 
 def test_parts_of_several_tokens(opened, traces):
     llm, trace = opened("Q8_0"), traces["Q8_0"]
-    done = without(llm, trace, STEP, by="word")
+    done = ablate(llm, trace, STEP, by="word")
     look = inside(llm, trace, STEP)
-    push, weight = look.pushes().positions.sum(axis=(0, 1)), look.weights.mean(axis=(0, 1))
+    attribution, weight = (
+        look.logit_attribution().positions.sum(axis=(0, 1)),
+        look.weights.mean(axis=(0, 1)),
+    )
     assert 1 < done.total < len(done.token_ids)
     at = 0
     for part in sorted(done.parts, key=lambda part: part.start):
         assert part.start == at
         at = part.stop
         assert part.token_ids == done.token_ids[part.start : part.stop]
-        assert part.push == pytest.approx(push[part.start : part.stop].sum())
+        assert part.attribution == pytest.approx(attribution[part.start : part.stop].sum())
         assert part.weight == pytest.approx(weight[part.start : part.stop].sum())
     assert at == len(done.token_ids)
 
 
 def test_other_tokens_are_the_likeliest_there(opened, traces):
     llm, trace = opened("Q8_0"), traces["Q8_0"]
-    done = without(llm, trace, STEP, how="other")
+    done = ablate(llm, trace, STEP, how="other")
     rows = llm.logits(done.token_ids)
     for part in done.parts:
         row = rows[part.start - 1].copy()
@@ -158,7 +161,7 @@ def test_other_tokens_are_the_likeliest_there(opened, traces):
         assert part.instead == (np.argmax(row),)
     assert min(part.start for part in done.parts) == 1
     token = done.token_ids[3]
-    named = without(llm, trace, STEP, how="other", other=token)
+    named = ablate(llm, trace, STEP, how="other", other=token)
     assert {part.instead for part in named.parts} == {(token,)}
     stay = {i for i, id_ in enumerate(done.token_ids) if id_ == token} | {0}
     assert {part.start for part in named.parts} == set(range(len(done.token_ids))) - stay
@@ -167,7 +170,7 @@ def test_other_tokens_are_the_likeliest_there(opened, traces):
 def test_another_token_where_none_moves_is_a_branch_of_the_prompt(opened, traces):
     """Positions stay, so the loop itself draws with the same luck."""
     llm, trace = opened("Q8_0"), traces["Q8_0"]
-    done = without(llm, trace, 0, how="other")
+    done = ablate(llm, trace, 0, how="other")
     for part in done.parts:
         again = llm.generate(text_of(done, part), **OPTIONS | PURE | {"max_tokens": 1})
         assert again.token_ids[0] == part.drawn
@@ -177,9 +180,9 @@ def test_another_token_where_none_moves_is_a_branch_of_the_prompt(opened, traces
 def test_knock_out_is_the_intervention_of_that_name(opened, traces, name):
     """All stays where it is, so the loop itself draws with the same luck."""
     llm, trace = opened(name), traces[name]
-    done = without(llm, trace, 0, how="knock_out", by="word")
+    done = ablate(llm, trace, 0, how="knock_out", by="word")
     assert {part.start for part in done.parts} == {
-        part.start for part in without(llm, trace, 0, by="word").parts
+        part.start for part in ablate(llm, trace, 0, by="word").parts
     } - {len(PROMPT) - 1}
     interventions = [f"knock_out {part.start}-{part.stop - 1}" for part in done.parts]
     made = (bind([parse_intervention(text)], llm.graph, len(PROMPT)) for text in interventions)
@@ -203,9 +206,9 @@ def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
     trace = Trace.read(tmp_path / "run.jsonl")
     if how == "delete" and change != "L0.mlp x 0":
         with pytest.raises(InputError, match="which delete would move"):
-            without(llm, trace, STEP, how=how)
+            ablate(llm, trace, STEP, how=how)
         return
-    done = without(llm, trace, STEP, by="word", how=how)
+    done = ablate(llm, trace, STEP, by="word", how=how)
     alone = opened("Q8_0", prefix_cache=False)
     for part in done.parts:
         hidden = [f"knock_out {part.start}-{part.stop - 1}"] if how == "knock_out" else []
@@ -217,7 +220,7 @@ def test_a_changed_run_stays_changed(opened, tmp_path, change, how):
 
 
 def test_nobody_sees_the_last_token_but_itself(opened, traces):
-    done = without(opened("Q8_0"), traces["Q8_0"], STEP, how="knock_out")
+    done = ablate(opened("Q8_0"), traces["Q8_0"], STEP, how="knock_out")
     assert {part.start for part in done.parts} == set(range(len(done.token_ids) - 1))
 
 
@@ -226,14 +229,14 @@ def test_penalties_and_grammars_see_the_text_as_it_was(opened, tmp_path):
     options = {"max_tokens": 8, "seed": 5, "regex": "[ab]{4,}", "repetition_penalty": 1.5}
     llm.generate("abab ab", trace=tmp_path / "run.jsonl", **options)
     trace = Trace.read(tmp_path / "run.jsonl")
-    for part in without(llm, trace, 3).parts:
+    for part in ablate(llm, trace, 3).parts:
         assert llm.tokenizer.token_bytes(part.drawn).strip(b"ab") == b""
 
 
 def test_draws_that_cannot_be_repeated_are_left_out(opened, tmp_path):
     llm = opened("Q8_0")
     llm.generate("ab", trace=tmp_path / "run.jsonl", processors=[lambda _, row: row], max_tokens=2)
-    parts = without(llm, Trace.read(tmp_path / "run.jsonl"), 1).parts
+    parts = ablate(llm, Trace.read(tmp_path / "run.jsonl"), 1).parts
     assert {part.drawn for part in parts} == {None}
 
 
@@ -241,14 +244,14 @@ def test_a_text_on_no_record(opened, traces):
     """Nobody knows what was drawn, and all the rest is the same."""
     llm, trace = opened("Q8_0"), traces["Q8_0"]
     text = written(llm, PROMPT, trace.output_token_ids, STEP)
-    done, known = without(llm, text, STEP, by="word"), without(llm, trace, STEP, by="word")
+    done, known = ablate(llm, text, STEP, by="word"), ablate(llm, trace, STEP, by="word")
     assert done.drawn is None
     assert done.parts == tuple(replace(part, drawn=None) for part in known.parts)
     assert "drawn_name" not in done.to_dict(str)
 
 
 def test_the_reference_says_that_it_is_not_what_ran(opened, traces):
-    done = without(opened("Q8_0", backend="reference"), traces["Q8_0"], 1, by="word")
+    done = ablate(opened("Q8_0", backend="reference"), traces["Q8_0"], 1, by="word")
     assert not done.is_as_run
     assert {part.drawn for part in done.parts} == {None}
     assert done.to_dict(str)["as_run"] is False
@@ -268,17 +271,17 @@ def test_what_cannot_be_asked(opened, traces, tmp_path):
         ({"budget_s": "1"}, "budget_s"),
     ):
         with pytest.raises(InputError, match=why):
-            without(llm, trace, STEP, **wrong)
+            ablate(llm, trace, STEP, **wrong)
     for step in (-1, 12, "3"):
         with pytest.raises(InputError, match="step must be"):
-            without(llm, trace, step)
+            ablate(llm, trace, step)
     with pytest.raises(InputError, match="no steps"):
-        without(llm, replace(trace, steps=(), end=None), 0)
+        ablate(llm, replace(trace, steps=(), end=None), 0)
     llm.generate([7], trace=tmp_path / "run.jsonl", max_tokens=1, ignore_eos=True)
     short = Trace.read(tmp_path / "run.jsonl")
     with pytest.raises(InputError, match="without it nothing is left"):
-        without(llm, short, 0)
+        ablate(llm, short, 0)
     with pytest.raises(InputError, match="the first token stays"):
-        without(llm, short, 0, how="other")
+        ablate(llm, short, 0, how="other")
     with pytest.raises(InputError, match="nothing else sees the last token"):
-        without(llm, short, 0, how="knock_out")
+        ablate(llm, short, 0, how="knock_out")

@@ -1,4 +1,4 @@
-"""POST /v1/inside/without: what ``cutaway.lab.inside.without`` finds, over HTTP."""
+"""POST /v1/inside/ablate: what ``cutaway.lab.inside.ablate`` finds, over HTTP."""
 
 import json
 
@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cutaway import LLM
-from cutaway.lab.inside import without
+from cutaway.lab.inside import ablate
 from support.inside_asked import asked_about, run_of
 from support.served import serve
 
@@ -22,7 +22,7 @@ def trace(tiny_path, tmp_path_factory):
 def asked(tiny_path, trace):
     body = asked_about(trace, STEP)
     with serve(LLM(tiny_path, threads=1)) as served, httpx.Client(base_url=served.url) as client:
-        yield lambda **more: client.post("/v1/inside/without", json=body | more, timeout=60)
+        yield lambda **more: client.post("/v1/inside/ablate", json=body | more, timeout=60)
         assert served.free()
 
 
@@ -31,7 +31,7 @@ def asked(tiny_path, trace):
 )
 def test_it_is_what_python_finds(asked, tiny_path, trace, how):
     llm = LLM(tiny_path, threads=1)
-    found = without(llm, trace, STEP, **how).to_dict(llm.tokenizer.token_name)
+    found = ablate(llm, trace, STEP, **how).to_dict(llm.tokenizer.token_name)
     assert asked(**how).json() == json.loads(json.dumps(found))
 
 

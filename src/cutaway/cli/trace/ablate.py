@@ -1,4 +1,4 @@
-"""``cutaway trace without``: what a step would have said without each part of the text."""
+"""``cutaway trace ablate``: what a step would have said without each part of the text."""
 
 import shutil
 import sys
@@ -11,36 +11,36 @@ from cutaway.cli import arguments, console, parsed
 from cutaway.cli.terminal import drawing, streams
 
 if TYPE_CHECKING:
-    from cutaway.cli.trace.without_tables import Text
+    from cutaway.cli.trace.ablate_tables import Text
     from cutaway.text.tokenizer import Tokenizer
 
 _EPILOG = """
 examples:
-  cutaway trace without run.jsonl --step 12
-  cutaway trace without run.jsonl --step 12 --by word --rival " never"
-  cutaway trace without run.jsonl --step 12 --by sentence --budget 10
-  cutaway trace without run.jsonl --step 12 --how other --other " the"
+  cutaway trace ablate run.jsonl --step 12
+  cutaway trace ablate run.jsonl --step 12 --by word --rival " never"
+  cutaway trace ablate run.jsonl --step 12 --by sentence --budget 10
+  cutaway trace ablate run.jsonl --step 12 --how other --other " the"
 
 Each part is left out in turn, and the rest is run again: exactly, in batches, with the same luck.
   log p lost  of the token, in nats: at 0.7 it is half as likely without the part, at 2.3 a tenth
   lead lost   of the token over its rival
   luck draws  what the same luck then draws, where it is another
-Beside them what the step looked at, and what pushed: docs/inside.md.
-delete: what follows moves up. blind: what follows does not see the part, and all stays where it is.
-other: the model's own likeliest other token, or --other, in each place but the first. The most
-pushed parts are tried first; after --budget seconds, or Ctrl-C, those that are done are printed.
+Beside them attention weights and logit attribution: docs/inside.md.
+delete: what follows moves up. knock_out: no later token attends to the part; positions stay.
+other: the model's own likeliest other token, or --other, in each place but the first. The parts
+with the largest attributions come first; after --budget seconds, or Ctrl-C, those done are printed.
 """
 _SOON_S = 1.0  # what is done by then shows no progress
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of ``cutaway trace without``."""
+    """Add the arguments of ``cutaway trace ablate``."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="a trace")
     parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
     for flag, default, text in (
         ("--by", "token", "what a part is: token, word, line or sentence"),
-        ("--how", "delete", "how it is taken away: delete, blind or other"),
+        ("--how", "delete", "how it is taken away: delete, knock_out or other"),
     ):
         parser.add_argument(flag, default=default, help=f"{text}; default {default}")
     parser.add_argument(
@@ -65,13 +65,13 @@ def run(args: Namespace) -> int:
 
     trace = Trace.read(args.file)
     llm = console.load(args)
-    from cutaway.cli.trace import without_tables as tables
-    from cutaway.lab.inside import without
+    from cutaway.cli.trace import ablate_tables as tables
+    from cutaway.lab.inside import ablate
 
     stop, show = console.Stop(), not args.quiet
     bars = console.progress(show=show, figures=_figures(args.by), after=_SOON_S)
     with console.stoppable(stop), bars as report:
-        done = without(
+        done = ablate(
             llm, trace, args.step, by=args.by, how=args.how, budget_s=args.budget,
             other=parsed.token(args.other), rival=parsed.token(args.rival),
             progress=report, stopped=lambda: stop.stop_asked,
